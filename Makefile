@@ -1,0 +1,48 @@
+# Each target sets up .venv by itself; `make train` and `make test` are all a stranger needs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+PACKAGE := turngym
+ROOMS := tools envs agents training
+
+.PHONY: help setup train test check format lint types package clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+setup: $(READY)  ## make .venv with the tested package versions
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+train: $(READY)  ## train the tiny policy on MathPython and print before and after
+	$(BIN)/turngym train $(ARGS)
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest -q $(ARGS)
+
+check: lint types package  ## format, lint, types, packaging
+
+format: $(READY)  ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+# The checkers find the package only in a folder called turngym, so they see the checkout through a link.
+types: $(READY)
+	@link=$$(mktemp -d); ln -s "$(CURDIR)" $$link/$(PACKAGE); cd $$link; status=0; \
+	"$(CURDIR)/$(BIN)/mypy" --config-file $(PACKAGE)/pyproject.toml --cache-dir "$(CURDIR)/.mypy_cache" \
+	  $(addprefix $(PACKAGE)/,__init__.py __main__.py $(ROOMS)) || status=1; \
+	rm -r $$link; exit $$status
+
+package: $(READY)
+	$(BIN)/python -m pytest -q tests/test_package.py
+
+clean:  ## remove what make made
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Who acts: chat format, engines, the LoRA policy, rollouts and evaluation."""

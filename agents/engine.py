@@ -1,0 +1,109 @@
+"""What every generation engine offers: token ids in, drawn token ids with their log-probabilities and entropies out.
+
+A session is one conversation whose prefix the engine keeps cached. Randomness is keyed: token i of a turn is the
+inverse CDF at the i-th uniform of a generator seeded by the turn's key alone, so no draw depends on batching order.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import isfinite
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Stop = Literal["end", "closer", "length", "context"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a turn's tokens are drawn.
+
+    `temperature` 0 is greedy; `top_p` keeps the smallest set of tokens with that mass; `top_k` 0 keeps all;
+    `max_tokens` bounds the turn. Truncation acts on the tempered distribution. Raises ValueError out of range.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature is {self.temperature}; it must be finite and 0 or more (0 draws greedily)")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must lie in (0, 1] (1 keeps every token)")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}; it must be 0 (keeps every token) or more")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}; a turn needs at least 1 token")
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """One drawn turn.
+
+    tokens: int32 [n], the end-of-turn token included. logp: float32 [n], nats, the sampler's own (at its temperature
+    and truncation; 0 when greedy). entropy: float32 [n], nats, full vocabulary at temperature 1. stop: why it ended (an
+    end-of-turn token, a closing text, `max_tokens`, a full context). version: of the weights that drew it.
+    """
+
+    tokens: NDArray[np.int32]
+    logp: NDArray[np.float32]
+    entropy: NDArray[np.float32]
+    stop: Stop
+    version: int
+
+
+class Session(Protocol):
+    """One conversation with its cached prefix; `length` counts its tokens, given and drawn."""
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, given and drawn."""
+        ...
+
+    async def sample(
+        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], closers: tuple[str, ...] = ()
+    ) -> Completion:
+        """Append `tokens` int32 [q], then draw one turn, which becomes part of the session.
+
+        `key` is (seed, step, task, branch, turn); the turn ends with the token that completes one of `closers`. Where
+        `tokens` leave no room in the context the completion is empty, stops with "context", and nothing is appended.
+        """
+        ...
+
+    def fork(self) -> "Session":
+        """An independent sibling with the same prefix."""
+        ...
+
+    def close(self) -> None:
+        """Give the session's place back; a turn in progress is cancelled."""
+        ...
+
+
+class Engine(Protocol):
+    """A source of sessions; `max_context` is the most tokens one may hold."""
+
+    max_context: int
+
+    def session(self) -> Session:
+        """A new, empty conversation."""
+        ...
+
+    def close(self) -> None:
+        """Release threads, memory and connections; open sessions end."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def keyed_rng(key: tuple[int, ...]) -> np.random.Generator:
+    """A generator that depends on `key` alone: Philox keyed by its 128-bit blake2b digest."""
+    digest = blake2b(",".join(str(int(part)) for part in key).encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

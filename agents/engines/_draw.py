@@ -1,0 +1,78 @@
+"""Drawing tokens for many rows at once: temper, truncate, inverse CDF.
+
+Everything reduces along the vocabulary inside one row, so a row's numbers do not depend on the other rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..engine import Sampling
+
+
+@dataclass
+class Knobs:
+    """What each of n rows is drawn with: uniforms in [0, 1), temperatures, top-p, top-k (0 = off); arrays [n]."""
+
+    uniform: NDArray[np.float64]
+    temperature: NDArray[np.float32]
+    top_p: NDArray[np.float64]
+    top_k: NDArray[np.int64]
+
+    @classmethod
+    def neutral(cls, rows: int) -> "Knobs":
+        """Temperature 1 and no truncation."""
+        return cls(np.zeros(rows), np.ones(rows, np.float32), np.ones(rows), np.zeros(rows, np.int64))
+
+    def set(self, row: int, sampling: Sampling, uniform: float) -> None:
+        """Draw `row` as `sampling` says, at `uniform`."""
+        self.uniform[row], self.temperature[row] = uniform, sampling.temperature
+        self.top_p[row], self.top_k[row] = sampling.top_p, sampling.top_k
+
+
+@torch.inference_mode()
+def draw(logits: Tensor, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+    """Token, its log-probability as drawn (nats) and the untempered, untruncated entropy (nats) of every row, [n] each.
+
+    `logits` is float32 [n, vocabulary]. Temperature 0 takes the most likely token, the lowest id among equals, with
+    log-probability 0.
+    """
+    if logits.device.type == "mps":  # has no float64
+        logits = logits.cpu()
+    logp, probability = logits.log_softmax(-1), logits.softmax(-1)
+    entropy = -(probability * logp.clamp_min(torch.finfo(logp.dtype).min)).sum(-1)
+    shaped = _shaped(logits, knobs)
+    if shaped is not logits:
+        logp, probability = shaped.log_softmax(-1), shaped.softmax(-1)
+    cdf = probability.cumsum(-1, dtype=torch.float64)
+    # A target in (0, total] never meets a token of probability 0 and never runs past the last one.
+    target = (1 - torch.from_numpy(knobs.uniform).to(cdf.device))[:, None] * cdf[:, -1:]
+    token = torch.searchsorted(cdf, target).clamp_(max=logits.shape[1] - 1)
+    # Ids are exact in float32 below 2**24, and one transfer a step is cheaper than three.
+    rows = torch.stack((token[:, 0].float(), logp.gather(1, token)[:, 0], entropy)).cpu().numpy()
+    return rows[0].astype(np.int64), rows[1], rows[2]
+
+
+def _shaped(logits: Tensor, knobs: Knobs) -> Tensor:
+    """Logits after temperature and truncation, -inf where cut; the same object where nothing is asked for."""
+    greedy = knobs.temperature == 0
+    temperature = np.where(greedy, np.float32(1), knobs.temperature)
+    top_k = np.where(greedy, 1, knobs.top_k)
+    if (temperature != 1).any():
+        logits = logits / torch.from_numpy(temperature).to(logits.device)[:, None]
+    if (knobs.top_p < 1).any() or (top_k > 0).any():
+        logits = _truncated(logits, knobs.top_p, np.where(top_k == 0, logits.shape[1], top_k))
+    return logits
+
+
+def _truncated(logits: Tensor, top_p: NDArray[np.float64], top_k: NDArray[np.int64]) -> Tensor:
+    ordered, order = logits.sort(stable=True, dim=-1, descending=True)
+    probability = ordered.softmax(-1).double()
+    before = probability.cumsum(-1) - probability
+    most = torch.from_numpy(top_p).to(logits.device)[:, None]
+    rank = torch.arange(logits.shape[1], device=logits.device)
+    keep = (rank < torch.from_numpy(top_k).to(logits.device)[:, None]) & ((before < most) | (most == 1))
+    return logits.masked_fill(~torch.zeros_like(keep).scatter_(1, order, keep), -torch.inf)

@@ -1,0 +1,157 @@
+"""A conversation of the embedded engine, and the turn it is drawing.
+
+A session is its tokens and the record of which were fed as chunks; the cache mirrors that and can always be dropped.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine import Completion, Sampling, Stop, keyed_rng
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from .torch import TorchEngine
+
+LONGEST_CHUNK = 512  # longer chunks are fed in pieces of this many tokens, which bounds the attention matrix
+
+
+@dataclass(eq=False)
+class Turn:
+    """A turn in progress: what to draw with, and what has been drawn."""
+
+    session: "TorchSession"
+    sampling: Sampling
+    uniforms: NDArray[np.float64]
+    closers: tuple[str, ...]
+    future: asyncio.Future[Completion]
+    tokens: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+
+    def finish(self, stop: Stop, version: int) -> None:
+        """Hand the drawn turn to the caller who waits for it."""
+        tokens, logp = np.array(self.tokens, np.int32), np.array(self.logp, np.float32)
+        self.future.set_result(Completion(tokens, logp, np.array(self.entropy, np.float32), stop, version))
+
+
+class TorchSession:
+    """One conversation on a `TorchEngine`; the first `cached` of its `tokens` lie in slot `slot`."""
+
+    def __init__(self, engine: "TorchEngine") -> None:
+        self.engine = engine
+        self.tokens: list[int] = []
+        self.chunks: dict[int, int] = {}  # start -> stop of what was fed at once; other tokens were fed one by one
+        self.cached = 0
+        self.slot: int | None = None
+        self.turn: Turn | None = None
+        self.version: int | None = None
+        self.used = 0  # when the engine last gave or took its slot
+        self.closed = False
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, given and drawn."""
+        return len(self.tokens)
+
+    @property
+    def drawing(self) -> bool:
+        """Whether a turn is in progress."""
+        return self.turn is not None and not self.turn.future.done()
+
+    async def sample(
+        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], closers: tuple[str, ...] = ()
+    ) -> Completion:
+        """Append `tokens` int32 [q], then draw one turn (see `engine.Session`).
+
+        Raises RuntimeError when closed, already drawing, or continued under other weights; ValueError on an id outside
+        the vocabulary or nothing to begin with; FloatingPointError where the policy's logits are not finite.
+        """
+        self._check(tokens, closers)
+        version = self.engine.policy.version
+        room = self.engine.max_context - len(self.tokens) - len(tokens)
+        if room <= 0:
+            nothing = np.zeros(0, np.float32)
+            return Completion(np.zeros(0, np.int32), nothing, nothing, "context", version)
+        self.version = version
+        self._append(tokens)
+        uniforms = keyed_rng(key).random(min(sampling.max_tokens, room))
+        self.turn = Turn(self, sampling, uniforms, closers, asyncio.get_running_loop().create_future())
+        try:
+            self.engine.begin(self.turn)
+            return await self.turn.future
+        except BaseException:
+            self.close()  # with half a turn among its tokens the session has no sensible next
+            raise
+        finally:
+            self.turn = None
+
+    def fork(self) -> "TorchSession":
+        """An independent sibling: its prefix is copied where a slot is free, else replayed when it next draws."""
+        if self.closed or self.turn is not None:
+            raise RuntimeError(f"the session is {'closed' if self.closed else 'drawing'}; fork it between two turns")
+        twin = TorchSession(self.engine)
+        twin.tokens, twin.chunks, twin.version = list(self.tokens), dict(self.chunks), self.version
+        self.engine.share(self, twin)
+        return twin
+
+    def close(self) -> None:
+        """Free the slot; a turn in progress ends with RuntimeError."""
+        if not self.closed:
+            self.closed = True
+            self.engine.release(self)
+            if self.turn is not None and not self.turn.future.done():
+                self.turn.future.set_exception(RuntimeError("the session was closed while it drew a turn"))
+
+    def _check(self, tokens: NDArray[np.int32], closers: tuple[str, ...]) -> None:
+        policy = self.engine.policy
+        if self.closed or self.turn is not None:
+            raise RuntimeError(f"the session is {'closed' if self.closed else 'drawing a turn'}; open or fork another")
+        if self.version not in (None, policy.version):
+            raise RuntimeError(
+                f"the session began with weights {self.version} and the policy is at {policy.version}; "
+                f"end sessions before the policy is updated"
+            )
+        if not self.tokens and not len(tokens):
+            raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
+        outside = [int(token) for token in tokens if not 0 <= token < policy.vocabulary]
+        if outside:
+            raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
+        if "" in closers:
+            raise ValueError(f"closers is {closers}; an empty text would close every turn")
+
+    def _append(self, tokens: NDArray[np.int32]) -> None:
+        """Add given tokens. All but the last are fed as chunks, the last by the decode step that draws after it."""
+        start = max(len(self.tokens) - 1, 0)  # the token drawn last has not been fed
+        self.tokens.extend(int(token) for token in tokens)
+        last = len(self.tokens) - 1
+        for piece in range(start, last, LONGEST_CHUNK):
+            self.chunks[piece] = min(piece + LONGEST_CHUNK, last)
+
+
+class Closers:
+    """Says whether the newest token of a turn completes a closing text."""
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        self._tokenizer = tokenizer
+        self._pieces: dict[int, str] = {}
+
+    def complete(self, tokens: list[int], closers: tuple[str, ...]) -> bool:
+        """Does the text of `tokens` contain one of `closers`, given that it did not before the last token?"""
+        piece = self._pieces.get(tokens[-1])
+        if piece is None:
+            piece = self._pieces[tokens[-1]] = self._decode(tokens[-1:])
+        # Decoding the tail is needed only where this token can hold a closer's last character, maybe a split one.
+        if not any(closer[-1] in piece for closer in closers) and "\ufffd" not in piece:
+            return False
+        longest = max(len(closer.encode()) for closer in closers)
+        tail = self._decode(tokens[-longest - 1 :])
+        return any(closer in tail for closer in closers)
+
+    def _decode(self, tokens: list[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
+        return text

@@ -1,0 +1,177 @@
+"""Evaluating a policy or a player on an environment: check, play, report.
+
+`prepare` finds every mistake without importing torch; `run` plays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..envs import TextEnv
+from ..envs.question import QuestionEnv
+from ..envs.registry import make
+from .chat import Chat, TemplateError
+from .engine import Sampling
+from .journal import write_trees
+from .players import PLAYERS
+from .rollout import Actor, collect
+from .scores import Episode, Report, from_trees, play_all, summarize
+from .source import Source, find, load
+from .trajectory import Tree
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A checked evaluation: `source` is the policy's, or None where `player` names a player."""
+
+    env: TextEnv
+    player: str
+    source: Source | None
+    tasks: list[int]
+    samples: int
+    sampling: Sampling
+    seed: int
+    device: str
+    dtype: str
+    threads: int
+    out: Path | None
+
+
+def prepare(
+    env_id: str,
+    options: Mapping[str, Any],
+    policy: str,
+    *,
+    episodes: int,
+    samples: int = 1,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: str = "float32",
+    threads: int = 2,
+    out: Path | None = None,
+) -> Evaluation:
+    """Check everything that can be wrong and return what `run` needs.
+
+    Raises:
+        ValueError, OSError: what is wrong, its value and the fix.
+    """
+    if episodes < 1 or samples < 1:
+        raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
+    env = make(env_id, **options)
+    source = None if policy in PLAYERS else find(policy)
+    if source is not None:
+        checked_chat(source.folder, env)
+    if out is not None:
+        writable(out)
+    return Evaluation(
+        env,
+        policy,
+        source,
+        pick_tasks(env, episodes, seed),
+        samples,
+        sampling or Sampling(max_tokens=96),
+        seed,
+        device,
+        dtype,
+        threads,
+        out,
+    )
+
+
+def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] | None = None) -> Report:
+    """Play all episodes and return the report; with `out` set, also write a policy's journal `trees.jsonl`."""
+    if evaluation.source is None:
+        player = PLAYERS[evaluation.player]()
+        return summarize(play_all(evaluation.env, player, evaluation.tasks, evaluation.samples, on_episode))
+    from .engines.torch import TorchEngine
+
+    policy = load(evaluation.source, device=evaluation.device, dtype=evaluation.dtype, threads=evaluation.threads)
+    chat = checked_chat(evaluation.source.folder, evaluation.env)
+    engine = TorchEngine(policy)
+    try:
+        trees = collect(
+            Actor(engine, chat, policy.end_ids, closers(evaluation.env)),
+            evaluation.env,
+            evaluation.tasks,
+            group=evaluation.samples,
+            key=(evaluation.seed, 0),
+            sampling=evaluation.sampling,
+            on_tree=None if on_episode is None else partial(_each, on_episode),
+        )
+    finally:
+        engine.close()
+    if evaluation.out is not None:
+        write_trees(evaluation.out / "trees.jsonl", trees)
+    return summarize(from_trees(trees))
+
+
+def _each(on_episode: Callable[[Episode], None], tree: Tree) -> None:
+    for episode in from_trees([tree]):
+        on_episode(episode)
+
+
+def checked_chat(folder: Path, env: TextEnv) -> Chat:
+    """Return the chat format of a model folder, checked to be able to speak with `env`.
+
+    Raises:
+        TemplateError: the template is not prefix-preserving, or has no place for the environment's messages.
+    """
+    chat = Chat.from_folder(folder)
+    role = env.format.observe("")[0] if isinstance(env, QuestionEnv) and len(env.toolbox) else "user"
+    if not chat.template.speaks(role):
+        raise TemplateError(
+            f"{folder} has a chat template without the role {role!r} that this environment answers in; choose another "
+            "call format: --option format=python-tag"
+        )
+    return chat
+
+
+def closers(env: TextEnv) -> tuple[str, ...]:
+    """Return the strings that end a call in `env`."""
+    return tuple(env.format.closers) if isinstance(env, QuestionEnv) and len(env.toolbox) else ()
+
+
+def pick_tasks(env: TextEnv, count: int, seed: int) -> list[int]:
+    """Return `count` different task indices of `env`, drawn by `seed`, all of them in order where there are no more."""
+    total = task_count(env)
+    if count >= total:
+        return list(range(total))
+    return sorted(np.random.default_rng((seed, 0xE7A1)).choice(total, count, replace=False).tolist())
+
+
+def task_count(env: TextEnv) -> int:
+    """Return how many tasks an environment has.
+
+    Raises:
+        ValueError: it has none that `reset(options={"task": i})` could choose.
+    """
+    tasks = getattr(env, "tasks", None)
+    if tasks is None:
+        raise ValueError(
+            f"{type(env).__name__} has no `tasks`: rollouts choose episodes by reset(options={{'task': i}})"
+        )
+    return len(tasks)
+
+
+def writable(folder: Path) -> None:
+    """Make `folder` and make sure that files can be written there.
+
+    Raises:
+        PermissionError: they cannot.
+    """
+    probe = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise PermissionError(
+            f"cannot write to {folder} ({error.strerror}); choose another folder with --out"
+        ) from error

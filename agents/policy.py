@@ -1,0 +1,267 @@
+"""A policy: a causal language model of `transformers`, LoRA weights on it that learn, and its tokenizer.
+
+Only the LoRA weights ever change, so the model with its adapter switched off stays the reference. Nothing is taken from
+a pickle or from a model's own code, and weights that a folder does not hold are refused instead of made up.
+"""
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+ADAPTER = "default"
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """Low-rank updates `alpha / rank · B A` on the named linear layers (Hu et al. 2021, §4.1).
+
+    The output head is among the default targets: with it left out small policies hardly learn. Where the head shares
+    its matrix with the embedding only the head's output is adapted. Raises ValueError on a value out of range.
+    """
+
+    rank: int = 32
+    alpha: float = 64.0
+    targets: tuple[str, ...] = (*LINEARS, "lm_head")
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank is {self.rank}; a LoRA update needs rank 1 or more")
+        if self.alpha <= 0:
+            raise ValueError(f"alpha is {self.alpha}; it must be above 0")
+        if not self.targets:
+            raise ValueError(f"targets is {self.targets}; name at least one linear layer, such as 'q_proj'")
+
+
+@dataclass(eq=False)
+class Policy:
+    """A model that acts and learns.
+
+    `model` is what the learner calls (peft's wrapper, or the plain model without LoRA), `base` the `transformers` model
+    with the LoRA layers in place. `version` counts weight updates; whoever changes the weights raises it.
+    """
+
+    model: Any
+    base: Any
+    tokenizer: Tokenizer
+    folder: Path
+    device: torch.device
+    lora: LoraSpec | None
+    end_ids: frozenset[int]
+    version: int = field(default=0)
+
+    @cached_property
+    def max_context(self) -> int:
+        """The most positions the model knows (tokens)."""
+        return int(self.base.config.max_position_embeddings)
+
+    @cached_property
+    def vocabulary(self) -> int:
+        """Rows of the embedding: token ids are below this."""
+        return int(self.base.get_input_embeddings().weight.shape[0])
+
+    def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The LoRA matrices by name, sorted; empty without LoRA."""
+        names = dict(self.model.named_parameters())
+        return {name: names[name] for name in sorted(names) if "lora_" in name}
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write `adapter_model.safetensors` and `adapter_config.json` as peft and vLLM read them."""
+        if self.lora is None:
+            raise ValueError(f"the policy {self.folder} has no LoRA weights to save; load it with a LoraSpec")
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {_peft_name(name): p.detach().cpu().contiguous() for name, p in self.trainable_parameters().items()}
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        config = self.model.peft_config[ADAPTER].to_dict()
+        config["inference_mode"] = True
+        text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
+        (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
+
+    @torch.no_grad()
+    def load_adapter(self, folder: Path) -> None:
+        """Read weights that `save_adapter` wrote into this policy's adapter.
+
+        Raises FileNotFoundError where a file is missing, ValueError where rank, alpha, layers or shapes are different.
+        """
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{folder} has no {name}; name a folder that holds a saved adapter")
+        saved = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        if self.lora is None or (saved["r"], saved["lora_alpha"]) != (self.lora.rank, self.lora.alpha):
+            raise ValueError(
+                f"{folder} holds LoRA weights of rank {saved['r']}, alpha {saved['lora_alpha']}, but the policy has "
+                f"{self.lora}; load the policy with the same LoraSpec"
+            )
+        tensors = load_file(folder / "adapter_model.safetensors")
+        mine = {_peft_name(name): p for name, p in self.trainable_parameters().items()}
+        differing = sorted(
+            k
+            for k in mine.keys() | tensors.keys()
+            if k not in mine or k not in tensors or mine[k].shape != tensors[k].shape
+        )
+        if differing:
+            raise ValueError(
+                f"{folder} does not fit the policy: {len(differing)} LoRA matrices differ, the first is "
+                f"{differing[0]}; load the policy from the same model with the same LoraSpec targets"
+            )
+        for name, parameter in mine.items():
+            parameter.copy_(tensors[name])
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """Inside, the model answers as it was before learning: the adapter is off."""
+        if self.lora is None:
+            yield
+        else:
+            with self.model.disable_adapter():
+                yield
+
+
+def load_policy(
+    path_or_name: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    lora: LoraSpec | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+) -> Policy:
+    """Load a model folder, or a model of the Hugging Face hub by name, and put LoRA on it.
+
+    `dtype` is that of the frozen weights ("float32", "bfloat16"); LoRA weights are float32. `threads` fixes torch's CPU
+    threads for the process; `seed` determines the LoRA start (the update is 0 there). Raises ValueError on an unknown
+    device or dtype, or a model that does not fit; FileNotFoundError where the folder or one of its files is missing.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+    where = _device(device)
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"threads is {threads}; torch needs at least 1")
+        torch.set_num_threads(threads)
+    folder = _folder(path_or_name)
+    base = _load_model(folder, DTYPES[dtype])
+    model = base if lora is None else _with_lora(base, lora, seed)
+    model = model.to(where).eval()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ends = _end_ids(folder, base, tokenizer)
+    if not ends:
+        raise ValueError(
+            f"{folder} names no token that ends a turn; set eos_token_id in generation_config.json or "
+            f"eos_token in tokenizer_config.json"
+        )
+    return Policy(model, base, tokenizer, folder, where, lora, ends)
+
+
+def _peft_name(name: str) -> str:
+    return name.replace(f".{ADAPTER}.", ".")
+
+
+def _device(name: str) -> torch.device:
+    kind = name.split(":")[0]
+    if kind not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device is {name!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} is not usable on this machine ({error}); use 'cpu'") from error
+
+
+def _folder(path_or_name: str | Path) -> Path:
+    """The folder of a model, fetched first when it is a hub name; checked for the files a policy needs."""
+    folder = Path(path_or_name).expanduser()
+    text = str(path_or_name)
+    if not folder.exists() and not text.startswith((".", "/", "~")) and text.count("/") <= 1:
+        folder = _download(text)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{text!r} is not a folder; name a model folder or a hub model such as 'Qwen/Qwen3-0.6B'"
+        )
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"{folder} has no {name}; a model folder needs it (save model and fast tokenizer there)"
+            )
+    if not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
+    return folder
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); "
+            f"check the spelling, the connection, or give a folder"
+        ) from error
+
+
+def _load_model(folder: Path, dtype: torch.dtype) -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        base, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation="eager",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise ValueError(
+            f"{folder} lacks {len(missing)} of the model's weights, the first is {missing[0]}; save it whole"
+        )
+    return base.requires_grad_(False)
+
+
+def _with_lora(base: Any, lora: LoraSpec, seed: int) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets), lora_dropout=0.0, task_type="CAUSAL_LM"
+    )
+    present = {name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
+    unknown = [target for target in lora.targets if target not in present]
+    if unknown:
+        raise ValueError(
+            f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(present)}"
+        )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # A tied head is meant to be adapted without the embedding: only the head's output changes.
+        warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")
+        torch.manual_seed(seed)
+        return get_peft_model(base, config, adapter_name=ADAPTER)
+
+
+def _end_ids(folder: Path, base: Any, tokenizer: Tokenizer) -> frozenset[int]:
+    """Ids that end a turn: the generation config's, the tokenizer's end token, and ChatML's."""
+    eos = base.generation_config.eos_token_id
+    ids = {eos} if isinstance(eos, int) else set(eos or ())
+    names = ["<|im_end|>"]
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file():
+        token = json.loads(settings.read_text(encoding="utf-8")).get("eos_token")
+        names.append(token["content"] if isinstance(token, dict) else token or "")
+    return frozenset(ids | {i for name in names if (i := tokenizer.token_to_id(name)) is not None})

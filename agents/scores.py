@@ -1,0 +1,175 @@
+"""Evaluation: what a policy or player earns, with 95 % intervals that respect that samples of one task are alike.
+
+avg@k is the mean score of k samples a task; pass@k is the unbiased estimate 1 − C(n−c, k)/C(n, k) (Chen et al.,
+2107.03374, Eq 1), averaged over tasks. Episodes that ended in an infrastructure failure are counted, never scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..envs import Outcome, TextEnv
+from .players import Player
+from .trajectory import Tree
+
+_Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+
+
+@dataclass(frozen=True)
+class Episode:
+    """How one episode ended."""
+
+    task: int
+    outcome: Outcome
+    stop: str
+    score: float
+    turns: int
+    used_tool: bool  # the answer is a result that a tool gave
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the bounds of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Return percentages, as in `45.3 % [41.0, 49.7]`."""
+        return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}]"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an evaluation found. `success` is the share of episodes with a score of at least 1."""
+
+    episodes: int
+    tasks: int
+    samples: int  # the k of avg@k: rewarded episodes a task, the fewest
+    failed: int  # tool_error and infra_error: not in any estimate
+    reward: float  # mean score
+    success: Interval  # avg@k
+    pass_at: dict[int, Interval]
+    tool_share: float  # of the successes, those whose answer a tool gave
+    turns: float  # mean
+    stops: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data."""
+        return asdict(self)
+
+
+def from_trees(trees: Iterable[Tree]) -> list[Episode]:
+    """Return the episodes of rollouts."""
+    return [
+        Episode(
+            tree.task,
+            leaf.outcome,
+            leaf.stop,
+            leaf.score,
+            len(tree.replies(leaf)),
+            bool(leaf.info.get("used_tool", False)),
+        )
+        for tree in trees
+        for leaf in tree.leaves
+    ]
+
+
+def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Episode:
+    """Let a player play one task in a fork of `env`."""
+    env = env.fork()
+    try:
+        observation, info = env.reset(seed=seed, options={"task": task})
+        score, done = 0.0, False
+        while not done:
+            observation, reward, terminated, truncated, info = env.step(player.act(env, observation, info))
+            score, done = score + reward, terminated or truncated
+        return Episode(
+            task, Outcome(info["outcome"]), info["stop"], score, env.turn, bool(info.get("used_tool", False))
+        )
+    finally:
+        env.close()
+
+
+def play_all(
+    env: TextEnv,
+    player: Player,
+    tasks: Sequence[int],
+    samples: int,
+    on_episode: Callable[[Episode], None] | None = None,
+    threads: int = 8,
+) -> list[Episode]:
+    """Let a player play every task `samples` times."""
+    episodes = []
+    with ThreadPoolExecutor(threads) as pool:
+        jobs = [pool.submit(play, env, player, task, seed) for task in tasks for seed in range(samples)]
+        for job in jobs:
+            episodes.append(job.result())
+            if on_episode is not None:
+                on_episode(episodes[-1])
+    return episodes
+
+
+def summarize(episodes: Sequence[Episode]) -> Report:
+    """Return the report of some episodes.
+
+    Raises:
+        ValueError: none of them was rewarded.
+    """
+    rewarded = [episode for episode in episodes if episode.outcome in (Outcome.DONE, Outcome.TRUNCATED)]
+    if not rewarded:
+        raise ValueError(f"none of {len(episodes)} episodes was rewarded: all ended in an infrastructure failure")
+    by_task: dict[int, list[bool]] = {}
+    for episode in rewarded:
+        by_task.setdefault(episode.task, []).append(episode.score >= 1)
+    samples = min(len(wins) for wins in by_task.values())
+    powers = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if 1 < k <= samples]
+    wins = [episode for episode in rewarded if episode.score >= 1]
+    stops = [episode.stop for episode in episodes]
+    return Report(
+        episodes=len(episodes),
+        tasks=len(by_task),
+        samples=samples,
+        failed=len(episodes) - len(rewarded),
+        reward=float(np.mean([episode.score for episode in rewarded])),
+        success=interval([float(np.mean(wins)) for wins in by_task.values()], len(rewarded)),
+        pass_at={k: interval([pass_at_k(len(w), sum(w), k) for w in by_task.values()], len(by_task)) for k in powers},
+        tool_share=sum(episode.used_tool for episode in wins) / len(wins) if wins else 0.0,
+        turns=float(np.mean([episode.turns for episode in rewarded])),
+        stops={stop: stops.count(stop) for stop in sorted(set(stops))},
+    )
+
+
+def pass_at_k(samples: int, correct: int, k: int) -> float:
+    """Return the unbiased chance that at least one of k samples is right (2107.03374, Eq 1).
+
+    Raises:
+        ValueError: fewer than `k` samples, or more correct ones than samples.
+    """
+    if not 0 <= correct <= samples or not 1 <= k <= samples:
+        raise ValueError(f"pass@{k} needs 0 <= correct <= samples and 1 <= k <= samples; got {correct} of {samples}")
+    return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
+
+
+def interval(values: Sequence[float], episodes: int) -> Interval:
+    """Return the mean of one value in [0, 1] a task, with Wilson's 95 % interval at the effective number of samples.
+
+    The effective number is p(1−p) over the variance of the mean between tasks, so that samples of one task count as
+    what they are worth; it lies between 1 and `episodes`. Where every task has the same value, and so there is no
+    spread to measure, it is the number of tasks.
+    """
+    data = np.asarray(values, np.float64)
+    mean, tasks = float(data.mean()), len(data)
+    spread = float(data.var(ddof=1)) / tasks if tasks > 1 else 0.0
+    effective = min(mean * (1 - mean) / spread, float(episodes)) if spread > 0 else float(tasks)
+    effective = max(effective, 1.0)
+    centre = (mean + _Z**2 / (2 * effective)) / (1 + _Z**2 / effective)
+    half = _Z / (1 + _Z**2 / effective) * math.sqrt(mean * (1 - mean) / effective + _Z**2 / (4 * effective**2))
+    return Interval(mean, max(centre - half, 0.0), min(centre + half, 1.0))

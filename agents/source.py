@@ -1,0 +1,107 @@
+"""Where a policy comes from, checked before torch is imported: `tiny`, a run folder, a model folder, a hub name."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .checkpoint import latest
+
+if TYPE_CHECKING:
+    from .policy import LoraSpec, Policy
+
+TINY = Path(__file__).parent / "tiny"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model folder, and the folder of a trained adapter where there is one."""
+
+    folder: Path
+    adapter: Path | None = None
+
+    def lora(self) -> tuple[int, float, tuple[str, ...]] | None:
+        """Return rank, alpha and targets of the adapter; None without one."""
+        if self.adapter is None:
+            return None
+        config = json.loads((self.adapter / "adapter_config.json").read_text("utf-8"))
+        return int(config["r"]), float(config["lora_alpha"]), tuple(sorted(config["target_modules"]))
+
+
+def find(name: str | Path) -> Source:
+    """Return the source that `name` stands for, checked for the files a policy needs.
+
+    Raises:
+        FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
+        CheckpointError: the newest checkpoint of a run folder is damaged.
+    """
+    if str(name) == "tiny":
+        return Source(TINY)
+    folder = Path(name).expanduser()
+    if (folder / "config.toml").is_file():
+        checkpoint = latest(folder / "checkpoints")
+        if checkpoint is None:
+            raise FileNotFoundError(
+                f"{folder} is a run without a checkpoint; resume it: turngym train --out {folder} --resume"
+            )
+        config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
+        return Source(find(config["train"]["policy"]).folder, checkpoint / "adapter")
+    if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
+        folder = _download(str(name))
+    return Source(_checked(folder))
+
+
+def _checked(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"there is no policy {str(folder)!r}; name `tiny`, a run folder, a model folder or a hub model such as "
+            "Qwen/Qwen3-0.6B"
+        )
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} has no config.json, so it is no model folder; save the model with save_pretrained"
+        )
+    if not (folder / "tokenizer.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} has no tokenizer.json; save the model's tokenizer there: "
+            "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
+    return folder
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
+            "the spelling, the connection, or give a folder"
+        ) from error
+
+
+def load(
+    source: Source,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    lora: LoraSpec | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+) -> Policy:
+    """Load the policy of a source; an adapter that was trained before keeps its own rank, alpha and targets."""
+    from .policy import LoraSpec, load_policy
+
+    shape = source.lora()
+    if shape is not None:
+        lora = LoraSpec(*shape)
+    policy = load_policy(source.folder, device=device, dtype=dtype, lora=lora, threads=threads, seed=seed)
+    if source.adapter is not None:
+        policy.load_adapter(source.adapter)
+    return policy

@@ -1,0 +1,122 @@
+"""Rollouts as trees: every turn is stored once with its parent and holds only the tokens it adds.
+
+Invariant: the tokens along root → leaf, laid end to end, are exactly what the model saw; a GRPO group is a tree whose
+branches start at the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..envs import Outcome
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The tokens one speaker adds. Arrays are all `(n,)`; where `sampled` is False the statistics are 0."""
+
+    parent: int  # index in `Tree.turns`; -1 for the root
+    role: str
+    text: str
+    tokens: NDArray[np.int32]
+    sampled: NDArray[np.bool_]  # True where the policy drew the token
+    logp_roll: NDArray[np.float32]  # nats, the sampler's own
+    entropy: NDArray[np.float32]  # nats, full vocabulary, temperature 1
+    temperature: float = 1.0
+    version: int = 0  # of the weights that drew the tokens
+    ended: str = ""  # why drawing stopped: end, closer, length or context
+    reward: float = 0.0  # what the environment paid for this turn
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown role and columns of different lengths."""
+        if self.role not in ROLES:
+            raise ValueError(f"Turn.role is {self.role!r}; a speaker is one of {', '.join(ROLES)}")
+        for name in ("sampled", "logp_roll", "entropy"):
+            shape = getattr(self, name).shape
+            if shape != self.tokens.shape:
+                raise ValueError(f"Turn.{name} has shape {shape}, Turn.tokens has {self.tokens.shape}")
+
+
+def given(parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Turn:
+    """Return a turn of tokens that the policy did not draw."""
+    zeros = np.zeros(len(tokens), np.float32)
+    return Turn(parent, role, text, tokens, np.zeros(len(tokens), np.bool_), zeros, zeros)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """How one path ended. Only `done` and `truncated` paths have a score."""
+
+    node: int  # index of its last turn
+    branch: int
+    outcome: Outcome
+    stop: str
+    score: float  # sum of the turns' rewards; NaN where an infrastructure failure left none
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rewarded(self) -> bool:
+        """Return whether the path earned a score."""
+        return self.outcome in (Outcome.DONE, Outcome.TRUNCATED)
+
+
+@dataclass
+class Tree:
+    """A task's rollouts. `key` is (seed, step, task), from which all its randomness derives."""
+
+    key: tuple[int, ...]
+    task: int
+    task_id: str
+    turns: list[Turn] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
+
+    def add(self, turn: Turn) -> int:
+        """Append a turn and return its index; its parent must exist, so the list stays topologically sorted."""
+        if not -1 <= turn.parent < len(self.turns):
+            raise ValueError(f"Turn.parent is {turn.parent}; the tree has turns 0 to {len(self.turns) - 1}")
+        self.turns.append(turn)
+        return len(self.turns) - 1
+
+    def path(self, leaf: Leaf) -> list[int]:
+        """Return the indices of the turns from the root to `leaf`."""
+        nodes = [leaf.node]
+        while self.turns[nodes[-1]].parent >= 0:
+            nodes.append(self.turns[nodes[-1]].parent)
+        return nodes[::-1]
+
+    def tokens(self, leaf: Leaf) -> NDArray[np.int32]:
+        """Return the tokens `(n,)` the model saw along the path to `leaf`."""
+        return np.concatenate([self.turns[node].tokens for node in self.path(leaf)])
+
+    def replies(self, leaf: Leaf) -> list[int]:
+        """Return the indices of the agent's own turns on the path to `leaf`."""
+        return [node for node in self.path(leaf) if self.turns[node].role == "assistant"]
+
+    def canonical(self) -> Tree:
+        """Return the same tree with turns in depth-first order of branches, whatever order they were written in."""
+        order: dict[int, int] = {}
+        tree = Tree(self.key, self.task, self.task_id)
+        for leaf in sorted(self.leaves, key=lambda leaf: leaf.branch):
+            for node in self.path(leaf):
+                if node not in order:
+                    turn = self.turns[node]
+                    parent = order[turn.parent] if turn.parent >= 0 else -1
+                    order[node] = tree.add(_moved(turn, parent))
+            tree.leaves.append(_grown(leaf, order[leaf.node]))
+        return tree
+
+
+def _moved(turn: Turn, parent: int) -> Turn:
+    return Turn(**{**vars(turn), "parent": parent})
+
+
+def _grown(leaf: Leaf, node: int) -> Leaf:
+    return Leaf(**{**vars(leaf), "node": node})

@@ -1,0 +1,236 @@
+"""The environment base class: text in, text out, many turns, forkable.
+
+Invariant: everything an episode depends on is the generator state it began with, its reset options and the actions
+taken, so any episode can be copied (`fork`), written down (`snapshot`) and repeated (`restore`).
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+import gymnasium
+import numpy as np
+
+from ..tools import ToolFailure
+from .spaces import TextSpace
+
+Message = dict[str, Any]
+"""One chat message: `role` and `content`, as chat templates take them."""
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    ANSWERED = "answered"  # the agent gave a final answer, right or wrong
+    NO_ANSWER = "no_answer"  # the agent ended its episode without an answer that could be graded
+    GOAL = "goal"  # the world reached its goal
+    MAX_TURNS = "max_turns"  # the turn limit was used up
+    CONTEXT = "context"  # the next prompt does not fit in the policy's context
+    TOOL_ERROR = "tool_error"  # a tool itself could not run
+    INFRA_ERROR = "infra_error"  # an environment, grader or engine failed
+
+
+class Outcome(StrEnum):
+    """What an ended episode is worth as data: only `done` and `truncated` carry a reward."""
+
+    DONE = "done"
+    TRUNCATED = "truncated"
+    TOOL_ERROR = "tool_error"
+    INFRA_ERROR = "infra_error"
+
+
+_OUTCOME = {
+    StopReason.ANSWERED: Outcome.DONE,
+    StopReason.NO_ANSWER: Outcome.DONE,
+    StopReason.GOAL: Outcome.DONE,
+    StopReason.MAX_TURNS: Outcome.TRUNCATED,
+    StopReason.CONTEXT: Outcome.TRUNCATED,
+    StopReason.TOOL_ERROR: Outcome.TOOL_ERROR,
+    StopReason.INFRA_ERROR: Outcome.INFRA_ERROR,
+}
+
+
+def outcome_of(stop: StopReason) -> Outcome:
+    """Return the outcome that a stop reason stands for."""
+    return _OUTCOME[stop]
+
+
+class EnvFailure(RuntimeError):
+    """Something an environment depends on (a grader, a server) could not run: no fault of the agent's."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the environment answers to one action.
+
+    A reply with `stop` set ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`).
+    """
+
+    text: str
+    reward: float = 0.0
+    stop: StopReason | None = None
+    role: str = "user"
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TextEnv(gymnasium.Env[str, str]):
+    """A Gymnasium environment whose observations and actions are text.
+
+    Authors write `on_reset` and `on_step` and, where an expert exists, `gold`. Attributes named in `shared` are
+    read-only and shared by forks, attributes with a `fork` method are forked by it, all others are deep-copied.
+
+    Raises:
+        ValueError: `max_turns` is below 1.
+        gymnasium.error.ResetNeeded: `step` is called before `reset` or after the episode ended.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own annotation)
+    shared: ClassVar[frozenset[str]] = frozenset({"observation_space", "action_space", "spec"})
+
+    def __init__(self, max_turns: int = 8) -> None:
+        if max_turns < 1:
+            raise ValueError(f"max_turns is {max_turns}; an episode needs at least 1 turn")
+        self.max_turns = max_turns
+        self.observation_space = TextSpace()
+        self.action_space = TextSpace()
+        self.turn = 0
+        self.task_id = ""  # set by on_reset where tasks have names
+        self.live = False  # between reset and the end of an episode
+        self.actions: list[str] = []
+        self.turn_rewards: list[float] = []
+        self._began: dict[str, Any] = {}
+        self._last = ""
+
+    # -- what an author writes -------------------------------------------------------------------------------------
+
+    def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        """Begin an episode and return the first observation; draw randomness from `rng` only."""
+        raise TypeError(f"{type(self).__name__} must define on_reset(rng, options) -> str")
+
+    def on_step(self, text: str) -> Reply:
+        """Answer one action of the agent."""
+        raise TypeError(f"{type(self).__name__} must define on_step(text) -> Reply")
+
+    def gold(self) -> list[str]:
+        """Return an expert's actions for the rest of this episode; never shown to the agent."""
+        raise TypeError(f"{type(self).__name__} has no expert: define gold() -> list[str]")
+
+    def messages(self, observation: str) -> list[Message]:
+        """Return the chat messages an episode opens with."""
+        return [{"role": "user", "content": observation}]
+
+    def tool_schemas(self) -> list[dict[str, Any]]:
+        """Return the JSON schemas of the tools an agent can call here."""
+        return []
+
+    # -- Gymnasium --------------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode; `info` holds `messages`, `tools` (JSON schemas) and `task_id`."""
+        super().reset(seed=seed)
+        began = {"rng": self.np_random.bit_generator.state, "options": dict(options or {})}
+        self.live, self.turn, self.actions, self.turn_rewards = False, 0, [], []
+        observation = self.on_reset(self.np_random, began["options"])
+        self._began, self._last, self.live = copy.deepcopy(began), observation, True
+        info = {"messages": self.messages(observation), "tools": self.tool_schemas(), "task_id": self.task_id}
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take one turn; when the episode ends `info` holds `stop` and `outcome`.
+
+        An episode that ended in `tool_error` or `infra_error` earned no reward: its reward is NaN, never 0.
+        """
+        if not self.live:
+            raise gymnasium.error.ResetNeeded("this episode has ended (or never began): call reset() before step()")
+        if not isinstance(action, str):
+            raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
+        reply = self._answer(action)
+        self.turn += 1
+        stop = reply.stop
+        if stop is None and self.turn >= self.max_turns:
+            stop = StopReason.MAX_TURNS
+        outcome = None if stop is None else outcome_of(stop)
+        failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+        reward = float("nan") if failed else float(reply.reward)
+        self.actions.append(action)
+        self.turn_rewards.append(reward)
+        self.live, self._last = stop is None, reply.text
+        info: dict[str, Any] = {
+            "turn": self.turn,
+            "messages": [{"role": reply.role, "content": reply.text}],
+            **reply.info,
+        }
+        if outcome is not None:
+            info |= {"stop": str(stop), "outcome": str(outcome)}
+        return reply.text, reward, outcome is Outcome.DONE, outcome not in (None, Outcome.DONE), info
+
+    def _answer(self, action: str) -> Reply:
+        try:
+            return self.on_step(action)
+        except ToolFailure as failure:
+            return Reply("", stop=StopReason.TOOL_ERROR, info={"error": str(failure)})
+        except EnvFailure as failure:
+            return Reply("", stop=StopReason.INFRA_ERROR, info={"error": str(failure)})
+
+    # -- copies -----------------------------------------------------------------------------------------------------
+
+    def fork(self) -> Self:
+        """Return a live, independent copy in the same state with the same generator state."""
+        twin = copy.copy(self)
+        memo: dict[int, Any] = {id(self): twin}
+        for name, value in vars(self).items():
+            if name in self.shared:
+                continue
+            forks = getattr(value, "fork", None)
+            vars(twin)[name] = forks() if callable(forks) else copy.deepcopy(value, memo)
+        return twin
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the episode so far as JSON data: how it began, what was done, and a digest of what was last seen."""
+        return {**copy.deepcopy(self._began), "actions": list(self.actions), "digest": _digest(self._last)}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> str:
+        """Bring this environment to the state of `snapshot` by replay and return the last observation.
+
+        Raises:
+            RuntimeError: the replay saw something else than the original did.
+        """
+        self.reset(seed=0)  # replaced on the next line: makes sure that a generator exists
+        self.np_random.bit_generator.state = snapshot["rng"]
+        self.reset(options=dict(snapshot["options"]))
+        for action in snapshot["actions"]:
+            self.step(action)
+        if _digest(self._last) != snapshot["digest"]:
+            raise RuntimeError(
+                f"replay of {len(snapshot['actions'])} actions diverged: the last observation is {self._last[:80]!r}, "
+                "not the one in the snapshot; was it made with other constructor arguments?"
+            )
+        return self._last
+
+
+def fork(env: gymnasium.Env[str, str]) -> gymnasium.Env[str, str]:
+    """Fork an environment through all its wrappers (DESIGN §4).
+
+    Raises:
+        TypeError: the environment below the wrappers is no `TextEnv`.
+    """
+    if isinstance(env, gymnasium.Wrapper):
+        twin = copy.copy(env)
+        inner = env.env
+        for name, value in vars(env).items():
+            if value is not inner:
+                vars(twin)[name] = copy.deepcopy(value, {id(inner): inner})
+        twin.env = fork(inner)
+        return twin
+    if not isinstance(env, TextEnv):
+        raise TypeError(f"{type(env).__name__} cannot fork: only turngym.TextEnv environments can")
+    return env.fork()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,35 @@
+"""Random draws that depend on their key alone: the same key gives the same draws with any Python, NumPy or machine."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Dice:
+    """A counter-mode generator: block n is the hash of the key and n."""
+
+    def __init__(self, *key: int | str) -> None:
+        self._key = repr(key).encode()
+        self._block = 0
+        self._words: list[int] = []
+
+    def roll(self, low: int, high: int) -> int:
+        """Return an integer from `low` to `high`, both included."""
+        if not self._words:
+            digest = hashlib.blake2b(self._key, salt=self._block.to_bytes(16, "little")).digest()
+            self._words = list(struct.unpack("<8Q", digest))
+            self._block += 1
+        return low + self._words.pop() % (high - low + 1)
+
+    def nonzero(self, high: int) -> int:
+        """Return an integer from -`high` to `high`, but not 0."""
+        return self.pick((-1, 1)) * self.roll(1, high)
+
+    def pick(self, items: Sequence[T]) -> T:
+        """Return one of `items`."""
+        return items[self.roll(0, len(items) - 1)]

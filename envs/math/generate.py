@@ -1,0 +1,75 @@
+"""A built-in endless supply of math problems, fixed by an index.
+
+A problem's text decides its split: a tenth of all texts is `valid`, a tenth `test`, the others `train`, so no two
+splits ever share a problem, whatever their seeds, families and difficulties.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from ..tasks import Task, check_split, text_share
+from .dice import Dice
+from .families import FAMILIES, LEVELS, make
+
+SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}
+ATTEMPTS = 10_000
+
+
+class MathTasks:
+    """Generated math problems.
+
+    Args:
+        split: `train`, `valid` or `test`.
+        difficulty: 1 (one operation) to 5 (several steps, fractions), one level or several mixed evenly.
+        families: Names from `FAMILIES`, mixed evenly.
+        seed: Chooses which problems there are, and their order.
+        size: How many there are.
+
+    Raises:
+        ValueError: An argument is none of these.
+    """
+
+    def __init__(
+        self,
+        split: str = "train",
+        difficulty: int | tuple[int, ...] = (1, 2),
+        families: tuple[str, ...] = FAMILIES,
+        seed: int = 0,
+        size: int = 1_000_000,
+    ) -> None:
+        levels = {difficulty} if isinstance(difficulty, int) else set(difficulty)
+        if not levels or not levels <= set(LEVELS):
+            raise ValueError(f"difficulty is {difficulty}; choose one or several of {', '.join(map(str, LEVELS))}")
+        for family in families:
+            if family not in FAMILIES:
+                near = get_close_matches(family, FAMILIES, n=1, cutoff=0.4)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise ValueError(f"unknown family {family!r}; {hint}the families are {', '.join(FAMILIES)}")
+        if not families:
+            raise ValueError(f"families is empty; choose one or several of {', '.join(FAMILIES)}")
+        if size < 1:
+            raise ValueError(f"size is {size}; a task set needs at least one task")
+        self.split = check_split(split)
+        self.difficulty = tuple(sorted(levels))
+        self.families = tuple(name for name in FAMILIES if name in families)
+        self.seed = seed
+        self.size = size
+        self.name = "math"
+
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+        return self.size
+
+    def __getitem__(self, i: int, /) -> Task:
+        """Return task `i`; raise IndexError out of range."""
+        if not 0 <= i < self.size:
+            raise IndexError(f"task {i} of {self.name}: there are tasks 0 to {self.size - 1}")
+        dice = Dice(self.seed, i, self.split)
+        family, level = dice.pick(self.families), dice.pick(self.difficulty)
+        low, high = SHARES[self.split]
+        for _ in range(ATTEMPTS):
+            text, gold, solution = make(family, level, dice)
+            if low <= text_share(text) < high:
+                return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution)
+        raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")

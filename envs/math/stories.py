@@ -1,0 +1,207 @@
+"""Families told in words: things that people have, and measures."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from .dice import Dice
+from .problem import BOXES, FRACTION, PEOPLE, THINGS, Family, Problem, decimal, problem
+
+# --- words
+
+
+def _gain(dice: Dice) -> Problem:
+    who, what, a, b = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 99), dice.roll(2, 99)
+    verb = dice.pick(("buys", "finds", "gets"))
+    text = f"{who} has {a} {what} and {verb} {b} more. How many {what} does {who} have now?"
+    return problem(text, a + b, f"{a}+{b}")
+
+
+def _loss(dice: Dice) -> Problem:
+    who, what, b = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 60)
+    a, verb = b + dice.roll(1, 39), dice.pick(("sells", "loses", "gives away"))
+    return problem(f"{who} has {a} {what} and {verb} {b}. How many {what} are left?", a - b, f"{a}-{b}")
+
+
+def _packed(dice: Dice) -> Problem:
+    what, box, n, k = dice.pick(THINGS), dice.pick(BOXES), dice.roll(2, 40), dice.roll(2, 20)
+    return problem(f"There are {n} {box} of {k} {what}. How many {what} are there?", n * k, f"{n}*{k}")
+
+
+def _shared(dice: Dice) -> Problem:
+    what, n = dice.pick(THINGS), dice.roll(2, 9)
+    a = n * dice.roll(2, 99 // n)
+    return problem(f"{n} friends share {a} {what} equally. How many {what} does each get?", a // n, f"{a}//{n}")
+
+
+def _gain_and_loss(dice: Dice) -> Problem:
+    who, what, a, b = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 200), dice.roll(2, 99)
+    c = dice.roll(2, a + b)
+    text = f"{who} has {a} {what}, buys {b} more and gives away {c}. How many {what} are left?"
+    return problem(text, a + b - c, f"{a}+{b}-{c}")
+
+
+def _packed_and_more(dice: Dice) -> Problem:
+    who, what, box = dice.pick(PEOPLE), dice.pick(THINGS), dice.pick(BOXES)
+    n, k, b = dice.roll(2, 40), dice.roll(2, 20), dice.roll(2, 60)
+    text = f"{who} has {n} {box} of {k} {what} and {b} more. How many {what} does {who} have?"
+    return problem(text, n * k + b, f"{n}*{k}+{b}")
+
+
+def _packed_and_less(dice: Dice) -> Problem:
+    who, what, box, n, k = dice.pick(PEOPLE), dice.pick(THINGS), dice.pick(BOXES), dice.roll(2, 40), dice.roll(2, 20)
+    b = dice.roll(1, n * k - 1)
+    text = f"{who} has {n} {box} of {k} {what} and sells {b} {what}. How many {what} are left?"
+    return problem(text, n * k - b, f"{n}*{k}-{b}")
+
+
+def _change(dice: Dice) -> Problem:
+    who, what, n, k, a = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 9), dice.roll(2, 10), dice.roll(100, 300)
+    text = f"{who} has {a} dollars and buys {n} {what} at {k} dollars each. How many dollars are left?"
+    return problem(text, a - n * k, f"{a}-{n}*{k}")
+
+
+def _pooled(dice: Dice) -> Problem:
+    what, n, each = dice.pick(THINGS), dice.roll(2, 9), dice.roll(4, 40)
+    a = dice.roll(1, n * each - 1)
+    text = f"{n} friends put {a} and {n * each - a} {what} together and share them. How many does each get?"
+    return problem(text, each, f"({a}+{n * each - a})//{n}")
+
+
+def _market(dice: Dice) -> Problem:
+    who, what, box = dice.pick(PEOPLE), dice.pick(THINGS), dice.pick(BOXES)
+    n, k, cost = dice.roll(3, 40), dice.roll(3, 30), dice.roll(2, 9)
+    kept = dice.roll(1, n * k - 1)
+    text = (
+        f"{who} fills {n} {box} with {k} {what} each, keeps {kept} {what} and sells the others at {cost} dollars each. "
+    )
+    text += f"How many dollars does {who} earn?"
+    return problem(text, n * k * cost - kept * cost, f"({n}*{k}-{kept})*{cost}")
+
+
+def _savings(dice: Dice) -> Problem:
+    who, weeks, spent, saved = dice.pick(PEOPLE), dice.roll(6, 20), dice.roll(5, 40), dice.roll(20, 60)
+    cost, p = 10 * dice.roll(5, 12), 10 * dice.roll(1, 5)
+    text = (
+        f"{who} earns {spent + saved} dollars and spends {spent} dollars each week. After {weeks} weeks {who} buys a "
+    )
+    text += f"bike that costs {cost} dollars, with {p}% off. How many dollars does {who} have left?"
+    gold = weeks * saved - cost // 10 * (10 - p // 10)
+    return problem(text, gold, f"{weeks}*({spent + saved}-{spent})-({cost}-{cost}*{p}//100)")
+
+
+def _together(dice: Dice) -> Problem:
+    (who, other), a, b = _pair(dice), dice.roll(2, 12), dice.roll(2, 12)
+    c = dice.roll(1, min(a, b) * 2)
+    text = f"{who} paints a wall in {a} hours and {other} paints it in {b} hours. "
+    text += f"They paint {c} such walls together. How many hours do they need?"
+    return problem(text, Fraction(a * b * c, a + b), f"{c}/(Fraction(1, {a})+Fraction(1, {b}))", FRACTION)
+
+
+def _ages(dice: Dice) -> Problem:
+    (who, other), x, gap, later = _pair(dice), dice.roll(4, 40), dice.roll(2, 30), dice.roll(2, 20)
+    total = 2 * x + gap + 2 * later
+    text = f"{other} is {gap} years older than {who}. In {later} years their ages will add up to {total}. "
+    text += f"How old will {who} be {later + 3} years from now?"
+    return problem(text, x + later + 3, f"({total}-2*{later}-{gap})//2+{later + 3}")
+
+
+def _pair(dice: Dice) -> tuple[str, str]:
+    first = dice.roll(0, len(PEOPLE) - 1)
+    return PEOPLE[first], PEOPLE[first - dice.roll(1, len(PEOPLE) - 1)]
+
+
+# --- units
+
+UNITS = (
+    ("hours", "minutes", 60),
+    ("minutes", "seconds", 60),
+    ("days", "hours", 24),
+    ("weeks", "days", 7),
+    ("years", "months", 12),
+    ("meters", "centimeters", 100),
+    ("kilograms", "grams", 1000),
+)
+
+
+def _smaller(dice: Dice) -> Problem:
+    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 99)
+    text = dice.pick(("How many {1} are {2} {0}?", "What is {2} {0} in {1}?"))
+    return problem(text.format(big, small, n), n * size, f"{n}*{size}")
+
+
+def _bigger(dice: Dice) -> Problem:
+    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 99)
+    text = dice.pick(("How many {0} are {2} {1}?", "What is {2} {1} in {0}?"))
+    return problem(text.format(big, small, n * size), n, f"{n * size}//{size}")
+
+
+def _both_units(dice: Dice) -> Problem:
+    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 60)
+    k = dice.roll(2, size - 1)
+    return problem(f"How many {small} are {n} {big} and {k} {small}?", n * size + k, f"{n}*{size}+{k}")
+
+
+def _rest_of_unit(dice: Dice) -> Problem:
+    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 60)
+    k = dice.roll(2, size)
+    return problem(f"How many {small} remain of {n} {big} after {k} {small}?", n * size - k, f"{n}*{size}-{k}")
+
+
+def _drive(dice: Dice) -> Problem:
+    v, hours = 4 * dice.roll(5, 30), dice.roll(2, 9)
+    text = (
+        f"A car drives {v * hours} kilometers in {hours} hours. How many kilometers does it drive in {hours + 1} hours?"
+    )
+    return problem(text, v * (hours + 1), f"{v * hours}//{hours}*{hours + 1}")
+
+
+def _speed(dice: Dice) -> Problem:
+    d, minutes = dice.roll(2, 90), dice.roll(5, 200)
+    text = f"A train travels {d} kilometers in {minutes} minutes. What is its speed in kilometers per hour?"
+    return problem(text, Fraction(60 * d, minutes), f"Fraction({d})/Fraction({minutes}, 60)", FRACTION)
+
+
+def _area(dice: Dice) -> Problem:
+    a, b, n = dice.roll(11, 99), dice.roll(11, 99), dice.roll(2, 12)
+    text = f"A floor is {a} decimeters long and {b} decimeters wide. Paint for a square meter costs {n} dollars. "
+    text += "How many dollars does it cost to paint the floor?"
+    return problem(text, decimal(Fraction(a * b * n, 100)), f"{a}*{b}*{n}/100")
+
+
+def _tank(dice: Dice) -> Problem:
+    litres, fill, drain, minutes = 10 * dice.roll(20, 90), dice.roll(20, 60), dice.roll(2, 19), dice.roll(2, 8)
+    text = (
+        f"A pump fills an empty tank of {litres} liters at {fill} liters per minute. After {minutes} minutes a drain "
+    )
+    text += f"opens and lets out {drain} liters per minute. How many minutes after the start is the tank full?"
+    if fill * minutes >= litres:
+        return _tank(dice)
+    gold = minutes + Fraction(litres - fill * minutes, fill - drain)
+    return problem(text, gold, f"{minutes}+Fraction({litres}-{fill}*{minutes}, {fill}-{drain})", FRACTION)
+
+
+def _two_legs(dice: Dice) -> Problem:
+    a, b, u, v = dice.roll(10, 200), dice.roll(10, 200), dice.roll(20, 120), dice.roll(20, 120)
+    text = (
+        f"A bus drives {a} kilometers at {u} kilometers per hour and then {b} kilometers at {v} kilometers per hour. "
+    )
+    text += "What is its average speed in meters per second?"
+    gold = Fraction((a + b) * u * v, a * v + b * u) * Fraction(5, 18)
+    return problem(text, gold, f"Fraction({a}+{b})/(Fraction({a}, {u})+Fraction({b}, {v}))*1000/3600", FRACTION)
+
+
+WORDS: Family = {
+    1: (_gain, _loss, _packed, _shared),
+    2: (_gain_and_loss, _packed_and_more, _packed_and_less, _change, _pooled),
+    3: (_market,),
+    4: (_savings, _ages),
+    5: (_together,),
+}
+UNITS_FAMILY: Family = {
+    1: (_smaller, _bigger),
+    2: (_both_units, _rest_of_unit),
+    3: (_drive, _speed),
+    4: (_area, _tank),
+    5: (_two_legs,),
+}

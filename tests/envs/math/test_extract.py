@@ -1,0 +1,63 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngym.envs.math.extract import extract_answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} no, \boxed{ 2 }", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed {7}", "7"),
+        (r"\fbox{7}", "7"),
+        (r"$\boxed{\boxed{3}}$", r"\boxed{3}"),
+        (r"\boxed{a \boxed{3} b} and so on", r"a \boxed{3} b"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"f = { x, \boxed{5}", "5"),
+        (r"a } b \boxed{5}", "5"),
+        ("\\\\boxed{840}", "840"),
+        ("line \\\\\\boxed{840}", "840"),
+        ("\\boxed{\n12\n}", "12"),
+        (r"<think>\boxed{1}</think> \boxed{2}", "2"),
+        (r"<think>a</think><think>\boxed{1}</think>\boxed{3}", "3"),
+        (r"no opening \boxed{1} </think> \boxed{2}", "2"),
+        (r"\boxed{4} but \boxed{5", "4"),
+        (r"\boxed{42}<|im_end|>", "42"),
+    ],
+)
+def test_the_last_outermost_box_after_the_reasoning_is_the_answer(text, answer):
+    assert extract_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "the answer is 42", r"\boxed 42", r"\boxed{42", r"\boxed{}", r"\boxed{  }", r"\boxed{1}\boxed{}"),
+        r"<think>\boxed{1}",
+        r"<think>a</think>\boxed{1}<think>",
+        r"<think>\boxed{1}</think> so it is 1",
+        r"\boxedx{3}",
+        r"\boxed\{3\}",
+    ],
+)
+def test_there_is_no_answer_without_a_closed_box_that_holds_something(text):
+    assert extract_answer(text) is None
+
+
+def test_hostile_text_takes_linear_time():
+    count = 200_000
+    assert extract_answer(r"\boxed{" * count) is None
+    assert extract_answer(r"\boxed{" * count + "1" + "}" * count) is not None
+    assert extract_answer("\\boxed" + " " * count + "}" * count + r"\boxed{1}") == "1"
+
+
+@given(st.text(alphabet="\\{}boxedf 12</think>", max_size=60), st.from_regex(r"\A[0-9a-z+]{1,9}\Z"))
+def test_a_box_at_the_end_is_found_behind_any_text(noise, content):
+    if re.search(r"\\(boxed|fbox)\s*\{", noise) or "<think>" in noise.rpartition("</think>")[2] or noise.endswith("\\"):
+        return
+    assert extract_answer(f"{noise} \\boxed{{{content}}}") == content

@@ -1,0 +1,246 @@
+import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import turngym
+from turngym.envs.core import EnvFailure
+from turngym.envs.math import grade as grade_module
+from turngym.envs.math.grade import GraderFailure, MathGrader
+from turngym.envs.tasks import load_jsonl
+
+DATA = Path(turngym.__file__).parent.parent / "shared" / "data"
+GRADER = MathGrader()
+
+
+def graded(gold, answer, grader=GRADER):
+    return grader.grade(completion=f"<think>hm</think>It is \\boxed{{{answer}}}.", gold=gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "how"),
+    [
+        *(
+            ("42", "42", "string"),
+            ("42", "$42$", "string"),
+            ("-5", "−5", "string"),
+            ("(1, 2)", r"\left(1,2\right)", "string"),
+        ),
+        *(("1234", "1,234", "numeric"), ("1234", "1234.0", "numeric"), ("1234", r"\frac{2468}{2}", "numeric")),
+        *(
+            ("18", r"\$18.00", "numeric"),
+            ("18", "18 dollars", "numeric"),
+            ("5", "x = 5", "numeric"),
+            ("1234", "1.234e3", "numeric"),
+        ),
+        *((r"10\text{ units}", "10", "numeric"), ("5", "x_1=5", "numeric"), (r"\dfrac{1}{2}", "0.5", "numeric")),
+        *(("Evelyn", r"\text{Evelyn}", "string"), ("Monday", "monday", "string"), ("C", r"\text{C}", "string")),
+        *(
+            (r"2\sqrt{3}", r"\sqrt{12}", "math-verify"),
+            ("x^2-4", "(x-2)(x+2)", "math-verify"),
+            ("3", r"\sqrt{9}", "math-verify"),
+        ),
+        *(
+            ("1500", r"1.5 \times 10^3", "math-verify"),
+            ("5/2", r"2\frac{1}{2}", "math-verify"),
+            ("1024", "2^{10}", "math-verify"),
+        ),
+        *(("x=5", "5", "math-verify"), ("[-2,7]", r"x \in [-2,7]", "math-verify"), ("1,2", "2,1", "math-verify")),
+        *(
+            (r"(1,\frac{9}{2})", "(1,4.5)", "math-verify"),
+            (r"\pi/2", r"\frac{\pi}{2}", "math-verify"),
+            ("3", r"\boxed{3}", "math-verify"),
+        ),
+        *((r"k \ge 2", r"k \geq 2", "math-verify"), ("C", r"\text{(C)}", "math-verify")),
+    ],
+)
+def test_right_answers_are_paid_however_they_are_written(gold, answer, how):
+    result = graded(gold, answer)
+    assert (result.score, result.how, result.error) == (1.0, how, None)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "how"),
+    [
+        *(("42", "43", "numeric"), ("42", "-42", "numeric"), ("1/3", "0.33", "numeric"), ("1234", "1.234", "numeric")),
+        *(
+            (r"\sqrt{2}", r"\sqrt{3}", "math-verify"),
+            ("x^2+1", "x^2-1", "math-verify"),
+            ("(1,2)", "(2,1)", "math-verify"),
+        ),
+        *(
+            ("Evelyn", "nylevE", "string"),
+            ("1,2", "1", "math-verify"),
+            ("5", "5x", "math-verify"),
+            ("12:00", "1:00", "math-verify"),
+        ),
+        *(
+            ("5", "5 million", "math-verify"),
+            (r"\pi", "3.14", "math-verify"),
+            ("5", "?!", "failed"),
+            ("1", "1/0", "failed"),
+        ),
+    ],
+)
+def test_wrong_answers_are_not_paid(gold, answer, how):
+    result = graded(gold, answer)
+    assert (result.score, result.answer, result.how) == (0.0, answer, how)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        *(
+            ("5", "4 or 5"),
+            ("5", "4, 5"),
+            ("5", r"5 \text{ or } 6"),
+            ("5", "x=4=5"),
+            ("5", "5=5"),
+            ("5", "x<6"),
+            ("5", r"x \le 5"),
+        ),
+        *(
+            ("5", r"5 \approx 5"),
+            ("5", "4;5"),
+            ("5", "x=5, y=3"),
+            (r"\sqrt{2}", r"\sqrt{2}, \sqrt{3}"),
+            ("5", "4 and 5"),
+        ),
+        *(
+            ("1764", "37*48-12"),
+            ("7", "3+4"),
+            ("7", "3 4"),
+            ("7", "9 - 2"),
+            ("6", "3!"),
+            ("28", r"4 \times 7"),
+            ("6", r"\binom{4}{2}"),
+        ),
+        *(("12", "24//2"), ("2", r"17 \bmod 5"), ("5", r"5 \text{ million}"), ("5", r"\text{maybe } 5")),
+    ],
+)
+def test_hedging_and_restating_the_question_are_not_paid(gold, answer):
+    result = graded(gold, answer)
+    assert (result.score, result.how) == (0.0, "failed")
+    assert "the box holds" in result.error
+
+
+@pytest.mark.parametrize("completion", ["", "it is 42", r"\boxed{}", r"<think>\boxed{42}", r"\boxed{42}<think>"])
+def test_no_box_is_no_answer(completion):
+    result = GRADER.grade(completion=completion, gold="42")
+    assert (result.score, result.answer, result.how, result.error) == (0.0, None, "no-answer", None)
+
+
+def test_an_answer_that_hangs_earns_nothing_and_the_next_one_is_graded():
+    impatient = MathGrader(deadline=0.5)
+    assert graded("2", r"\sqrt{4}").score == 1.0
+    hostile = graded("3", "9^{9^{9^9}}", impatient)
+    assert (hostile.score, hostile.how, hostile.error) == (0.0, "timeout", "comparing took over 0.5 s")
+    assert graded("3", r"\sqrt{9}").score == 1.0
+
+
+def test_enormous_answers_are_refused_unread():
+    result = graded("3", "(" * 100_000)
+    assert (result.score, result.how) == (0.0, "failed")
+    assert result.error == "the answer has 100000 characters; at most 5000 are read"
+
+
+def test_threads_share_one_worker_and_get_their_own_verdicts():
+    pairs = [(str(n), f"\\sqrt{{{n * n + n % 2}}}") for n in range(1, 25)]
+    with ThreadPoolExecutor(8) as pool:
+        scores = list(pool.map(lambda pair: graded(*pair).score, pairs))
+    assert scores == [float(n % 2 == 0) for n in range(1, 25)]
+
+
+def test_a_worker_that_died_is_replaced():
+    assert graded("2", r"\sqrt{4}").score == 1.0
+    first = grade_module._running()
+    os.kill(first._process.pid, signal.SIGKILL)
+    assert graded("4", r"\sqrt{16}").score == 1.0
+    assert grade_module._running() is not first
+
+
+def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
+    monkeypatch.setattr(grade_module, "_child", None)
+    monkeypatch.setattr(grade_module.sys, "executable", "/nowhere/python")
+    assert graded("42", "42.0").score == 1.0
+    with pytest.raises(GraderFailure, match="the grader's process cannot start") as caught:
+        graded("2", r"\sqrt{4}")
+    assert isinstance(caught.value, EnvFailure)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_grades_with_a_worker_of_its_own():
+    assert graded("2", r"\sqrt{4}").score == 1.0
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if graded("5", r"\sqrt{25}").score == 1.0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert graded("6", r"\sqrt{36}").score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "complaint"),
+    [
+        *(
+            ("", "is empty"),
+            ("  ", "is empty"),
+            ("$$", "is empty"),
+            ("???", "has no letter or digit"),
+            ("1/0", "divides by zero"),
+        ),
+        *(
+            (r"\frac{1}{", "has unbalanced braces"),
+            ("3}", "has unbalanced braces"),
+            ("x =", "begins or ends with an operator"),
+        ),
+        ("3 +", "begins or ends with an operator"),
+    ],
+)
+def test_a_gold_without_a_value_is_refused(gold, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        GRADER.check_gold(gold)
+
+
+def test_a_deadline_of_no_time_is_refused():
+    with pytest.raises(ValueError, match="deadline is 0 seconds; it must be above 0"):
+        MathGrader(deadline=0)
+
+
+@pytest.mark.parametrize("name", ["gsm8k_test.jsonl", "gsm8k_train.jsonl.gz"])
+def test_every_gsm8k_gold_is_paid_in_every_form_and_its_neighbours_are_not(name, monkeypatch):
+    if not (DATA / "math" / name).exists():
+        pytest.skip("../shared/data is absent")
+    monkeypatch.setattr(grade_module, "_running", lambda: pytest.fail("the fast path was left"))
+    tasks = load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)
+    for i in range(len(tasks)):
+        gold = tasks[i].gold.replace(",", "")
+        if "." in gold or i % 7:
+            assert graded(gold, gold).score == 1.0
+            continue
+        n = int(gold)
+        for form in (f"{n:,}", f"{n}.0", f"\\frac{{{2 * n}}}{{2}}", f"\\${n:,}.00", f"{n} apples", f"x = {n}"):
+            assert graded(gold, form).score == 1.0, (gold, form)
+        for form in (f"{n + 1}", f"{n}.5", f"{n}1", f"{n}, {n}", f"{n} or {n + 1}"):
+            assert graded(gold, form).score == 0.0, (gold, form)
+
+
+@pytest.mark.parametrize("name", ["math_train.jsonl.gz", "olympiadbench_oe_to_maths_en.jsonl", "minerva_test.jsonl"])
+def test_golds_of_other_real_files_have_a_value(name):
+    if not (DATA / "math" / name).exists():
+        pytest.skip("../shared/data is absent")
+    assert len(load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)) > 200
+
+
+def test_real_predictions_are_graded_as_labelled():
+    path = DATA / "answer_equiv" / "model_predictions_math.jsonl"
+    if not path.exists():
+        pytest.skip("../shared/data is absent")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    grades = [GRADER.grade(completion=row["response"], gold=row["gold"]) for row in rows]
+    assert len(grades) == 44
+    differ = [row["gold"] for row, one in zip(rows, grades) if (one.score == 1.0) != row["expected_equal"]]
+    # The label says that 10000 is not 10{,}000; it is.
+    assert differ == ["10{,}000"]

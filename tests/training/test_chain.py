@@ -1,0 +1,124 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from turngym.training.chain import chain
+from turngym.training.columns import Now
+from turngym.training.control import Control, Event, Knobs, Needs, Request, Spawn, Stats, Verdict, advantages
+from turngym.training.objective import start_terms
+
+STATS = Stats(step=0, phase="update", entropy=0.5)
+
+
+def counter(name, *, sets=frozenset(), scale=2.0, request=frozenset()):
+    """A control that multiplies the weight by `scale` and counts what it observes."""
+
+    def observe(stats, state):
+        return {"seen": state["seen"] + 1, "entropy": stats.entropy}, request
+
+    return Control(
+        name=name,
+        sets=frozenset(sets),
+        init=lambda: {"seen": 0},
+        shape=lambda terms, batch, now, state: replace(terms, weight=terms.weight * scale + state["seen"]),
+        observe=observe,
+    )
+
+
+def crediting(name, value):
+    return Control(
+        name=name,
+        sets=frozenset({"credit"}),
+        credit=lambda batch, state: torch.full_like(batch.turns.score, value) * batch.turns.score,
+    )
+
+
+def behaviour(control, toy):
+    """Return everything a control does to the toy in one step, and its state after it."""
+    state, batch = control.init(), toy.batch
+    terms = control.shape(start_terms(advantages(control, batch, state)), batch, Now.at_start(batch), state)
+    columns = [column.tolist() for column in vars(terms).values() if isinstance(column, torch.Tensor)]
+    return columns, control.observe(STATS, state), control.sample(Knobs(), state), control.needs, control.sets
+
+
+def test_controls_run_from_left_to_right_each_with_its_own_state(toy) -> None:
+    control = chain(counter("a", scale=2.0), counter("b", scale=3.0))
+    terms = control.shape(start_terms(toy.batch.logp_old), toy.batch, None, [{"seen": 1}, {"seen": 10}])
+    assert set(terms.weight.tolist()) == {(1 * 2 + 1) * 3 + 10}
+    assert control.init() == [{"seen": 0}, {"seen": 0}]
+    assert control.observe(STATS, control.init())[0] == [{"seen": 1, "entropy": 0.5}] * 2
+    assert control.name == "a,b"
+
+
+def test_chain_is_associative(toy) -> None:
+    a, b, c = counter("a", scale=2.0), counter("b", scale=3.0), crediting("c", 2.0)
+    flat = behaviour(chain(a, b, c), toy)
+    assert behaviour(chain(a, chain(b, c)), toy) == flat
+    assert behaviour(chain(chain(a, b), c), toy) == flat
+    assert behaviour(chain(chain(a), chain(), chain(b, chain(c))), toy) == flat
+
+
+def test_the_empty_chain_is_the_identity(toy) -> None:
+    a = counter("a")
+    assert behaviour(chain(chain(), a), toy) == behaviour(chain(a, chain()), toy) == behaviour(chain(a), toy)
+    columns, observed, knobs, needs, sets = behaviour(chain(), toy)
+    plain = start_terms(advantages(Control(name="nothing"), toy.batch, {}))
+    assert columns == [column.tolist() for column in vars(plain).values() if isinstance(column, torch.Tensor)]
+    assert (observed, knobs, needs, sets) == (([], frozenset()), Knobs(), Needs(), frozenset())
+    assert chain().plan is None
+    assert chain().credit is None
+
+
+def test_two_controls_that_set_the_same_thing_are_refused_by_name() -> None:
+    a, b, c = counter("a"), counter("tight", sets={"clip"}), counter("loose", sets={"clip"})
+    message = "tight and loose both set clip; remove one, or pass ordered=True to let loose win"
+    for clash in (lambda: chain(a, b, c), lambda: chain(chain(a, b), c), lambda: chain(b, chain(a, c))):
+        with pytest.raises(ValueError, match=message):
+            clash()
+
+
+def test_ordered_lets_the_later_one_win_and_stays_settled_in_larger_chains(toy) -> None:
+    ordered = chain(crediting("one", 1.0), crediting("ten", 10.0), ordered=True)
+    rewarded = toy.batch.turns.rewarded[toy.batch.row]
+    slots = advantages(ordered, toy.batch, ordered.init())[rewarded]
+    assert torch.equal(slots, 10 * toy.batch.turns.score[toy.batch.row][rewarded])
+    assert chain(ordered, counter("a")).sets == {"credit"}
+
+
+def test_rewards_add_up_in_order(toy) -> None:
+    plus = Control(name="plus", reward=lambda batch, state: batch.turns.score + 1)
+    times = Control(name="times", reward=lambda batch, state: batch.turns.score * 3)
+    control = chain(plus, times, crediting("c", 1.0))
+    expected = ((toy.batch.turns.score + 1) * 3)[toy.batch.row]
+    assert torch.equal(advantages(control, toy.batch, control.init()).nan_to_num(), expected.nan_to_num())
+
+
+def test_knobs_plans_verdicts_requests_and_needs_are_joined() -> None:
+    hot = Control(name="hot", sample=lambda knobs, state: replace(knobs, temperature=1.2), needs=Needs(logp_ref=True))
+    forks = Control(name="forks", plan=lambda tree, event, key, state: [Spawn(event.node, event.token)])
+    picky = Control(name="picky", select=lambda trees, state: [Verdict(tree) for tree in trees])
+    stops = counter("stops", request=frozenset({Request.STOP}))
+    resets = counter("resets", request=frozenset({Request.RESET_OPTIMIZER}))
+    control = chain(hot, forks, forks, picky, stops, resets)
+    state = control.init()
+    assert control.sample(Knobs(), state) == Knobs(temperature=1.2)
+    assert control.plan(None, Event("turn", 3, 7, 9), (0,), state) == [Spawn(3, 7), Spawn(3, 7)]
+    assert control.select([0, 2, 1], state) == [Verdict.KEEP, Verdict.MORE, Verdict.DROP]
+    assert control.observe(STATS, state)[1] == {Request.STOP, Request.RESET_OPTIMIZER}
+    assert control.needs == Needs(logp_ref=True)
+
+
+def test_the_state_survives_json_to_the_bit() -> None:
+    control = chain(counter("a"), counter("b"))
+    state = control.init()
+    for step in range(3):
+        state, _ = control.observe(Stats(step=step, phase="update", entropy=0.1 + 0.2 * step), state)
+    assert json.loads(json.dumps(state)) == state
+
+
+@pytest.mark.parametrize("state", [[], [{}], {}, None])
+def test_a_state_of_another_chain_is_refused(state) -> None:
+    with pytest.raises(ValueError, match=r"the state of the controls \[a,b\] is .*; it must be a list of 2 states"):
+        chain(counter("a"), counter("b")).sample(Knobs(), state)

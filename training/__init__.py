@@ -1,0 +1,1 @@
+"""How a policy learns: entropy controls, the objective, the learner, the loop, checkpoints."""

@@ -1,0 +1,180 @@
+"""What a training run is: one frozen dataclass, recipes that override it, and the `config.toml` of a run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import subprocess
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run. Every field can be set in a recipe and on the command line."""
+
+    env: str = "turngym/MathPython-v0"
+    """Environment id."""
+    tasks: str | None = None
+    """JSONL file of questions (`problem, answer`; `.gz` too); the built-in generator when left out."""
+    difficulty: tuple[int, ...] | None = None
+    """Difficulties of generated tasks, 1 to 5."""
+    option: tuple[str, ...] = ()
+    """Further options of the environment as `name=value`."""
+    policy: str = "tiny"
+    """`tiny`, a model folder, or a hub name."""
+    method: str = "grpo,epo"
+    """Methods, chained from left to right; parameters as in `epo:alpha=0.2:high=1.5` (`turngym methods`)."""
+    steps: int = 80
+    """Optimizer steps."""
+    prompts: int = 8
+    """Tasks a step."""
+    group: int = 8
+    """Rollouts a task."""
+    max_tokens: int = 96
+    """Most tokens a turn."""
+    temperature: float = 1.0
+    """Sampling temperature."""
+    lr: float = 1e-3
+    """Learning rate of AdamW on the LoRA weights."""
+    rank: int = 32
+    """LoRA rank."""
+    alpha: float = 64.0
+    """LoRA scale: updates are multiplied by alpha / rank."""
+    clip_norm: float = 1.0
+    """Largest gradient norm."""
+    micro_tokens: int = 8192
+    """Most padded tokens a forward pass; changes memory, never results."""
+    eval_every: int = 20
+    """Steps between validations."""
+    eval_tasks: int = 256
+    """Held-out tasks a validation."""
+    shuffle_rewards: bool = False
+    """Deal the scores out at random: the control run, which must not learn."""
+    seed: int = 0
+    """Keys all randomness."""
+    device: str = "cpu"
+    """`cpu`, `cuda` or `mps`."""
+    dtype: str = "float32"
+    """Of the frozen weights: `float32` or `bfloat16`."""
+    threads: int = 2
+    """CPU threads of torch; part of what makes runs bit-identical."""
+    out: str = ""
+    """Run folder; the first free one of runs/ENV, runs/ENV-2, … when left out."""
+    resume: bool = False
+    """Go on from the newest checkpoint of the run folder."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        for name in (
+            "steps",
+            "prompts",
+            "group",
+            "max_tokens",
+            "rank",
+            "micro_tokens",
+            "eval_every",
+            "eval_tasks",
+            "threads",
+        ):
+            _require(self, name, getattr(self, name) >= 1, "must be at least 1")
+        for name in ("lr", "alpha", "clip_norm", "temperature"):
+            value = getattr(self, name)
+            _require(self, name, 0 < value < float("inf"), "must be above 0 and finite")
+        _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
+        _require(self, "dtype", self.dtype in ("float32", "bfloat16"), "must be float32 or bfloat16")
+
+
+def read_recipe(name: str) -> TrainConfig:
+    """Return the config of a recipe: a name in `training/recipes` or the path of a TOML file.
+
+    Raises:
+        FileNotFoundError: there is no such recipe.
+        ValueError: a key is unknown or a value has the wrong type or range.
+    """
+    path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
+    if not path.is_file():
+        known = sorted(found.stem for found in RECIPES.glob("*.toml"))
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise FileNotFoundError(
+            f"there is no recipe {name!r}; {hint}recipes are {', '.join(known)}, or the path of a .toml file"
+        )
+    return from_mapping(_toml(path), str(path))
+
+
+def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
+    """Return the config with `values` set; `where` names their source in errors."""
+    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    for key, value in values.items():
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"{where}: unknown key {key!r}; {hint}keys are {', '.join(fields)}")
+        default = fields[key].default
+        kind = (
+            str
+            if default is None and key == "tasks"
+            else tuple
+            if isinstance(default, tuple) or key == "difficulty"
+            else type(default)
+        )
+        accepted = {float: (int, float), tuple: (list, tuple)}.get(kind, (kind,))
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{where}: {key} is {value!r}; it must be of type {kind.__name__}")
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return TrainConfig(**given)
+
+
+def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
+    """Return `config.toml`: the resolved config and a record of what made the run (version, revision)."""
+    lines = ["[train]"]
+    for key, value in dataclasses.asdict(config).items():
+        if value is not None and key != "resume":
+            lines.append(f"{key} = {_literal(value)}")
+    lines += ["", "[record]", *(f"{key} = {_literal(value)}" for key, value in record.items())]
+    return "\n".join(lines) + "\n"
+
+
+def from_run(folder: Path) -> TrainConfig:
+    """Return the config of a run folder."""
+    path = folder / "config.toml"
+    return from_mapping(_toml(path)["train"], str(path))
+
+
+def revision() -> str:
+    """Return the git revision of the code, with `+` where files differ from it; `unknown` outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        git = ["git", "-C", str(folder)]
+        head = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5
+        ).stdout.strip()
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True, timeout=5
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _require(config: TrainConfig, name: str, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {getattr(config, name)!r}; it {rule}")

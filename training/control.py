@@ -1,0 +1,193 @@
+"""A control: one entropy method as transformations of what a rollout is told and of what the loss consumes.
+
+Moments of a step, in order: `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal), `shape` (once
+per optimizer step), `observe`. Each is pure, gets the control's own state last and is optional.
+Invariant: a state is JSON data and is all that a control remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
+from math import nan
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..agents.engine import Sampling
+from ..agents.trajectory import Tree
+from .columns import Batch, Now, Terms
+
+Knobs = Sampling  # what a rollout is told
+State = Any  # JSON data: saved and loaded with every checkpoint
+Key = tuple[int, ...]  # what randomness derives from
+Functional = Callable[[Float[Tensor, "c v"], Int[Tensor, "c"]], Float[Tensor, "c ..."]]  # of logits and drawn tokens
+Sets = Literal["credit", "clip", "surrogate", "aggregation", "temperature", "top-p", "top-k", "max-tokens"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A point of a growing tree at which a plan may ask for more rollouts.
+
+    kind: "start" (only the prompt), "tokens" (inside a turn), "turn" (a turn and the answer to it ended), "end" (a path
+    ended) or "idle" (every path ended). node: the turn it happened in. token: tokens drawn of it. budget: spawns left.
+    """
+
+    kind: Literal["start", "tokens", "turn", "end", "idle"]
+    node: int
+    token: int
+    budget: int
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """`n` new branches behind the first `token` tokens of turn `node`; untrained ones are probes."""
+
+    node: int
+    token: int
+    n: int = 1
+    temperature: float = 1.0
+    forced_token: int | None = None  # the first token of the branch, given instead of drawn
+    max_tokens: int | None = None  # of the first new turn, where less than the rollout's own
+    trained: bool = True
+
+
+Plan = Callable[[Tree, Event, Key, State], list[Spawn]]
+
+
+class Verdict(IntEnum):
+    """What becomes of a tree; of several verdicts the greatest holds."""
+
+    KEEP = 0  # learn from it
+    DROP = 1  # leave it out
+    MORE = 2  # leave it out and draw another task in its place
+
+
+class Request(Enum):
+    """What a control may ask of the loop after a step."""
+
+    RESET_REFERENCE = "reset_reference"  # the reference becomes the current policy
+    RESET_OPTIMIZER = "reset_optimizer"
+    STOP = "stop"
+
+
+Requests = frozenset[Request]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a step measured, over all its slots; NaN where the phase has not measured it. Entropies and KL in nats.
+
+    Entropies are those of the policy at the start of the update.
+    """
+
+    step: int  # 0-based training step
+    phase: Literal["rollout", "update"]  # after the rollout, or after an optimizer step
+    last: bool = True  # the last optimizer step of the training step
+    entropy: float = nan  # token mean
+    entropy_turns: tuple[float, ...] = ()  # token mean by agent turn
+    entropy_nested: float = nan  # turn mean (EPO, Eq. 2)
+    entropy_sampled: float = nan  # -logp of the drawn tokens, token mean
+    reward: float = nan
+    success: float = nan
+    kl: float = nan  # k3 to the reference
+    clip_low: float = nan  # fraction of slots held by the lower bound
+    clip_high: float = nan
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What must be computed for a control; nothing is computed that no control needs. `|` joins two."""
+
+    logp_ref: bool = False
+    entropy_grad: bool = False
+    now: bool = False  # the current policy before later optimizer steps of an update: one more forward pass each
+    columns: frozenset[str] = frozenset()  # in `Turns.extras`
+    functionals: Mapping[str, Functional] = field(default_factory=dict)  # run inside the chunked head, into `extras`
+    modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, from hidden size
+
+    def __or__(self, other: Needs) -> Needs:
+        """Return the needs of both. Raises ValueError where one name means two functionals or modules."""
+        return Needs(
+            logp_ref=self.logp_ref or other.logp_ref,
+            entropy_grad=self.entropy_grad or other.entropy_grad,
+            now=self.now or other.now,
+            columns=self.columns | other.columns,
+            functionals=_merged("functional", self.functionals, other.functionals),
+            modules=_merged("module", self.modules, other.modules),
+        )
+
+
+def _merged(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    for name in ours.keys() & theirs.keys():
+        if ours[name] is not theirs[name]:
+            raise ValueError(f"two controls need different {kind}s called {name!r}; rename one of them")
+    return {**ours, **theirs}
+
+
+def _no_state() -> State:
+    return {}
+
+
+def _same_knobs(knobs: Knobs, state: State) -> Knobs:
+    return knobs
+
+
+def _keep_all(trees: Sequence[Tree], state: State) -> list[Verdict]:
+    return [Verdict.KEEP] * len(trees)
+
+
+def _same_score(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    return batch.turns.score
+
+
+def _same_terms(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+    return terms
+
+
+def _same_state(stats: Stats, state: State) -> tuple[State, Requests]:
+    return state, Requests()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Control:
+    """One method. Parts left out change nothing; `shape` and the others must not modify what they are given.
+
+    Of several controls `plan` adds up, `select` takes the greatest verdict, `credit` is that of the last one, and the
+    other parts run one after another.
+    """
+
+    name: str
+    needs: Needs = Needs()
+    sets: frozenset[Sets] = frozenset()  # what it replaces rather than adds to or multiplies
+    init: Callable[[], State] = _no_state
+    sample: Callable[[Knobs, State], Knobs] = _same_knobs
+    plan: Plan | None = None
+    select: Callable[[Sequence[Tree], State], list[Verdict]] = _keep_all
+    reward: Callable[[Batch, State], Float[Tensor, "r"]] = _same_score  # the new `Turns.score`
+    credit: Callable[[Batch, State], Float[Tensor, "r"]] | None = None  # the advantage of each row
+    shape: Callable[[Terms, Batch, Now, State], Terms] = _same_terms
+    observe: Callable[[Stats, State], tuple[State, Requests]] = _same_state
+    parts: tuple[Control, ...] | None = None  # what a chain is made of; None for a single control
+
+
+def advantages(control: Control, batch: Batch, state: State) -> Float[Tensor, "s"]:
+    """Return each slot's advantage: the control's credit for the score that its reward leaves.
+
+    Without credit it is the score itself, 0 where a path earned none.
+    """
+    turns = replace(batch.turns, score=control.reward(batch, state))
+    batch = replace(batch, turns=turns)
+    if control.credit is not None:
+        return control.credit(batch, state)[batch.row]
+    return torch.where(turns.rewarded, turns.score, 0.0)[batch.row]
+
+
+def require(holds: bool, method: str, name: str, value: object, rule: str) -> None:
+    """Raise ValueError naming the method, its parameter, the value and the rule unless the rule `holds`."""
+    if not holds:
+        raise ValueError(f"{method}: {name} is {value!r}; it must be {rule}")

@@ -1,0 +1,57 @@
+"""What a person sees while a run goes on: a live line in a terminal, a plain line every few steps elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..agents.scores import Report
+
+EVERY = 5  # steps between lines where there is no terminal
+
+
+def watch(records: Iterable[Any], steps: int, console: Console) -> list[tuple[int, Report]]:
+    """Show each record of a run as it comes; return the validations as (step, report)."""
+    reports: list[tuple[int, Report]] = []
+    columns = (
+        BarColumn(24),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("loading the policy", total=steps)
+        for record in records:
+            if record.metrics:
+                progress.update(bar, completed=record.step, description=line(record.metrics))
+                if not console.is_terminal and record.step % EVERY == 0:
+                    console.print(f"step {record.step}/{steps}  {line(record.metrics)}")
+                if record.metrics["refused"]:
+                    console.print(f"step {record.step} was refused: {record.metrics['refused']}", style="red")
+            if record.valid is not None:
+                reports.append((record.step, record.valid))
+                console.print(f"step {record.step}: held-out success {record.valid.success}")
+    return reports
+
+
+def line(metrics: dict[str, Any]) -> str:
+    """Return one step in a line: reward, success, entropy by turn (nats), speed."""
+    turns = [value for name, value in metrics.items() if name.startswith("entropy_turn/")]
+    by_turn = " ".join(f"{value:.2f}" for value in turns)
+    speed = metrics["tokens"] / metrics["seconds"]
+    return (
+        f"reward {metrics['reward']:.2f}  success {metrics['success']:.2f}  entropy [{by_turn}]  {speed:.0f} tokens/s"
+    )
+
+
+def before_after(reports: list[tuple[int, Report]]) -> Table:
+    """Return the table that ends a run."""
+    table = Table("", "step", "held-out success (95 %)", "by a tool's result", "turns", box=None)
+    for name, (step, report) in zip(("before", "after"), (reports[0], reports[-1]), strict=True):
+        table.add_row(name, str(step), str(report.success), f"{100 * report.tool_share:.0f} %", f"{report.turns:.2f}")
+    return table

@@ -1,0 +1,60 @@
+"""The one loss of turngym, summed over the slots of a micro-batch (DESIGN.md, learning).
+
+L = (1/N) Σ scale·[ −weight·surrogate + kl_coef·k3(logp, logp_ref) − entropy_coef·entropy ] + Σ_penalties Σ coef·value
+
+Invariant: N counts the sampled tokens of the whole optimizer step, so its micro-batches' losses add up to its own.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .columns import Batch, Current, Terms
+from .kl import k3
+from .surrogates import ppo, ratio
+
+CLIP = 0.2  # PPO's (Schulman et al., arXiv 1707.06347)
+
+
+def start_terms(advantage: Float[Tensor, "s"]) -> Terms:
+    """Return the terms that controls shape: PPO with clip 0.2 on `advantage`, token mean, no KL, no entropy bonus."""
+    ones, zeros = torch.ones_like(advantage), torch.zeros_like(advantage)
+    return Terms(advantage, ones, CLIP * ones, CLIP * ones, zeros, zeros, ones, ppo)
+
+
+def objective(current: Current, batch: Batch, terms: Terms, n_tokens: int) -> Float[Tensor, ""]:
+    """Return this micro-batch's part of the loss to minimise; `n_tokens` are those of the whole optimizer step.
+
+    0 where there is no slot. Raises ValueError where the terms hold a KL coefficient and the batch no reference.
+    """
+    value = -terms.weight * terms.surrogate(current, batch, terms) - terms.entropy_coef * current.entropy
+    if batch.logp_ref is not None:
+        value = value + terms.kl_coef * k3(current.logp, batch.logp_ref)
+    elif bool(terms.kl_coef.any()):
+        raise ValueError(
+            "Batch.logp_ref is None but a control set kl_coef; declare Needs(logp_ref=True) in that control"
+        )
+    loss = (terms.scale * value).sum() / max(n_tokens, 1)
+    for penalty in terms.penalties:
+        loss = loss + (penalty.coef * penalty.value(current, batch)).sum()
+    return loss
+
+
+@torch.no_grad()
+def diagnose(current: Current, batch: Batch, terms: Terms) -> dict[str, float]:
+    """Return sums over the micro-batch's slots; divided by the step's N they are means.
+
+    clip_low, clip_high: slots whose gradient the bound stops. kl_old: logp_old - logp (nats). kl: k3 to the reference
+    (nats), where there is one.
+    """
+    r = ratio(current, batch)
+    sums = {
+        "clip_low": ((terms.advantage < 0) & (r < 1 - terms.clip_low)).sum(),
+        "clip_high": ((terms.advantage > 0) & (r > 1 + terms.clip_high)).sum(),
+        "kl_old": (batch.logp_old - current.logp).sum(),
+    }
+    if batch.logp_ref is not None:
+        sums["kl"] = k3(current.logp, batch.logp_ref).sum()
+    return {name: float(total) for name, total in sums.items()}

@@ -1,0 +1,166 @@
+"""A training run from its config: check everything first, then load, train, and write the run folder.
+
+A run folder holds `config.toml`, `metrics.jsonl`, `trees/` (one journal a step), `checkpoints/` and `summary.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..agents.chat import Chat
+from ..agents.checkpoint import latest
+from ..agents.engine import Sampling
+from ..agents.evaluate import checked_chat, closers, pick_tasks, task_count, writable
+from ..agents.scores import Report
+from ..agents.source import Source, find, load
+from ..envs import TextEnv
+from ..envs.options import EnvOptions
+from ..envs.registry import make
+from .config import TrainConfig, from_run, revision, to_toml
+
+HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
+FREE = ("steps", "threads", "out", "resume", "micro_tokens")  # what may differ when a run is resumed
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked run."""
+
+    config: TrainConfig
+    folder: Path
+    env: TextEnv
+    valid_env: TextEnv
+    source: Source
+    chat: Chat
+    checkpoint: Path | None
+
+
+def prepare(config: TrainConfig) -> Prepared:
+    """Check everything that can be wrong, without importing torch, and return what `execute` needs.
+
+    Raises:
+        ValueError, OSError: what is wrong, its value and the fix.
+    """
+    options = EnvOptions(config.tasks, config.difficulty, config.option).kwargs()
+    if config.tasks is not None:
+        options.setdefault("holdout", HOLDOUT)
+    env, valid_env = (make(config.env, **{"split": split, **options}) for split in ("train", "valid"))
+    if task_count(env) < config.prompts:
+        raise ValueError(
+            f"prompts is {config.prompts}, but the task set has {task_count(env)} tasks; use fewer prompts"
+        )
+    source = find(config.policy)
+    chat = checked_chat(source.folder, env)
+    folder = Path(config.out) if config.out else _free_folder(config)
+    checkpoint = _resumable(config, folder)
+    writable(folder)
+    _check_methods(config)
+    return Prepared(replace(config, out=str(folder)), folder, env, valid_env, source, chat, checkpoint)
+
+
+def execute(prepared: Prepared) -> Iterator[Any]:
+    """Train, yielding a `Record` after each step; writes the run folder and, at the end, `summary.json`."""
+    from ..agents.engines.torch import TorchEngine
+    from ..agents.policy import LoraSpec
+    from ..agents.rollout import Actor
+    from .chain import chain
+    from .learner import Learner
+    from .loop import Loop
+    from .methods import parse_methods
+
+    config, began = prepared.config, time.monotonic()
+    lora = LoraSpec(config.rank, config.alpha)
+    policy = load(
+        prepared.source, device=config.device, dtype=config.dtype, lora=lora, threads=config.threads, seed=config.seed
+    )
+    engine = TorchEngine(policy)
+    control = chain(*parse_methods(config.method, {"steps": max(config.steps, 2)}))
+    loop = Loop(
+        folder=prepared.folder,
+        actor=Actor(engine, prepared.chat, policy.end_ids, closers(prepared.env)),
+        learner=Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens),
+        env=prepared.env,
+        valid_env=prepared.valid_env,
+        valid_tasks=pick_tasks(prepared.valid_env, config.eval_tasks, config.seed),
+        sampling=Sampling(temperature=config.temperature, max_tokens=config.max_tokens),
+        seed=config.seed,
+        prompts=config.prompts,
+        group=config.group,
+        steps=config.steps,
+        eval_every=config.eval_every,
+        shuffle_rewards=config.shuffle_rewards,
+    )
+    (prepared.folder / "trees").mkdir(exist_ok=True)
+    record = {"version": __version__, "revision": revision(), "engine": engine.mode}
+    (prepared.folder / "config.toml").write_text(to_toml(config, record))
+    if prepared.checkpoint is not None:
+        loop.load(prepared.checkpoint)
+    after: Report | None = None
+    try:
+        for step in loop.run():
+            after = step.valid or after
+            yield step
+    finally:
+        engine.close()
+    _summarize(prepared, after, time.monotonic() - began)
+
+
+def _summarize(prepared: Prepared, after: Report | None, seconds: float) -> None:
+    """Write `summary.json`: held-out success before and after, with 95 % intervals."""
+    lines = [json.loads(line) for line in (prepared.folder / "metrics.jsonl").read_text().splitlines()]
+    valid = [line for line in lines if "valid/success" in line]
+    before, last = valid[0], valid[-1]
+    summary = {
+        "before": {name: before[f"valid/{name}"] for name in ("success", "low", "high", "tool_share")},
+        "after": {name: last[f"valid/{name}"] for name in ("success", "low", "high", "tool_share")},
+        "steps": last["step"],
+        "tokens": sum(line.get("tokens", 0) for line in lines),
+        "refused_steps": sum(bool(line.get("refused")) for line in lines),
+        "seconds": round(seconds, 1),
+    }
+    (prepared.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def _free_folder(config: TrainConfig) -> Path:
+    """Return the first of runs/NAME, runs/NAME-2, … that holds no run."""
+    name = config.env.rpartition("/")[2].partition("-v")[0].lower()
+    number = 1
+    while True:
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if config.resume or not (folder / "config.toml").exists():
+            return folder
+        number += 1
+
+
+def _resumable(config: TrainConfig, folder: Path) -> Path | None:
+    """Return the checkpoint to go on from; None for a new run."""
+    if not config.resume:
+        if (folder / "config.toml").exists():
+            raise ValueError(f"{folder} already holds a run; go on with --resume, or choose another folder with --out")
+        return None
+    if not (folder / "config.toml").is_file():
+        raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to begin one")
+    before = from_run(folder)
+    for name, old in vars(before).items():
+        new = getattr(config, name)
+        if name not in FREE and new != old:
+            raise ValueError(
+                f"{name} is {new!r}, but the run in {folder} was made with {old!r}; leave it out to resume"
+            )
+    checkpoint = latest(folder / "checkpoints")
+    if checkpoint is None:
+        raise FileNotFoundError(f"{folder} has no checkpoint yet; remove the folder and begin again")
+    return checkpoint
+
+
+def _check_methods(config: TrainConfig) -> None:
+    from .chain import chain
+    from .methods import parse_methods
+
+    chain(*parse_methods(config.method, {"steps": max(config.steps, 2)}))
