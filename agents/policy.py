@@ -8,31 +8,30 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 ADAPTER = "default"
 
 
 @dataclass(frozen=True)
 class LoraSpec:
-    """Low-rank updates `alpha / rank · B A` on the named linear layers (Hu et al. 2021, §4.1).
+    """Low-rank updates `alpha / rank · B A` on linear layers named by their last part (Hu et al. 2021, §4.1).
 
-    The output head is among the default targets: with it left out small policies hardly learn. Where the head shares
-    its matrix with the embedding only the head's output is adapted. Raises ValueError on a value out of range.
+    The default adapts the output head too: with it left out small policies hardly learn. Where the head shares its
+    matrix with the embedding only the head's output is adapted. Raises ValueError on a value out of range.
     """
 
     rank: int = 32
     alpha: float = 64.0
-    targets: tuple[str, ...] = (*LINEARS, "lm_head")
+    targets: tuple[str, ...] | Literal["all-linear+head"] = "all-linear+head"
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -58,7 +57,7 @@ class Policy:
     device: torch.device
     lora: LoraSpec | None
     end_ids: frozenset[int]
-    version: int = field(default=0)
+    version: int = 0
 
     @cached_property
     def max_context(self) -> int:
@@ -111,8 +110,8 @@ class Policy:
         )
         if differing:
             raise ValueError(
-                f"{folder} does not fit the policy: {len(differing)} LoRA matrices differ, the first is "
-                f"{differing[0]}; load the policy from the same model with the same LoraSpec targets"
+                f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}; "
+                f"load the policy from the same model with the same LoraSpec targets"
             )
         for name, parameter in mine.items():
             parameter.copy_(tensors[name])
@@ -156,10 +155,7 @@ def load_policy(
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     ends = _end_ids(folder, base, tokenizer)
     if not ends:
-        raise ValueError(
-            f"{folder} names no token that ends a turn; set eos_token_id in generation_config.json or "
-            f"eos_token in tokenizer_config.json"
-        )
+        raise ValueError(f"{folder} names no token that ends a turn; set eos_token_id in its generation_config.json")
     return Policy(model, base, tokenizer, folder, where, lora, ends)
 
 
@@ -184,14 +180,10 @@ def _folder(path_or_name: str | Path) -> Path:
     if not folder.exists() and not text.startswith((".", "/", "~")) and text.count("/") <= 1:
         folder = _download(text)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{text!r} is not a folder; name a model folder or a hub model such as 'Qwen/Qwen3-0.6B'"
-        )
+        raise FileNotFoundError(f"{text!r} is not a folder; name a model folder or a hub model like 'Qwen/Qwen3-0.6B'")
     for name in ("config.json", "tokenizer.json"):
         if not (folder / name).is_file():
-            raise FileNotFoundError(
-                f"{folder} has no {name}; a model folder needs it (save model and fast tokenizer there)"
-            )
+            raise FileNotFoundError(f"{folder} has no {name}; save the model and its fast tokenizer there")
     if not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
     return folder
@@ -230,24 +222,20 @@ def _load_model(folder: Path, dtype: torch.dtype) -> Any:
             logging.enable_progress_bar()
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
-        raise ValueError(
-            f"{folder} lacks {len(missing)} of the model's weights, the first is {missing[0]}; save it whole"
-        )
+        raise ValueError(f"{folder} lacks {len(missing)} of the model's weights, first {missing[0]}; save it whole")
     return base.requires_grad_(False)
 
 
 def _with_lora(base: Any, lora: LoraSpec, seed: int) -> Any:
     from peft import LoraConfig, get_peft_model
 
+    linear = {name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
+    targets = linear if lora.targets == "all-linear+head" else set(lora.targets)
+    if unknown := sorted(targets - linear):
+        raise ValueError(f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(linear)}")
     config = LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets), lora_dropout=0.0, task_type="CAUSAL_LM"
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=sorted(targets), lora_dropout=0.0, task_type="CAUSAL_LM"
     )
-    present = {name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
-    unknown = [target for target in lora.targets if target not in present]
-    if unknown:
-        raise ValueError(
-            f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(present)}"
-        )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # A tied head is meant to be adapted without the embedding: only the head's output changes.
         warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")

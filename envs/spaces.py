@@ -81,9 +81,12 @@ class TextSpace(Space[str]):
         return f"TextSpace(max_bytes={self.max_bytes})"
 
 
-@batch_differing_spaces.register(TextSpace)  # type: ignore[misc]  # dispatches on the first element
 def _batch_differing(spaces: Sequence[TextSpace]) -> Tuple[Any]:
     return Tuple([copy.deepcopy(space) for space in spaces])
+
+
+# Gymnasium dispatches on the first space of the sequence, which its annotation does not say.
+batch_differing_spaces.register(TextSpace, _batch_differing)
 
 
 @create_shared_memory.register(TextSpace)

@@ -30,7 +30,7 @@ class TrainConfig:
     policy: str = "tiny"
     """`tiny`, a model folder, or a hub name."""
     method: str = "grpo,epo"
-    """Methods, chained from left to right; parameters as in `epo:alpha=0.2:high=1.5` (`turngym methods`)."""
+    """Methods, chained from left to right; parameters as in `epo:alpha=0.2,high=1.5` (`turngym methods`)."""
     steps: int = 80
     """Optimizer steps."""
     prompts: int = 8
@@ -70,8 +70,8 @@ class TrainConfig:
     resume: bool = False
     """Go on from the newest checkpoint of the run folder."""
 
-    def __post_init__(self) -> None:
-        """Refuse values out of range."""
+    def check(self) -> TrainConfig:
+        """Return the config itself; raise ValueError where a value is out of range."""
         for name in (
             "steps",
             "prompts",
@@ -89,6 +89,7 @@ class TrainConfig:
             _require(self, name, 0 < value < float("inf"), "must be above 0 and finite")
         _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
         _require(self, "dtype", self.dtype in ("float32", "bfloat16"), "must be float32 or bfloat16")
+        return self
 
 
 def read_recipe(name: str) -> TrainConfig:
@@ -129,7 +130,7 @@ def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{where}: {key} is {value!r}; it must be of type {kind.__name__}")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return TrainConfig(**given)
+    return TrainConfig(**given).check()
 
 
 def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:

@@ -176,15 +176,13 @@ class Control:
 
 
 def advantages(control: Control, batch: Batch, state: State) -> Float[Tensor, "s"]:
-    """Return each slot's advantage: the control's credit for the score that its reward leaves.
+    """Return each slot's advantage: the control's credit for the score that its reward leaves, or that score itself.
 
-    Without credit it is the score itself, 0 where a path earned none.
+    0 on paths that earned no score, whatever the credit says.
     """
     turns = replace(batch.turns, score=control.reward(batch, state))
-    batch = replace(batch, turns=turns)
-    if control.credit is not None:
-        return control.credit(batch, state)[batch.row]
-    return torch.where(turns.rewarded, turns.score, 0.0)[batch.row]
+    credit = turns.score if control.credit is None else control.credit(replace(batch, turns=turns), state)
+    return torch.where(turns.rewarded, credit, 0.0)[batch.row]
 
 
 def require(holds: bool, method: str, name: str, value: object, rule: str) -> None:

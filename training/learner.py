@@ -50,6 +50,7 @@ class Learner:
     def __init__(
         self, policy: Policy, control: Control, lr: float, clip_norm: float = 1.0, micro_tokens: int = 8192
     ) -> None:
+        _refuse_unserved(control)
         self.policy, self.control = policy, control
         self.clip_norm, self.micro_tokens = clip_norm, micro_tokens
         self.parameters = policy.trainable_parameters()
@@ -95,7 +96,7 @@ class Learner:
             packed.temperature[span].to(device),
             self.policy.vocabulary,
         )
-        return Current(logp.cpu(), entropy.cpu())
+        return Current(logp.cpu(), (entropy if self.control.needs.entropy_grad else entropy.detach()).cpu())
 
     def save(self, folder: Path) -> None:
         """Write the adapter and the optimizer's moments, as safetensors."""
@@ -142,6 +143,20 @@ class Learner:
                 parameter.grad.mul_(shrink)
         self.optimizer.step()
         self.policy.version += 1
+
+
+def _refuse_unserved(control: Control) -> None:
+    """Raise ValueError where a control needs what this learner does not compute."""
+    needs = control.needs
+    unserved = {
+        "plan (branches)": control.plan is not None,
+        "Needs.columns": bool(needs.columns),
+        "Needs.functionals": bool(needs.functionals),
+        "Needs.modules": bool(needs.modules),
+    }
+    for what, wanted in unserved.items():
+        if wanted:
+            raise ValueError(f"control {control.name!r} uses {what}, which this learner does not serve; leave it out")
 
 
 def _moves(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:

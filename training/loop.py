@@ -111,10 +111,12 @@ class Loop:
         rolled = time.monotonic()
         batch = pack(trees)
         measured = stats(self.step, batch.batch, trees)
-        self.state, _ = self.control.observe(measured, self.state)
+        self.state, requests = self.control.observe(measured, self.state)
         update = self.learner.update(batch, self.state)
-        done = replace(measured, phase="update", **_measures(update))
-        self.state, requests = self.control.observe(done, self.state)
+        if not update.refused:
+            done = replace(measured, phase="update", **_measures(update))
+            self.state, more = self.control.observe(done, self.state)
+            requests = requests | more
         if Request.RESET_OPTIMIZER in requests:
             self.learner.optimizer.state.clear()
         if Request.RESET_REFERENCE in requests:

@@ -1,4 +1,4 @@
-"""The one loss of turngym, summed over the slots of a micro-batch (DESIGN.md, learning).
+"""The one loss of turngym, summed over the slots of a micro-batch.
 
 L = (1/N) Σ scale·[ −weight·surrogate + kl_coef·k3(logp, logp_ref) − entropy_coef·entropy ] + Σ_penalties Σ coef·value
 

@@ -6,6 +6,7 @@ A run folder holds `config.toml`, `metrics.jsonl`, `trees/` (one journal a step)
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,12 +18,13 @@ from ..agents.chat import Chat
 from ..agents.checkpoint import latest
 from ..agents.engine import Sampling
 from ..agents.evaluate import checked_chat, closers, pick_tasks, task_count, writable
-from ..agents.scores import Report
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
 from ..envs.options import EnvOptions
 from ..envs.registry import make
 from .config import TrainConfig, from_run, revision, to_toml
+
+log = logging.getLogger(__name__)
 
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 FREE = ("steps", "threads", "out", "resume", "micro_tokens")  # what may differ when a run is resumed
@@ -47,6 +49,7 @@ def prepare(config: TrainConfig) -> Prepared:
     Raises:
         ValueError, OSError: what is wrong, its value and the fix.
     """
+    config.check()
     options = EnvOptions(config.tasks, config.difficulty, config.option).kwargs()
     if config.tasks is not None:
         options.setdefault("holdout", HOLDOUT)
@@ -99,21 +102,20 @@ def execute(prepared: Prepared) -> Iterator[Any]:
     (prepared.folder / "trees").mkdir(exist_ok=True)
     record = {"version": __version__, "revision": revision(), "engine": engine.mode}
     (prepared.folder / "config.toml").write_text(to_toml(config, record))
+    if engine.mode != "exact":
+        log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
     if prepared.checkpoint is not None:
         loop.load(prepared.checkpoint)
-    after: Report | None = None
     try:
-        for step in loop.run():
-            after = step.valid or after
-            yield step
+        yield from loop.run()
     finally:
         engine.close()
-    _summarize(prepared, after, time.monotonic() - began)
+    _summarize(prepared.folder, time.monotonic() - began)
 
 
-def _summarize(prepared: Prepared, after: Report | None, seconds: float) -> None:
+def _summarize(folder: Path, seconds: float) -> None:
     """Write `summary.json`: held-out success before and after, with 95 % intervals."""
-    lines = [json.loads(line) for line in (prepared.folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     valid = [line for line in lines if "valid/success" in line]
     before, last = valid[0], valid[-1]
     summary = {
@@ -124,7 +126,7 @@ def _summarize(prepared: Prepared, after: Report | None, seconds: float) -> None
         "refused_steps": sum(bool(line.get("refused")) for line in lines),
         "seconds": round(seconds, 1),
     }
-    (prepared.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 
 def _free_folder(config: TrainConfig) -> Path:

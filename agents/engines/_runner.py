@@ -126,6 +126,7 @@ def evaluating(model: Any) -> Iterator[None]:
 def set_threads(worker: ThreadPoolExecutor, threads: int) -> None:
     """Give one thread its own count: torch keeps counts per thread, and the last one set for threads yet to start."""
     others = torch.get_num_threads()
+    worker.submit(torch.get_num_threads).result()  # a thread's first use would overwrite what was set before it
     worker.submit(torch.set_num_threads, threads).result()
     torch.set_num_threads(others)
 

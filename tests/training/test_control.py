@@ -33,6 +33,12 @@ def test_without_credit_the_advantage_is_the_score_and_zero_where_there_is_none(
     assert advantages(Control(name="nothing"), batch, {}).tolist() == [1, 1, 0.5, 0.5, 0]
 
 
+def test_a_credit_cannot_teach_from_a_path_that_earned_no_score(batch_of) -> None:
+    batch = batch_of([[1], [2]], scores=[1.0, float("nan")], ends=[Outcome.DONE, Outcome.INFRA_ERROR])
+    control = Control(name="careless", credit=lambda batch, state: batch.turns.score + 1)
+    assert advantages(control, batch, {}).tolist() == [2, 0, 0]
+
+
 def test_credit_sees_the_score_that_reward_leaves_and_reaches_slots_through_rows(batch_of) -> None:
     batch = batch_of([[2, 1], [1]], scores=[1.0, 3.0])
     control = Control(

@@ -122,6 +122,6 @@ def test_a_batch_without_slots_has_no_loss(batch_of) -> None:
 def test_a_kl_coefficient_without_a_reference_is_refused(batch_of) -> None:
     batch = batch_of([[1]])
     terms = start_terms(torch.ones(1, dtype=torch.float64))
-    with pytest.raises(ValueError, match="Batch.logp_ref is None but a control set kl_coef"):
+    with pytest.raises(ValueError, match=r"Batch\.logp_ref is None but a control set kl_coef"):
         objective(Current(batch.logp_old, batch.entropy), batch, replace(terms, kl_coef=terms.weight), 1)
     assert "kl" not in diagnose(Current(batch.logp_old, batch.entropy), batch, terms)

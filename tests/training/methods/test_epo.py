@@ -1,0 +1,178 @@
+import numpy as np
+import pytest
+import torch
+
+from turngym.training.columns import Current, Now
+from turngym.training.control import Control, Stats
+from turngym.training.methods import METHODS
+from turngym.training.methods.epo import epo, phase_weight
+from turngym.training.objective import objective, start_terms
+
+ENTROPY = [1.0, 0.5, 0.2, 0.4, 0.4, 0.1, 2.0, 0.6]
+HISTORY = {"sum": 0.8 + 0.6 + 0.7, "count": 3, "step": 0}
+NARROW = {"low": 0.5, "high": 1.5}
+
+
+@pytest.fixture
+def example(batch_of):
+    """The sheet's example: turns [[1.0, 0.5], [0.2]] and [[0.4, 0.4, 0.1], [2.0, 0.6]]."""
+    return batch_of([[2, 1], [3, 2]], entropy=ENTROPY)
+
+
+def penalties(batch, control, state=HISTORY):
+    """Return the example's penalties, the entropy they see and their values summed with their coefficients."""
+    entropy = batch.entropy.clone().requires_grad_()
+    terms = control.shape(start_terms(batch.logp_old), batch, Now.at_start(batch), state)
+    current = Current(batch.logp_old, entropy)
+    return {p.name: (p.coef * p.value(current, batch)).sum() for p in terms.penalties}, entropy
+
+
+def test_sheet_example_of_the_nested_entropy(example) -> None:
+    values, _ = penalties(example, epo(coef=1.0))
+    assert values["epo-bonus"].item() == pytest.approx(-0.6375, abs=1e-6)
+
+
+def test_sheet_example_of_the_token_mean_of_the_code(example) -> None:
+    values, _ = penalties(example, epo(coef=1.0, variant="code"))
+    assert values["epo-bonus"].item() == pytest.approx(-0.65, abs=1e-6)
+
+
+def test_sheet_example_of_the_penalty_by_token(example) -> None:
+    terms = epo(**NARROW).shape(start_terms(example.logp_old), example, Now.at_start(example), HISTORY)
+    band = terms.penalties[1].value(Current(example.logp_old, example.entropy), example)
+    assert band.tolist() == pytest.approx([0, 0, 0.15, 0, 0, 0.25, 0.95, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("band", "variant", "smooth"),
+    [
+        (NARROW, "paper", 0.017708),
+        (NARROW, "code", 0.0375),
+        ({"low": 0.0, "high": 2.0}, "paper", 0.0075),
+        ({"low": 0.0, "high": 2.0}, "code", 0.0125),
+    ],
+)
+def test_sheet_examples_of_the_smoothing_term(example, band, variant, smooth) -> None:
+    values, _ = penalties(example, epo(coef=1.0, variant=variant, **band))
+    weight = {"paper": 2.0, "code": 1.0}[variant]  # at step 0
+    assert values["epo-band"].item() / weight == pytest.approx(smooth, abs=1e-6)
+
+
+def test_sheet_example_of_the_whole_loss_and_its_gradient(example) -> None:
+    values, entropy = penalties(example, epo(**NARROW))
+    loss = 0.25 + sum(values.values())
+    loss.backward()
+    assert loss.item() == pytest.approx(0.249398, abs=1e-6)
+    expected = [-0.125, -0.125, -0.3, -0.083333, -0.083333, -0.1, -0.1, -0.125]
+    assert (1000 * entropy.grad).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("variant", "table"),
+    [
+        ("paper", {0: 2.0, 37: 1.227638, 75: 1.049787, 112: 1.011333, 150: 1.002479}),
+        ("code", {0: 1.0, 37: 0.874563, 75: 0.827067, 76: 0.768632, 112: 0.182110, 150: 0.039830}),
+    ],
+)
+def test_sheet_table_of_phase_weights(variant, table) -> None:
+    for step, expected in table.items():
+        assert phase_weight(step, 150, 3.0, variant) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_band_of_the_code_has_no_gradient(example) -> None:
+    values, entropy = penalties(example, epo(coef=1.0, variant="code", **NARROW))
+    sum(values.values()).backward()
+    assert entropy.grad.tolist() == pytest.approx([-1 / 8] * 8, abs=1e-12)
+
+
+def test_the_bounds_of_the_code_are_strict(batch_of) -> None:
+    batch, state = batch_of([[3]], entropy=[0.0, 1.0, 0.5]), {"sum": 1.5, "count": 3, "step": 0}
+    values, _ = penalties(batch, epo(coef=1.0, alpha=1.0, variant="code"), state)
+    assert values["epo-band"].item() == pytest.approx(2 / 3, abs=1e-6)
+    values, _ = penalties(batch, epo(coef=1.0, alpha=1.0), state)
+    assert values["epo-band"].item() == 0
+
+
+def test_without_history_there_is_no_band(example) -> None:
+    control = epo()
+    values, _ = penalties(example, control, control.init())
+    assert list(values) == ["epo-bonus"]
+
+
+def test_the_band_pushes_entropy_down_only_where_alpha_times_phase_exceeds_one(example) -> None:
+    weak = penalties(example, epo(coef=1.0, **NARROW))
+    strong = penalties(example, epo(coef=1.0, alpha=0.6, **NARROW))
+    for (values, entropy), sign in ((weak, -1), (strong, 1)):
+        sum(values.values()).backward()
+        assert np.sign(entropy.grad[6].item()) == sign
+
+
+def test_history_is_appended_once_a_training_step_after_its_last_update() -> None:
+    control = epo()
+    state = control.init()
+    for step, entropy in enumerate([0.8, 0.6, 0.7]):
+        for phase, last in (("rollout", True), ("update", False), ("update", True)):
+            before = dict(state)
+            stats = Stats(step=step, phase=phase, last=last, entropy_nested=entropy)
+            state, requests = control.observe(stats, state)
+            assert requests == frozenset()
+            assert (state == before) == (phase == "rollout" or not last)
+    assert state == {"sum": 0.8 + 0.6 + 0.7, "count": 3, "step": 3}
+
+
+def reference(toy, logits, mean, phase, coef, low, high, alpha):
+    """Return coef·(phase·L_smooth - L_H) of Eqs. 2-6 in NumPy, turn by turn."""
+    p = np.exp(logits.numpy())
+    p = p / p.sum(-1, keepdims=True)
+    entropy = -(p * np.log(p)).sum(-1)
+    path, turn = toy.batch.path.numpy(), toy.batch.turn.numpy()
+    total = 0.0
+    for j in range(toy.batch.n_paths):
+        turns = np.unique(turn[path == j])
+        for t in turns:
+            h = entropy[(path == j) & (turn == t)]
+            band = np.maximum(low * mean - h, 0) + np.maximum(h - high * mean, 0)
+            total += (phase * alpha * band - h).mean() / len(turns)
+    return coef * total / toy.batch.n_paths
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.4], ids=["bonus", "bonus-and-band"])
+def test_value_and_gradient_agree_with_the_equations(toy, numeric_gradient, alpha) -> None:
+    state = {"sum": 2.4, "count": 2, "step": 3}
+    settings = {"coef": 0.5, "low": 0.8, "high": 1.1, "alpha": alpha}
+    phase = 1 + np.exp(-3.0 * 3 / 5)
+    plain, plain_gradient = toy.learn(Control(name="nothing"), {})
+    loss, gradient = toy.learn(epo(steps=10, **settings), state)
+    assert loss - plain == pytest.approx(reference(toy, toy.logits, 1.2, phase, **settings), abs=1e-12)
+    expected = numeric_gradient(lambda at: reference(toy, at, 1.2, phase, **settings), toy.logits)
+    assert torch.allclose(gradient - plain_gradient, expected, atol=1e-8)
+    inside = (toy.current(toy.logits).entropy > 0.8 * 1.2) & (toy.current(toy.logits).entropy < 1.1 * 1.2)
+    assert 0 < inside.sum() < toy.batch.n_slots
+
+
+def test_the_penalties_do_not_depend_on_the_aggregation_of_the_base_loss(example) -> None:
+    zero = torch.zeros(8, dtype=torch.float64)
+    losses = set()
+    for mode in ("token-mean", "seq-mean-token-sum"):
+        terms = METHODS["grpo"](aggregation=mode).shape(start_terms(zero), example, None, {})
+        terms = epo().shape(terms, example, None, HISTORY)
+        losses.add(objective(Current(zero, example.entropy), example, terms, 8).item())
+    assert len(losses) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"coef": -1.0}, r"coef is -1\.0; it must be 0 or more"),
+        ({"low": -0.1}, r"low is -0\.1; it must be 0 or more"),
+        ({"low": 1.0, "high": 1.0}, r"high is 1\.0; it must be finite and above low, which is 1\.0"),
+        ({"high": float("inf")}, "high is inf; it must be finite"),
+        ({"alpha": float("nan")}, "alpha is nan"),
+        ({"gamma": -3.0}, r"gamma is -3\.0"),
+        ({"steps": 1}, "steps is 1; it must be 2 or more"),
+        ({"variant": "v1"}, "variant is 'v1'; it must be paper or code"),
+    ],
+)
+def test_parameters_out_of_range_are_named(parameters, message) -> None:
+    with pytest.raises(ValueError, match=f"epo: {message}"):
+        epo(**parameters)
