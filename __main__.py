@@ -6,6 +6,7 @@ mistake is answered at once.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -126,7 +127,10 @@ class Eval:
                 threads=self.threads,
                 out=self.out,
             )
-        with Progress(*Progress.get_default_columns(), console=console, transient=True) as progress:
+        with (
+            _mistakes((ValueError, OSError)),
+            Progress(*Progress.get_default_columns(), console=console, transient=True) as progress,
+        ):
             bar = progress.add_task("episodes", total=len(prepared.tasks) * self.samples)
             report = evaluate.run(prepared, lambda episode: progress.advance(bar))
         console.print(_table(report))
@@ -165,8 +169,9 @@ class Train:
         console.print(
             f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         )
-        reports = live.watch(run.execute(prepared), self.config.steps, console)
-        console.print(live.before_after(reports))
+        with _mistakes((ValueError, OSError)):
+            live.watch(run.execute(prepared), self.config.steps, console)
+        console.print(live.before_after(json.loads((prepared.folder / "summary.json").read_text())))
         console.print(f"run folder: {prepared.folder}")
         return 0
 
@@ -195,7 +200,9 @@ def _recipe(args: list[str]) -> TrainConfig:
     recipe = read_recipe(args.pop(1) if named else "math-python")
     if "--resume" not in args:
         return recipe
-    out = args[args.index("--out") + 1] if "--out" in args[:-1] else recipe.out
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--out", default=recipe.out)
+    out: str = parser.parse_known_args(args)[0].out
     if not out:
         raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
     return replace(from_run(Path(out)), out=out)
@@ -215,11 +222,13 @@ def _table(report: Report) -> Table:
 
 
 @contextmanager
-def _mistakes() -> Iterator[None]:
+def _mistakes(
+    kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError),
+) -> Iterator[None]:
     """Answer a user's mistake with one line; set TURNGYM_TRACEBACK=1 to see where it was found."""
     try:
         yield
-    except (ValueError, OSError, LookupError) as error:
+    except kinds as error:
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
         message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)

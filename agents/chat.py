@@ -19,8 +19,7 @@ from tokenizers import Tokenizer
 from ..envs import Message
 from .template import Template, TemplateError
 
-_BREAK = "\ue000"  # stands where a message must not be encoded across; escaped when a message holds it
-_BREAKS = re.compile("[\ue000-\uf8ff]")  # the private use area it is picked from
+_BREAKS = range(0xE000, 0x110000)  # code points for the mark where a message must not be encoded across; private first
 
 
 class Chat:
@@ -32,13 +31,15 @@ class Chat:
     """
 
     def __init__(self, tokenizer: Tokenizer, template: Template) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         self.tokenizer = tokenizer
         self.template = template
-        added = {token.content for token in tokenizer.get_added_tokens_decoder().values() if len(token.content) > 1}
-        self._control = re.compile(
-            "|".join(re.escape(token) for token in sorted(added, key=len, reverse=True)) or "(?!)"
-        )
-        self._added = frozenset(tokenizer.get_added_tokens_decoder())
+        added = {index: token.content for index, token in tokenizer.get_added_tokens_decoder().items()}
+        # Some tokenizers have added tokens for runs of blanks: those are text.
+        control = {content for content in added.values() if len(content.strip()) > 1}
+        self._control = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)")
+        self._added = frozenset(added)
         template.check()
 
     @classmethod
@@ -70,7 +71,7 @@ class Chat:
         """
         mark, safe = self._guard(list(messages))
         tokens = self._encode(self.template.after_turn(safe), mark)
-        return tokens[1:] if last is not None and len(tokens) and tokens[0] == last else tokens
+        return tokens[1:] if last in self._added and last in tokens[:1] else tokens
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
         """Return what the policy said, without the token that ended its turn."""
@@ -81,14 +82,13 @@ class Chat:
 
     def end_ids(self) -> frozenset[int]:
         """Return the token that the template ends a turn with, as a set (empty if it ends turns with plain text)."""
-        tokens = self._encode(self.template.turn_end(), _BREAK)
+        tokens = self._encode(self.template.turn_end(), chr(_BREAKS[0]))
         return frozenset({int(tokens[0])} if len(tokens) and int(tokens[0]) in self._added else ())
 
     def _guard(self, value: Any) -> tuple[str, Any]:
         """Return a mark that `value` does not hold, and `value` with the mark inside every spelled control token."""
-        text = json.dumps(value, ensure_ascii=False)
-        used = set(_BREAKS.findall(text))
-        mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in used)
+        used = set(json.dumps(value, ensure_ascii=False))
+        mark = next(char for char in map(chr, _BREAKS) if char not in used)
         return mark, _map_text(value, lambda text: self._break(text, mark))
 
     def _break(self, text: str, mark: str) -> str:
@@ -107,7 +107,7 @@ def _map_text(value: Any, change: Any) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {key: _map_text(item, change) for key, item in value.items()}
+        return {_map_text(key, change): _map_text(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_map_text(item, change) for item in value]
     return value

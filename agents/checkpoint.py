@@ -26,31 +26,37 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         state: JSON data (control state, counters).
         write: Writes the tensors (adapter, optimizer) into a folder it is given.
         keep: How many checkpoints stay.
+
+    Raises:
+        ValueError: `keep` is below 1.
     """
+    if keep < 1:
+        raise ValueError(f"keep is {keep}; a run needs at least its newest checkpoint")
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".step-*"):  # by a process that was killed
+        shutil.rmtree(left)
     final = folder / f"step-{step:06d}"
     temporary = folder / f".{final.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     write(temporary)
     (temporary / "state.json").write_text(json.dumps({"step": step, **state}, indent=1, allow_nan=False))
     files = sorted(path for path in temporary.rglob("*") if path.is_file())
     manifest = {str(path.relative_to(temporary)): _sha256(path) for path in files}
     (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (*files, temporary / MANIFEST):
+    for path in (*temporary.rglob("*"), temporary):
         _sync(path)
-    _sync(temporary)
-    shutil.rmtree(final, ignore_errors=True)
+    if final.exists():
+        _remove(final)
     temporary.rename(final)
     _sync(folder)
     for old in steps(folder)[:-keep]:
-        shutil.rmtree(old)
+        _remove(old)
     return final
 
 
 def steps(folder: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+    return sorted((path for path in folder.glob("step-*") if path.is_dir()), key=lambda path: (len(path.name), path))
 
 
 def latest(folder: Path) -> Path | None:
@@ -70,8 +76,8 @@ def verify(checkpoint: Path) -> Path:
         CheckpointError: it is not.
     """
     try:
-        manifest: dict[str, str] = json.loads((checkpoint / MANIFEST).read_text())
-    except (OSError, ValueError) as error:
+        manifest: dict[str, str] = dict(json.loads((checkpoint / MANIFEST).read_text()))
+    except (OSError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{checkpoint} has no readable {MANIFEST} ({error}); remove the folder to use the one before"
         ) from error
@@ -87,6 +93,13 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     """Return the JSON data of a checkpoint."""
     state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
     return state
+
+
+def _remove(checkpoint: Path) -> None:
+    """Remove a checkpoint, under another name first: a half removed one must not be taken for one."""
+    aside = checkpoint.with_name(f".{checkpoint.name}.old")
+    checkpoint.rename(aside)
+    shutil.rmtree(aside)
 
 
 def _sha256(path: Path) -> str:

@@ -19,7 +19,7 @@ _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "e
 def write_trees(path: Path, trees: Iterable[Tree]) -> None:
     """Write one tree a line to `path`, first under a temporary name, so that a file is whole or absent."""
     temporary = path.with_suffix(path.suffix + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with temporary.open("w", encoding="utf-8", errors="surrogatepass") as file:
         for tree in trees:
             file.write(json.dumps(to_json(tree), ensure_ascii=False, allow_nan=False) + "\n")
         file.flush()
@@ -33,11 +33,11 @@ def read_trees(path: Path) -> Iterator[Tree]:
     Raises:
         ValueError: a line is not a tree; the message names the file and the line.
     """
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 yield from_json(json.loads(line))
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"{path}, line {number}: not a tree of this version ({error!r})") from error
 
 

@@ -17,6 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from .folder import model_folder
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"
 
@@ -148,7 +150,7 @@ def load_policy(
         if threads < 1:
             raise ValueError(f"threads is {threads}; torch needs at least 1")
         torch.set_num_threads(threads)
-    folder = _folder(path_or_name)
+    folder = model_folder(path_or_name)
     base = _load_model(folder, DTYPES[dtype])
     model = base if lora is None else _with_lora(base, lora, seed)
     model = model.to(where).eval()
@@ -171,34 +173,6 @@ def _device(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {name!r} is not usable on this machine ({error}); use 'cpu'") from error
-
-
-def _folder(path_or_name: str | Path) -> Path:
-    """The folder of a model, fetched first when it is a hub name; checked for the files a policy needs."""
-    folder = Path(path_or_name).expanduser()
-    text = str(path_or_name)
-    if not folder.exists() and not text.startswith((".", "/", "~")) and text.count("/") <= 1:
-        folder = _download(text)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{text!r} is not a folder; name a model folder or a hub model like 'Qwen/Qwen3-0.6B'")
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder} has no {name}; save the model and its fast tokenizer there")
-    if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
-    return folder
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); "
-            f"check the spelling, the connection, or give a folder"
-        ) from error
 
 
 def _load_model(folder: Path, dtype: torch.dtype) -> Any:

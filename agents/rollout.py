@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -144,22 +145,30 @@ class _Grower:
 
 
 def _leaf(node: int, branch: int, stop: StopReason, score: float, info: dict[str, Any]) -> Leaf:
-    outcome = outcome_of(stop)
-    rewarded = outcome in (Outcome.DONE, Outcome.TRUNCATED)
-    return Leaf(node, branch, outcome, str(stop), score if rewarded else float("nan"), info)
+    return Leaf(node, branch, outcome_of(stop), str(stop), score if _pays(stop) else float("nan"), info)
+
+
+def _pays(stop: StopReason) -> bool:
+    return outcome_of(stop) in (Outcome.DONE, Outcome.TRUNCATED)
 
 
 def _step(env: TextEnv, text: str) -> Step:
-    """Step an environment; whatever it raises is an infrastructure failure, recorded and never rewarded."""
+    """Step an environment; what it raises and a reward that is no number are infrastructure failures, never scored."""
     try:
         _, reward, terminated, truncated, info = env.step(text)
     except Exception as error:
-        return Step([], float("nan"), StopReason.INFRA_ERROR, {"error": f"{type(error).__name__}: {error}"})
+        return _failure(f"{type(error).__name__}: {error}")
     messages = info.pop("messages")
     stop = StopReason(info["stop"]) if terminated or truncated else None
+    if not isfinite(reward) and (stop is None or _pays(stop)):
+        return _failure(f"the environment paid a reward of {reward}")
     return Step(
         messages, reward, stop, {name: value for name, value in info.items() if name not in ("stop", "outcome")}
     )
+
+
+def _failure(error: str) -> Step:
+    return Step([], float("nan"), StopReason.INFRA_ERROR, {"error": error})
 
 
 def shuffled_scores(trees: Sequence[Tree], key: tuple[int, ...]) -> list[Tree]:

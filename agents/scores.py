@@ -106,14 +106,17 @@ def play_all(
     on_episode: Callable[[Episode], None] | None = None,
     threads: int = 8,
 ) -> list[Episode]:
-    """Let a player play every task `samples` times."""
+    """Let a player play every task `samples` times; what one episode raises ends them all."""
     episodes = []
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(play, env, player, task, seed) for task in tasks for seed in range(samples)]
-        for job in jobs:
-            episodes.append(job.result())
-            if on_episode is not None:
-                on_episode(episodes[-1])
+        try:
+            for job in jobs:
+                episodes.append(job.result())
+                if on_episode is not None:
+                    on_episode(episodes[-1])
+        finally:
+            pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C, does not wait for what has not begun
     return episodes
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .checkpoint import latest
+from .folder import model_folder
 
 if TYPE_CHECKING:
     from .policy import LoraSpec, Policy
@@ -49,41 +50,7 @@ def find(name: str | Path) -> Source:
             )
         config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
         return Source(find(config["train"]["policy"]).folder, checkpoint / "adapter")
-    if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
-        folder = _download(str(name))
-    return Source(_checked(folder))
-
-
-def _checked(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"there is no policy {str(folder)!r}; name `tiny`, a run folder, a model folder or a hub model such as "
-            "Qwen/Qwen3-0.6B"
-        )
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(
-            f"{folder} has no config.json, so it is no model folder; save the model with save_pretrained"
-        )
-    if not (folder / "tokenizer.json").is_file():
-        raise FileNotFoundError(
-            f"{folder} has no tokenizer.json; save the model's tokenizer there: "
-            "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
-        )
-    if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
-    return folder
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
-            "the spelling, the connection, or give a folder"
-        ) from error
+    return Source(model_folder(name))
 
 
 def load(

@@ -55,7 +55,12 @@ class Template:
         env.filters["tojson"] = _tojson
         env.globals["raise_exception"] = _raise
         env.globals["strftime_now"] = _now
-        self._template = env.from_string(source)
+        try:
+            self._template = env.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(
+                f"{name} has a chat template that is not jinja (line {error.lineno}): {error}"
+            ) from error
 
     @classmethod
     def from_folder(cls, folder: Path) -> Template:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -105,6 +106,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.turn_rewards: list[float] = []
         self._began: dict[str, Any] = {}
         self._last = ""
+        self._seen = ""  # digest of all that the agent was shown and paid
 
     # -- what an author writes -------------------------------------------------------------------------------------
 
@@ -134,10 +136,11 @@ class TextEnv(gymnasium.Env[str, str]):
         """Begin an episode; `info` holds `messages`, `tools` (JSON schemas) and `task_id`."""
         super().reset(seed=seed)
         began = {"rng": self.np_random.bit_generator.state, "options": dict(options or {})}
-        self.live, self.turn, self.actions, self.turn_rewards = False, 0, [], []
-        observation = self.on_reset(self.np_random, began["options"])
-        self._began, self._last, self.live = copy.deepcopy(began), observation, True
+        self.live, self.turn, self.actions, self.turn_rewards, self._began = False, 0, [], [], {}
+        observation = _carried(self.on_reset(self.np_random, began["options"]))
         info = {"messages": self.messages(observation), "tools": self.tool_schemas(), "task_id": self.task_id}
+        self._began, self._last, self._seen = copy.deepcopy(began), observation, _digest("", observation, info)
+        self.live = True
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -149,7 +152,9 @@ class TextEnv(gymnasium.Env[str, str]):
             raise gymnasium.error.ResetNeeded("this episode has ended (or never began): call reset() before step()")
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
+        self.live = False  # an episode whose step raises cannot go on
         reply = self._answer(action)
+        text = _carried(reply.text)
         self.turn += 1
         stop = reply.stop
         if stop is None and self.turn >= self.max_turns:
@@ -159,15 +164,15 @@ class TextEnv(gymnasium.Env[str, str]):
         reward = float("nan") if failed else float(reply.reward)
         self.actions.append(action)
         self.turn_rewards.append(reward)
-        self.live, self._last = stop is None, reply.text
+        self.live, self._last, self._seen = stop is None, text, _digest(self._seen, reply.role, text, reward, stop)
         info: dict[str, Any] = {
             "turn": self.turn,
-            "messages": [{"role": reply.role, "content": reply.text}],
+            "messages": [{"role": reply.role, "content": text}],
             **reply.info,
         }
         if outcome is not None:
             info |= {"stop": str(stop), "outcome": str(outcome)}
-        return reply.text, reward, outcome is Outcome.DONE, outcome not in (None, Outcome.DONE), info
+        return text, reward, outcome is Outcome.DONE, outcome not in (None, Outcome.DONE), info
 
     def _answer(self, action: str) -> Reply:
         try:
@@ -185,14 +190,22 @@ class TextEnv(gymnasium.Env[str, str]):
         memo: dict[int, Any] = {id(self): twin}
         for name, value in vars(self).items():
             if name in self.shared:
-                continue
-            forks = getattr(value, "fork", None)
-            vars(twin)[name] = forks() if callable(forks) else copy.deepcopy(value, memo)
+                memo[id(value)] = value
+            elif id(value) not in memo and callable(getattr(value, "fork", None)):
+                memo[id(value)] = value.fork()
+        for name, value in vars(self).items():
+            vars(twin)[name] = copy.deepcopy(value, memo)
         return twin
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the episode so far as JSON data: how it began, what was done, and a digest of what was last seen."""
-        return {**copy.deepcopy(self._began), "actions": list(self.actions), "digest": _digest(self._last)}
+        """Return the episode so far as JSON data: how it began, what was done, and a digest of all that was seen.
+
+        Raises:
+            gymnasium.error.ResetNeeded: no episode has begun.
+        """
+        if not self._began:
+            raise gymnasium.error.ResetNeeded("there is no episode to write down: call reset() before snapshot()")
+        return {**copy.deepcopy(self._began), "actions": list(self.actions), "digest": self._seen}
 
     def restore(self, snapshot: Mapping[str, Any]) -> str:
         """Bring this environment to the state of `snapshot` by replay and return the last observation.
@@ -200,12 +213,12 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             RuntimeError: the replay saw something else than the original did.
         """
-        self.reset(seed=0)  # replaced on the next line: makes sure that a generator exists
         self.np_random.bit_generator.state = snapshot["rng"]
         self.reset(options=dict(snapshot["options"]))
         for action in snapshot["actions"]:
-            self.step(action)
-        if _digest(self._last) != snapshot["digest"]:
+            if self.live:
+                self.step(action)
+        if self._seen != snapshot["digest"]:
             raise RuntimeError(
                 f"replay of {len(snapshot['actions'])} actions diverged: the last observation is {self._last[:80]!r}, "
                 "not the one in the snapshot; was it made with other constructor arguments?"
@@ -219,18 +232,27 @@ def fork(env: gymnasium.Env[str, str]) -> gymnasium.Env[str, str]:
     Raises:
         TypeError: the environment below the wrappers is no `TextEnv`.
     """
+    return _fork(env, {})
+
+
+def _fork(env: gymnasium.Env[str, str], memo: dict[int, Any]) -> gymnasium.Env[str, str]:
     if isinstance(env, gymnasium.Wrapper):
         twin = copy.copy(env)
-        inner = env.env
+        memo[id(env)] = twin
+        twin.env = _fork(env.env, memo)  # first: what the wrapper holds may refer to the environments below it
         for name, value in vars(env).items():
-            if value is not inner:
-                vars(twin)[name] = copy.deepcopy(value, {id(inner): inner})
-        twin.env = fork(inner)
+            vars(twin)[name] = copy.deepcopy(value, memo)
         return twin
     if not isinstance(env, TextEnv):
         raise TypeError(f"{type(env).__name__} cannot fork: only turngym.TextEnv environments can")
-    return env.fork()
+    bare = memo[id(env)] = env.fork()
+    return bare
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def _carried(text: str) -> str:
+    """Return `text` with `?` for lone surrogates, which UTF-8 and so the text space cannot carry."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _digest(before: str, *seen: Any) -> str:
+    return hashlib.sha256(json.dumps([before, *seen]).encode()).hexdigest()[:16]

@@ -101,9 +101,15 @@ class QuestionEnv(TextEnv):
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Pick a task and show its prompt."""
         drawn = int(rng.integers(len(self.tasks)))
+        if unknown := set(options) - {"task"}:
+            raise ValueError(f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'")
         index = options.get("task", drawn)
-        if not isinstance(index, int) or not 0 <= index < len(self.tasks):
-            raise ValueError(f"options['task'] is {index!r}; {self.tasks.name} has tasks 0 to {len(self.tasks) - 1}")
+        # A NumPy integer would not survive the JSON of a snapshot.
+        if type(index) is not int or not 0 <= index < len(self.tasks):
+            last = len(self.tasks) - 1
+            raise ValueError(
+                f"options['task'] is {index!r}; choose an int from 0 to {last}, a task of {self.tasks.name}"
+            )
         self.toolbox.reset()
         self.results = []
         self.task = self.tasks[index]
@@ -126,7 +132,7 @@ class QuestionEnv(TextEnv):
         if self.task is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
         answer = f"\\boxed{{{self.task.gold}}}"
-        if self.task.solution is None or "python" not in self.toolbox.tools or self.turn:
+        if self.task.solution is None or "python" not in self.toolbox.tools or self.turn or self.max_turns == 1:
             return [answer]
         return [self.format.render(ToolCall("python", {"code": self.task.solution})), answer]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import multiprocessing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,12 +105,30 @@ def _write(space: TextSpace, index: int, value: str, shared_memory: Any) -> None
     view[start + _LENGTH : start + _LENGTH + len(data)] = data
 
 
+class _Live(Sequence[str]):
+    """The texts that shared memory holds at the moment; a deep copy is the tuple of them.
+
+    `AsyncVectorEnv` reads once, when it is made, and returns a deep copy of what it read after every step.
+    """
+
+    def __init__(self, space: TextSpace, view: memoryview, n: int) -> None:
+        self.stride, self.view, self.n = _LENGTH + space.max_bytes, view, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, self.n * self.stride, self.stride):
+            size = int.from_bytes(self.view[start : start + _LENGTH], "little")
+            yield bytes(self.view[start + _LENGTH : start + _LENGTH + size]).decode()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
+        return tuple(self)
+
+
 @read_from_shared_memory.register(TextSpace)
-def _read(space: TextSpace, shared_memory: Any, n: int = 1) -> tuple[str, ...]:
-    view = memoryview(shared_memory.get_obj()).cast("B")
-    texts = []
-    for index in range(n):
-        start = index * (_LENGTH + space.max_bytes)
-        size = int.from_bytes(view[start : start + _LENGTH], "little")
-        texts.append(bytes(view[start + _LENGTH : start + _LENGTH + size]).decode())
-    return tuple(texts)
+def _read(space: TextSpace, shared_memory: Any, n: int = 1) -> Sequence[str]:
+    return _Live(space, memoryview(shared_memory.get_obj()).cast("B"), n)

@@ -10,7 +10,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ..agents.evaluate import check_machine
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -43,6 +46,8 @@ class TrainConfig:
     """Sampling temperature."""
     lr: float = 1e-3
     """Learning rate of AdamW on the LoRA weights."""
+    lr_end: float = 0.1
+    """Share of the learning rate that is left at the last step; it falls linearly."""
     rank: int = 32
     """LoRA rank."""
     alpha: float = 64.0
@@ -81,14 +86,14 @@ class TrainConfig:
             "micro_tokens",
             "eval_every",
             "eval_tasks",
-            "threads",
         ):
             _require(self, name, getattr(self, name) >= 1, "must be at least 1")
         for name in ("lr", "alpha", "clip_norm", "temperature"):
             value = getattr(self, name)
             _require(self, name, 0 < value < float("inf"), "must be above 0 and finite")
+        _require(self, "lr_end", 0 <= self.lr_end <= 1, "must lie in [0, 1]")
         _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
-        _require(self, "dtype", self.dtype in ("float32", "bfloat16"), "must be float32 or bfloat16")
+        check_machine(self.device, self.dtype, self.threads, self.seed)
         return self
 
 
@@ -112,23 +117,14 @@ def read_recipe(name: str) -> TrainConfig:
 
 def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
     """Return the config with `values` set; `where` names their source in errors."""
-    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    fields, kinds = {field.name: field for field in dataclasses.fields(TrainConfig)}, get_type_hints(TrainConfig)
     for key, value in values.items():
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(f"{where}: unknown key {key!r}; {hint}keys are {', '.join(fields)}")
-        default = fields[key].default
-        kind = (
-            str
-            if default is None and key == "tasks"
-            else tuple
-            if isinstance(default, tuple) or key == "difficulty"
-            else type(default)
-        )
-        accepted = {float: (int, float), tuple: (list, tuple)}.get(kind, (kind,))
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"{where}: {key} is {value!r}; it must be of type {kind.__name__}")
+        if not _fits(value, kinds[key]):
+            raise ValueError(f"{where}: {key} is {value!r}; it must be of type {fields[key].type}")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return TrainConfig(**given).check()
 
@@ -146,7 +142,10 @@ def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
 def from_run(folder: Path) -> TrainConfig:
     """Return the config of a run folder."""
     path = folder / "config.toml"
-    return from_mapping(_toml(path)["train"], str(path))
+    values = _toml(path).get("train")
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} has no table [train]; it is no config of a run")
+    return from_mapping(values, str(path))
 
 
 def revision() -> str:
@@ -170,6 +169,14 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, UnionType):
+        return any(_fits(value, part) for part in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, get_args(kind)[0]) for item in value)
+    return type(value) in ((int, float) if kind is float else (kind,))
 
 
 def _literal(value: Any) -> str:

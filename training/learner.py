@@ -52,16 +52,16 @@ class Learner:
     ) -> None:
         _refuse_unserved(control)
         self.policy, self.control = policy, control
-        self.clip_norm, self.micro_tokens = clip_norm, micro_tokens
+        self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
         self.parameters = policy.trainable_parameters()
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=lr, weight_decay=0.0, foreach=False)
 
-    def update(self, packed: Packed, state: State) -> Update:
-        """Take one optimizer step and raise the policy's version, or refuse it."""
+    def update(self, packed: Packed, state: State, lr_share: float = 1.0) -> Update:
+        """Take one optimizer step at `lr_share` of the learning rate and raise the policy's version, or refuse it."""
         packed = self._with_reference(packed)
         terms = self._terms(packed, state)
         moves = _moves(terms, packed.batch)
-        loss, drift, refused, sums = 0.0, 0.0, _unsound(terms, packed), Counter[str]()
+        loss, drift, refused, sums = 0.0, torch.zeros(()), _unsound(terms, packed), Counter[str]()
         self.optimizer.zero_grad(set_to_none=True)
         for paths in packed.micro_batches(self.micro_tokens, moves):
             span, batch = packed.batch.span(paths), packed.batch.slice(paths)
@@ -73,15 +73,15 @@ class Learner:
                 refused = refused or _blame(packed, paths, current)
             part.backward()  # type: ignore[no-untyped-call]
             loss += float(part.detach())
-            drift = max(drift, float((current.logp.detach() - batch.logp_old).abs().max()))
+            drift = torch.maximum(drift, (current.logp.detach() - batch.logp_old).abs().max())
             sums.update(diagnose(current, batch, terms.slice(span)))
         norm = self._norm()
         if not refused and not norm < float("inf"):
             refused = f"the gradient norm is {norm}"
         if not refused and bool(moves.any()):
-            self._step(norm)
+            self._step(norm, self.lr * lr_share)
         means = {name: total / max(packed.batch.n_slots, 1) for name, total in sums.items()}
-        return Update(loss, norm, drift, 1 - float(moves.float().mean()), means, refused)
+        return Update(loss, norm, float(drift), 1 - float(moves.float().mean()), means, refused)
 
     def forward(self, packed: Packed, paths: range) -> Current:
         """Return log-probability and entropy of the slots of `paths` under the policy as it is now."""
@@ -136,7 +136,9 @@ class Learner:
         grads = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
-    def _step(self, norm: float) -> None:
+    def _step(self, norm: float, lr: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         shrink = min(1.0, self.clip_norm / (norm + 1e-6))
         for parameter in self.parameters.values():
             if parameter.grad is not None:
@@ -172,14 +174,23 @@ def _moves(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:
 
 
 def _unsound(terms: Terms, packed: Packed) -> str:
-    """Return which sample has a term that is not finite; empty where none has."""
-    columns = (terms.advantage, terms.weight, terms.kl_coef, terms.entropy_coef, terms.scale)
-    bad = ~torch.stack([torch.isfinite(column) for column in columns]).all(0)
-    if not bool(bad.any()):
-        return ""
-    slot = int(bad.nonzero()[0])
-    name, advantage = packed.names[int(packed.batch.path[slot])], float(terms.advantage[slot])
-    return f"{name} has a loss term that is not finite (advantage {advantage})"
+    """Return which sample has a number that is not finite; empty where none has. A score spoils its whole group."""
+    batch = packed.batch
+    columns = {
+        "score": torch.where(batch.turns.rewarded, batch.turns.score, 0.0)[batch.row],
+        "log-probability of the sampler": batch.logp_old,
+        "entropy of the sampler": batch.entropy,
+        "advantage": terms.advantage,
+        "weight": terms.weight,
+        "KL coefficient": terms.kl_coef,
+        "entropy coefficient": terms.entropy_coef,
+        "scale": terms.scale,
+        **{f"coefficient of {penalty.name}": penalty.coef for penalty in terms.penalties},
+    }
+    for what, column in columns.items():
+        for slot in (~torch.isfinite(column)).nonzero()[:1, 0].tolist():
+            return f"{packed.names[int(batch.path[slot])]} has a {what} of {float(column[slot])}"
+    return ""
 
 
 def _blame(packed: Packed, paths: range, current: Current) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..agents.scores import Report
+from ..agents.scores import Interval
 
 EVERY = 5  # steps between lines where there is no terminal
 
 
-def watch(records: Iterable[Any], steps: int, console: Console) -> list[tuple[int, Report]]:
-    """Show each record of a run as it comes; return the validations as (step, report)."""
-    reports: list[tuple[int, Report]] = []
+def watch(records: Iterable[Any], steps: int, console: Console) -> None:
+    """Show each record of a run as it comes."""
     columns = (
         BarColumn(24),
         MofNCompleteColumn(),
@@ -34,9 +33,7 @@ def watch(records: Iterable[Any], steps: int, console: Console) -> list[tuple[in
                 if record.metrics["refused"]:
                     console.print(f"step {record.step} was refused: {record.metrics['refused']}", style="red")
             if record.valid is not None:
-                reports.append((record.step, record.valid))
                 console.print(f"step {record.step}: held-out success {record.valid.success}")
-    return reports
 
 
 def line(metrics: dict[str, Any]) -> str:
@@ -49,9 +46,11 @@ def line(metrics: dict[str, Any]) -> str:
     )
 
 
-def before_after(reports: list[tuple[int, Report]]) -> Table:
-    """Return the table that ends a run."""
+def before_after(summary: Mapping[str, Any]) -> Table:
+    """Return the table that ends a run, of what `summary.json` holds."""
     table = Table("", "step", "held-out success (95 %)", "by a tool's result", "turns", box=None)
-    for name, (step, report) in zip(("before", "after"), (reports[0], reports[-1]), strict=True):
-        table.add_row(name, str(step), str(report.success), f"{100 * report.tool_share:.0f} %", f"{report.turns:.2f}")
+    for name, step in (("before", 0), ("after", summary["steps"])):
+        found = summary[name]
+        success = Interval(found["success"], found["low"], found["high"])
+        table.add_row(name, str(step), str(success), f"{100 * found['tool_share']:.0f} %", f"{found['turns']:.2f}")
     return table

@@ -7,6 +7,7 @@ time goes to `metrics.jsonl` only.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +37,7 @@ REFILLS = 8  # rollouts a step may ask for in place of dropped trees
 
 @dataclass(frozen=True)
 class Record:
-    """One line of `metrics.jsonl`, and the validation that followed, if one did."""
+    """One line of `metrics.jsonl` (null where a number is not finite), and the validation that followed, if one did."""
 
     step: int
     metrics: dict[str, Any]
@@ -59,6 +60,7 @@ class Loop:
     group: int
     steps: int
     eval_every: int
+    lr_end: float = 1.0  # share of the learning rate at the last step
     shuffle_rewards: bool = False
     step: int = 0
     cursor: int = 0  # tasks used so far
@@ -70,8 +72,8 @@ class Loop:
         return self.learner.control
 
     def run(self) -> Iterator[Record]:
-        """Take the remaining steps, yielding a record after each; the first record is the validation before them."""
-        if self.step == 0:
+        """Take the remaining steps, yielding a record after each; a new run begins with the validation before them."""
+        if self.state is None:
             self.state = self.control.init()
             yield self._write(Record(0, {}, self.validate()))
             self._save()
@@ -97,9 +99,11 @@ class Loop:
         self.step, self.cursor, self.state = data["step"], data["cursor"], data["control"]
         metrics = self.folder / "metrics.jsonl"
         lines = metrics.read_text().splitlines(keepends=True)
-        metrics.write_text(
+        kept = metrics.with_suffix(".tmp")
+        kept.write_text(
             "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= self.step)
         )
+        kept.replace(metrics)
         for journal in (self.folder / "trees").glob("step-*.jsonl"):
             if int(journal.stem.partition("-")[2]) > self.step:
                 journal.unlink()
@@ -112,7 +116,7 @@ class Loop:
         batch = pack(trees)
         measured = stats(self.step, batch.batch, trees)
         self.state, requests = self.control.observe(measured, self.state)
-        update = self.learner.update(batch, self.state)
+        update = self.learner.update(batch, self.state, self._lr_share())
         if not update.refused:
             done = replace(measured, phase="update", **_measures(update))
             self.state, more = self.control.observe(done, self.state)
@@ -139,6 +143,9 @@ class Loop:
             "seconds_rollout": rolled - began,
         }
         return metrics, Request.STOP in requests
+
+    def _lr_share(self) -> float:
+        return 1 - (1 - self.lr_end) * self.step / self.steps
 
     def _rollout(self, sampling: Sampling) -> list[Tree]:
         """Return the trees to learn from, and write all that were grown to the journal."""
@@ -181,10 +188,16 @@ class Loop:
         if record.valid is not None:
             success = record.valid.success
             valid = {"valid/success": success.value, "valid/low": success.low, "valid/high": success.high}
-            valid["valid/tool_share"] = record.valid.tool_share
+            valid |= {"valid/tool_share": record.valid.tool_share, "valid/turns": record.valid.turns}
+        line = {name: _number(value) for name, value in {"step": record.step, **record.metrics, **valid}.items()}
         with (self.folder / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps({"step": record.step, **record.metrics, **valid}) + "\n")
+            file.write(json.dumps(line, allow_nan=False) + "\n")
         return record
+
+
+def _number(value: Any) -> Any:
+    """Return `value`, or None for a number that JSON has no word for."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _measures(update: Update) -> dict[str, Any]:

@@ -55,11 +55,12 @@ def pack(trees: Sequence[Tree]) -> Packed:
     """Lay the rewarded paths of `trees` out as rows and slots.
 
     Raises:
-        ValueError: no path of the trees was rewarded.
+        ValueError: no path of the trees was rewarded, or the policy had no turn on any.
     """
     paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.rewarded]
-    if not paths:
-        raise ValueError(f"no path of {len(trees)} trees was rewarded: all ended in an infrastructure failure")
+    if not any(tree.replies(leaf) for _, tree, leaf in paths):
+        stops = sorted({f"{leaf.stop}" for tree in trees for leaf in tree.leaves})
+        raise ValueError(f"{len(trees)} trees hold nothing to learn from; their paths ended by {', '.join(stops)}")
     paths.sort(key=lambda path: len(path[1].tokens(path[2])))
     turns = _turns(paths)
     slots: dict[str, list[np.ndarray]] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import __version__
 from ..agents.chat import Chat
-from ..agents.checkpoint import latest
+from ..agents.checkpoint import latest, read_state
 from ..agents.engine import Sampling
 from ..agents.evaluate import checked_chat, closers, pick_tasks, task_count, writable
 from ..agents.source import Source, find, load
@@ -44,7 +44,7 @@ class Prepared:
 
 
 def prepare(config: TrainConfig) -> Prepared:
-    """Check everything that can be wrong, without importing torch, and return what `execute` needs.
+    """Check everything that can be wrong, the methods last as they import torch, and return what `execute` needs.
 
     Raises:
         ValueError, OSError: what is wrong, its value and the fix.
@@ -53,7 +53,9 @@ def prepare(config: TrainConfig) -> Prepared:
     options = EnvOptions(config.tasks, config.difficulty, config.option).kwargs()
     if config.tasks is not None:
         options.setdefault("holdout", HOLDOUT)
-    env, valid_env = (make(config.env, **{"split": split, **options}) for split in ("train", "valid"))
+    if "split" in options:
+        raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
+    env, valid_env = (make(config.env, split=split, **options) for split in ("train", "valid"))
     if task_count(env) < config.prompts:
         raise ValueError(
             f"prompts is {config.prompts}, but the task set has {task_count(env)} tasks; use fewer prompts"
@@ -97,6 +99,7 @@ def execute(prepared: Prepared) -> Iterator[Any]:
         group=config.group,
         steps=config.steps,
         eval_every=config.eval_every,
+        lr_end=config.lr_end,
         shuffle_rewards=config.shuffle_rewards,
     )
     (prepared.folder / "trees").mkdir(exist_ok=True)
@@ -114,14 +117,15 @@ def execute(prepared: Prepared) -> Iterator[Any]:
 
 
 def _summarize(folder: Path, seconds: float) -> None:
-    """Write `summary.json`: held-out success before and after, with 95 % intervals."""
+    """Write `summary.json`: held-out success before and after, with 95 % intervals, of the run from its first step."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     valid = [line for line in lines if "valid/success" in line]
-    before, last = valid[0], valid[-1]
+    measured = ("success", "low", "high", "tool_share", "turns")
+    before, after = ({name: line[f"valid/{name}"] for name in measured} for line in (valid[0], valid[-1]))
     summary = {
-        "before": {name: before[f"valid/{name}"] for name in ("success", "low", "high", "tool_share")},
-        "after": {name: last[f"valid/{name}"] for name in ("success", "low", "high", "tool_share")},
-        "steps": last["step"],
+        "before": before,
+        "after": after,
+        "steps": valid[-1]["step"],
         "tokens": sum(line.get("tokens", 0) for line in lines),
         "refused_steps": sum(bool(line.get("refused")) for line in lines),
         "seconds": round(seconds, 1),
@@ -158,6 +162,8 @@ def _resumable(config: TrainConfig, folder: Path) -> Path | None:
     checkpoint = latest(folder / "checkpoints")
     if checkpoint is None:
         raise FileNotFoundError(f"{folder} has no checkpoint yet; remove the folder and begin again")
+    if (done := read_state(checkpoint)["step"]) >= config.steps:
+        raise ValueError(f"steps is {config.steps}, and the run in {folder} has taken {done}; ask for more to go on")
     return checkpoint
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from .torch import TorchEngine
 
+Prefix = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # tokens, and the chunks they were fed in
+
 LONGEST_CHUNK = 512  # longer chunks are fed in pieces of this many tokens, which bounds the attention matrix
 
 
@@ -57,6 +59,15 @@ class TorchSession:
     def length(self) -> int:
         """Tokens so far, given and drawn."""
         return len(self.tokens)
+
+    def prefix(self, stop: int) -> Prefix:
+        """The first `stop` tokens and how they were fed: what equals it has the same cache, to the bit."""
+        return tuple(self.tokens[:stop]), tuple(chunk for chunk in self.chunks.items() if chunk[1] <= stop)
+
+    def holds(self, prefix: Prefix) -> bool:
+        """Whether the slot caches this prefix."""
+        tokens, chunks = prefix
+        return self.cached >= len(tokens) and self.tokens[0] == tokens[0] and self.prefix(len(tokens)) == prefix
 
     @property
     def drawing(self) -> bool:

@@ -20,7 +20,7 @@ from ..policy import Policy
 from ._cache import SlotCache, ceil_to
 from ._draw import Knobs, draw
 from ._runner import ROWS, WINDOW, Runner, check_supported, chunk_shape, evaluating, probe, set_threads
-from ._session import Closers, TorchSession, Turn
+from ._session import Closers, Prefix, TorchSession, Turn
 
 T = TypeVar("T")
 
@@ -126,7 +126,23 @@ class TorchEngine:
             raise
 
     async def _prefill(self, chunked: list[tuple[int, TorchSession]]) -> None:
-        """Feed the next chunk of the first session and of those whose chunk has the same padded shape."""
+        """Feed the next chunk of the first session and of those whose chunk has the same padded shape.
+
+        Where sessions have the same tokens so far, as the branches of a group have, they are fed once and copied.
+        """
+        fresh: dict[Prefix, tuple[int, TorchSession]] = {}
+        for slot, session in chunked:
+            prefix = session.prefix(session.chunks[session.cached])
+            donor = next((owner for owner in self._owners if owner and owner.holds(prefix)), None)
+            if donor is None or donor.slot is None:
+                fresh.setdefault(prefix, (slot, session))
+            else:
+                session.cached = len(prefix[0])
+                self._copies.append((donor.slot, slot, session.cached))
+        if fresh:
+            await self._feed(list(fresh.values()))
+
+    async def _feed(self, chunked: list[tuple[int, TorchSession]]) -> None:
         shapes = [chunk_shape(s.cached, s.chunks[s.cached] - s.cached) for _, s in chunked]
         most = max(self._prefill_tokens // shapes[0][0], 1)
         group = [pair for pair, shape in zip(chunked, shapes) if shape == shapes[0]][:most]

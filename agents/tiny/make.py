@@ -1,6 +1,6 @@
 """Make the tiny policy from nothing: tokenizer, a Qwen3 model with an untied head, and supervised base skill.
 
-Run `python -m turngym.agents.tiny.make --out FOLDER`; it takes about 6 minutes on two cores and writes what ships in
+Run `python -m turngym.agents.tiny.make --out FOLDER`; it takes about 12 minutes on two cores and writes what ships in
 this folder. Weights are trained in float32 and stored in float16.
 """
 
@@ -58,7 +58,7 @@ class Make:
 
     out: Path
     """Folder to write."""
-    episodes: int = 60_000
+    episodes: int = 120_000
     """Demonstrated episodes, each seen once."""
     batch: int = 64
     """Episodes an optimizer step."""

@@ -21,7 +21,7 @@ def make_math(
     tasks: str | Path | None = None,
     split: str = "train",
     difficulty: int | Sequence[int] = (1, 2),
-    families: Sequence[str] | None = None,
+    families: str | Sequence[str] | None = None,
     holdout: float = 0.0,
     system: str = SYSTEM,
 ) -> QuestionEnv:
@@ -31,7 +31,7 @@ def make_math(
         tasks: A JSONL file of questions (`.gz` too); the built-in generator when left out.
         split: `train`, `valid` or `test`.
         difficulty: 1 (one operation) to 5, one or several; generator only.
-        families: Which kinds of problems; generator only, all when left out.
+        families: Which kinds of problems, one or several; generator only, all when left out.
         holdout: The share of a file's problems kept for `valid`.
         system: The system prompt.
     """
@@ -42,7 +42,7 @@ def make_math_python(
     tasks: str | Path | None = None,
     split: str = "train",
     difficulty: int | Sequence[int] = (1, 2),
-    families: Sequence[str] | None = None,
+    families: str | Sequence[str] | None = None,
     holdout: float = 0.0,
     system: str = SYSTEM_TOOL,
     max_turns: int = 4,
@@ -60,10 +60,12 @@ def _tasks(
     source: str | Path | None,
     split: str,
     difficulty: int | Sequence[int],
-    families: Sequence[str] | None,
+    families: str | Sequence[str] | None,
     holdout: float,
 ) -> Tasks:
     if source is not None:
         return load_jsonl(source, split=split, holdout=holdout, check_gold=MathGrader().check_gold)
-    levels = (difficulty,) if isinstance(difficulty, int) else tuple(difficulty)
-    return MathTasks(split, levels) if families is None else MathTasks(split, levels, tuple(families))
+    levels = tuple(difficulty) if isinstance(difficulty, Sequence) else (difficulty,)
+    if families is None:
+        return MathTasks(split, levels)
+    return MathTasks(split, levels, (families,) if isinstance(families, str) else tuple(families))

@@ -1,0 +1,67 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from turngym.agents.engines._draw import Knobs, draw
+from turngym.agents.engines._runner import check_supported
+from turngym.agents.engines._session import Closers
+
+
+def test_draws_follow_the_tempered_and_truncated_distribution():
+    logits = torch.tensor([1.0, 3.0, 2.0, 3.0, -4.0, 0.5, -torch.inf])
+    base = logits.double().softmax(-1).numpy()
+    n = 40_000
+    uniform = np.random.default_rng(0).random(n)
+    # most likely first: ids 1, 3, 2, 0, 5, 4 (ties by id); 0.85 of the mass needs three of them
+    cases = {(1.0, 1.0, 0): base, (2.0, 1.0, 0): base**0.5, (1.0, 0.85, 0): base * [0, 1, 1, 1, 0, 0, 0]}
+    cases |= {(1.0, 1.0, 3): base * [0, 1, 1, 1, 0, 0, 0], (0.0, 1.0, 0): base * [0, 1, 0, 0, 0, 0, 0]}
+    for (temperature, top_p, top_k), weight in cases.items():
+        want = weight / weight.sum()
+        knobs = Knobs(uniform, np.full(n, temperature, np.float32), np.full(n, top_p), np.full(n, top_k))
+        token, logp, entropy = draw(logits.expand(n, -1), knobs)
+        share = np.bincount(token, minlength=7) / n
+        assert np.abs(share - want).max() < 5 * 0.5 / np.sqrt(n)
+        assert not share[want == 0].any()
+        np.testing.assert_allclose(logp, np.log(want[token]), atol=1e-5)
+        np.testing.assert_allclose(entropy, -(base[:6] * np.log(base[:6])).sum(), atol=1e-6)
+
+
+def test_the_extreme_uniforms_draw_tokens_that_have_probability():
+    logits = torch.tensor([-torch.inf, 0.0, 0.0, -torch.inf]).repeat(2, 1)
+    knobs = Knobs.neutral(2)
+    knobs.uniform[:] = 0.0, np.nextafter(1.0, 0.0)
+    assert draw(logits, knobs)[0].tolist() == [2, 1]
+
+
+def test_closers_are_found_at_the_token_that_completes_them(qwen3_folder):
+    tokenizer = Tokenizer.from_file(str(qwen3_folder / "tokenizer.json"))
+    closers = ("</b>", "é!", "</tool>")
+    pool = [t for text in ("</b>", "é!", "</tool>", "the </", "xé", "b>") for t in tokenizer.encode(text).ids]
+    watch, rng, found = Closers(tokenizer), np.random.default_rng(0), 0
+    for _ in range(300):
+        tokens: list[int] = []
+        while len(tokens) < 40:
+            tokens.append(int(rng.choice(pool)))
+            text = tokenizer.decode(tokens, skip_special_tokens=False)
+            closed = any(closer in text for closer in closers)
+            assert watch.complete(tokens, closers) == closed
+            if closed:
+                found += 1
+                break
+    assert found > 20
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64},
+        {"sliding_window": 64},
+        {"layer_types": ["full_attention"], "rope_parameters": {"rope_type": "dynamic"}},
+    ],
+)
+def test_a_model_whose_rows_would_depend_on_the_batch_is_refused(config):
+    with pytest.raises(ValueError, match="the model"):
+        check_supported(SimpleNamespace(**config), 128)

@@ -1,0 +1,188 @@
+import json
+import re
+import shutil
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from turngym.agents import evaluate
+from turngym.agents.engine import Sampling
+from turngym.agents.journal import read_trees
+from turngym.agents.scores import from_trees, summarize
+from turngym.agents.source import TINY, Source
+from turngym.agents.template import TemplateError
+from turngym.envs import EnvFailure, Outcome, Reply, TextEnv
+from turngym.envs.question import QuestionEnv
+from turngym.envs.registry import make
+
+MATH, PYTHON = "turngym/Math-v0", "turngym/MathPython-v0"
+SHORT = Sampling(max_tokens=24)
+
+
+def prepare(env=PYTHON, policy="tiny", options=(), **rest):
+    settings = {"episodes": 4, "sampling": SHORT, "threads": 1, **rest}
+    return evaluate.prepare(env, {"split": "test", **dict(options)}, policy, **settings)
+
+
+# --- what is checked first
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"episodes": 0}, "episodes is 0 and samples is 1; both need to be at least 1"),
+        ({"samples": 0}, "episodes is 4 and samples is 0"),
+        ({"env": "turngym/MathPyton-v0"}, "did you mean 'turngym/MathPython-v0'?"),
+        ({"options": {"dificulty": 1}}, "takes no option 'dificulty'; did you mean 'difficulty'?"),
+        ({"options": {"difficulty": 9}}, "difficulty is (9,); choose one or several of 1, 2, 3, 4, 5"),
+        ({"options": {"split": "tset"}}, "split is 'tset'; the splits are train, valid, test"),
+        ({"options": {"tasks": "nowhere.jsonl"}}, "task file nowhere.jsonl does not exist"),
+        ({"policy": "./nowhere"}, "'nowhere' is not a folder; name `tiny`, a run folder, a model folder or a hub"),
+        ({"device": "tpu"}, "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps"),
+        ({"dtype": "float8"}, "dtype is 'float8'; it must be float32 or bfloat16"),
+        ({"threads": 0}, "threads is 0; torch needs at least 1"),
+        ({"seed": -1}, "seed is -1; it must be 0 or more"),
+    ],
+)
+def test_a_mistake_is_named_with_its_value_and_the_fix(wrong, message):
+    with pytest.raises((ValueError, OSError), match=re.escape(message)):
+        prepare(**wrong)
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_played(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for out in (tmp_path / "file" / "out", Path("/proc/turngym")):
+        with pytest.raises(PermissionError, match=f"cannot write to {out} .*choose another folder with --out"):
+            prepare(out=out)
+    prepare(out=tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+def with_template(folder: Path, source: str) -> Path:
+    folder.mkdir()
+    for path in TINY.glob("tokenizer*.json"):
+        shutil.copy(path, folder)
+    for name in ("config.json", "model.safetensors"):  # looked for, not read
+        (folder / name).touch()
+    (folder / "chat_template.jinja").write_text(source)
+    return folder
+
+
+def test_a_template_without_the_tools_role_is_refused_with_the_format_that_needs_none(tmp_path):
+    source = json.loads((TINY / "tokenizer_config.json").read_text())["chat_template"]
+    refusal = "{%- for m in messages if m.role == 'tool' %}{{ raise_exception('no tools') }}{%- endfor %}"
+    folder = with_template(tmp_path / "plain", refusal + source)
+    with pytest.raises(TemplateError, match=r"without the role 'tool' .*--option format=python-tag"):
+        prepare(policy=str(folder))
+    assert prepare(policy=str(folder), options={"format": "python-tag"}).source == Source(folder)
+    assert prepare(MATH, str(folder)).source == Source(folder)  # no tool there to answer
+
+
+# --- which tasks
+
+
+def test_tasks_are_different_in_order_and_drawn_by_the_seed():
+    env = make(PYTHON)
+    one, again, other = (evaluate.pick_tasks(env, 50, seed) for seed in (0, 0, 1))
+    assert one == again == sorted(set(one)) and len(one) == 50
+    assert one != other and all(0 <= task < len(env.tasks) for task in one)
+
+
+def test_all_tasks_are_taken_where_there_are_no_more(tmp_path):
+    path = tmp_path / "three.jsonl"
+    path.write_text("".join(json.dumps({"problem": f"{n}+1?", "answer": str(n + 1)}) + "\n" for n in range(3)))
+    env = make(MATH, tasks=str(path))
+    assert evaluate.task_count(env) == 3
+    assert [evaluate.pick_tasks(env, count, seed=5) for count in (3, 4, 256)] == [[0, 1, 2]] * 3
+
+
+class Untasked(TextEnv):
+    def on_reset(self, rng, options):
+        return "?"
+
+    def on_step(self, text):
+        return Reply("")
+
+
+def test_an_environment_without_tasks_is_refused():
+    with pytest.raises(ValueError, match=r"Untasked has no `tasks`: rollouts choose episodes by reset\(options"):
+        evaluate.task_count(Untasked())
+
+
+def test_only_an_environment_with_tools_closes_calls():
+    assert evaluate.closers(make(MATH)) == evaluate.closers(Untasked()) == ()
+    assert evaluate.closers(make(PYTHON)) == ("</tool_call>",)
+    assert evaluate.closers(make(PYTHON, format="python-tag")) == ("</python>",)
+
+
+# --- playing
+
+
+@pytest.mark.parametrize(("env", "share"), [(MATH, 0.0), (PYTHON, 1.0)])
+def test_the_expert_earns_everything_by_the_tool_where_there_is_one(env, share):
+    seen = []
+    report = evaluate.run(prepare(env, "expert", episodes=6, samples=2), seen.append)
+    assert (report.episodes, report.tasks, report.samples, report.failed) == (12, 6, 2, 0)
+    assert (report.success.value, report.reward, report.tool_share) == (1.0, 1.0, share)
+    assert report.pass_at[2].value == 1.0
+    assert len(seen) == 12 and {episode.outcome for episode in seen} == {Outcome.DONE}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """An evaluation of tiny: what was prepared, its episodes as they ended, its report, its journal."""
+    out = tmp_path_factory.mktemp("eval")
+    prepared, seen = prepare(samples=2, out=out), []
+    return prepared, seen, evaluate.run(prepared, seen.append), list(read_trees(out / "trees.jsonl"))
+
+
+def test_the_report_of_a_policy_is_that_of_its_journal(played):
+    prepared, seen, report, trees = played
+    assert [tree.task for tree in trees] == prepared.tasks
+    assert report == summarize(from_trees(trees))
+    assert sorted(seen, key=lambda episode: episode.task) == from_trees(trees)
+    assert (report.episodes, report.tasks, report.samples) == (8, 4, 2)
+    assert 0 < report.success.low <= report.success.value <= report.success.high < 1 or report.success.value in (0, 1)
+    assert report.pass_at[2].value >= report.success.value
+    assert json.loads(json.dumps(report.to_json()))["success"]["value"] == report.success.value
+
+
+def test_the_same_evaluation_plays_the_same_and_another_seed_other_tasks(played):
+    _, _, report, trees = played
+    assert evaluate.run(prepare(samples=2)) == report
+    other = prepare(samples=2, seed=1)
+    assert set(other.tasks).isdisjoint(tree.task for tree in trees)
+    assert all(tree.key == (0, 0, tree.task) for tree in trees)
+
+
+def test_the_policy_plays_the_split_it_is_asked_to(played):
+    prepared, _, _, trees = played
+    assert prepared.env.tasks.split == "test"
+    assert all(tree.turns[0].text == prepared.env.tasks[tree.task].prompt for tree in trees)
+
+
+class Lost:
+    """A grader that cannot run for some completions."""
+
+    def __init__(self, grader, often):
+        self.grader, self.often = grader, often
+
+    def grade(self, *, completion, gold):
+        if len(completion) % self.often == 0:
+            raise EnvFailure("the grader is gone")
+        return self.grader.grade(completion=completion, gold=gold)
+
+
+def lost(often):
+    bare = make(MATH, split="test")
+    return QuestionEnv(bare.tasks, Lost(bare.grader, often), system=bare.system)
+
+
+def test_episodes_of_a_grader_that_failed_are_counted_and_not_scored(monkeypatch):
+    monkeypatch.setitem(gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost))
+    report = evaluate.run(evaluate.prepare("test/Lost", {"often": 2}, "tiny", episodes=8, samples=2, threads=1))
+    assert 0 < report.failed < 16 == report.episodes
+    assert report.stops["infra_error"] == report.failed
+    with pytest.raises(ValueError, match="none of 16 episodes was rewarded: all ended in an infrastructure failure"):
+        evaluate.run(evaluate.prepare("test/Lost", {"often": 1}, "tiny", episodes=8, samples=2, threads=1))

@@ -1,0 +1,225 @@
+import itertools
+import math
+import threading
+from fractions import Fraction
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turngym.agents import scores
+from turngym.agents.players import Expert
+from turngym.agents.scores import Episode, from_trees, interval, pass_at_k, summarize
+from turngym.agents.trajectory import Leaf, Tree, Turn
+from turngym.agents.trajectory import given as given_turn
+from turngym.envs import Outcome
+from turngym.envs.math import make_math, make_math_python
+from turngym.tools import ToolFailure
+
+Z = NormalDist().inv_cdf(0.975)
+
+
+def wilson(share, n):
+    """Wilson's interval as the roots of (p - share)^2 = z^2 p (1 - p) / n."""
+    roots = np.roots([1 + Z**2 / n, -2 * share - Z**2 / n, share**2])
+    return sorted(roots.real)
+
+
+def episode(task, score=1.0, outcome=Outcome.DONE, **rest):
+    return Episode(
+        **{"task": task, "score": score, "outcome": outcome, "stop": "answered", "turns": 2, "used_tool": False, **rest}
+    )
+
+
+# --- intervals
+
+
+def test_one_sample_a_task_gives_wilsons_interval_of_one_sample_less():
+    found = interval([1.0] * 8 + [0.0] * 12, 20)
+    assert found.value == 0.4
+    assert [found.low, found.high] == pytest.approx(wilson(0.4, 19), abs=1e-12)
+
+
+@pytest.mark.parametrize(("value", "low", "high"), [(0.0, 0.0, 0.2775), (1.0, 0.7225, 1.0)])
+def test_tasks_that_are_all_alike_count_once_each(value, low, high):
+    """0 of 10: the upper bound is z^2 / (10 + z^2) = 3.8415 / 13.8415 = 0.2775."""
+    found = interval([value] * 10, 80)
+    assert found.value == value
+    assert (found.low, found.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+def test_samples_of_one_task_count_as_what_they_are_worth():
+    """Shares 0, 1/2, 1, 1/2: the variance of the mean is (1/6) / 4 = 1/24, so p (1 - p) is worth 6 samples."""
+    found = interval([0.0, 0.5, 1.0, 0.5], 16)
+    assert [found.low, found.high] == pytest.approx(wilson(0.5, 6), abs=1e-12)
+
+
+def test_tasks_that_differ_less_than_chance_are_worth_no_more_than_their_episodes():
+    found = interval([0.5, 0.5, 0.5, 0.4, 0.6], 20)
+    assert [found.low, found.high] == pytest.approx(wilson(0.5, 20), abs=1e-12)
+
+
+def test_one_task_is_one_sample():
+    found = interval([0.25], 8)
+    assert [found.low, found.high] == pytest.approx(wilson(0.25, 1), abs=1e-12)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 16))
+@settings(max_examples=200, deadline=None)
+def test_an_interval_holds_its_value_and_stays_in_bounds(values, samples):
+    found = interval(values, samples * len(values))
+    assert 0 <= found.low <= found.value + 1e-12 and found.value - 1e-12 <= found.high <= 1
+    assert found.high - found.low > 1e-3
+
+
+@pytest.mark.parametrize(("alike", "tasks", "samples"), [(0.3, 40, 8), (5.0, 60, 4), (1.0, 100, 1)])
+def test_intervals_hold_the_truth_about_95_times_of_100(alike, tasks, samples):
+    """Tasks whose chances differ (beta with mean 0.6), so that samples of one task are alike."""
+    rng = np.random.default_rng(0)
+    chance = rng.beta(0.6 * alike, 0.4 * alike, size=(600, tasks))
+    shares = rng.binomial(samples, chance) / samples
+    held = np.mean([found.low <= 0.6 <= found.high for found in (interval(row, tasks * samples) for row in shares)])
+    assert 0.92 <= held <= 0.98
+
+
+def test_an_interval_reads_as_percentages():
+    assert str(scores.Interval(0.4531, 0.41, 0.4967)) == "45.3 % [41.0, 49.7]"
+
+
+# --- pass@k
+
+
+@pytest.mark.parametrize("samples", range(1, 8))
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(samples):
+    for correct, k in itertools.product(range(samples + 1), range(1, samples + 1)):
+        subsets = list(itertools.combinations([i < correct for i in range(samples)], k))
+        expected = Fraction(sum(any(subset) for subset in subsets), len(subsets))
+        assert pass_at_k(samples, correct, k) == pytest.approx(float(expected), abs=1e-15)
+
+
+@pytest.mark.parametrize(("samples", "correct", "k"), [(4, 5, 2), (4, -1, 2), (4, 2, 5), (4, 2, 0)])
+def test_pass_at_k_of_impossible_counts_is_refused(samples, correct, k):
+    with pytest.raises(ValueError, match=rf"pass@{k} needs .* got {correct} of {samples}"):
+        pass_at_k(samples, correct, k)
+
+
+# --- reports
+
+
+def test_a_report_by_hand():
+    """Task 0: 2 of 4 right; task 1: 4 of 4; task 2: 0 of 4, one of them cut; task 3 never got a reward."""
+    episodes = [episode(0, score, used_tool=score == 1) for score in (1, 1, 0, 0.5)]
+    episodes += [episode(1, turns=4) for _ in range(4)]
+    episodes += [episode(2, 0.0) for _ in range(3)] + [episode(2, 0.0, Outcome.TRUNCATED, stop="max_turns")]
+    episodes += [
+        episode(3, math.nan, outcome, stop=str(outcome)) for outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+    ]
+    report = summarize(episodes)
+    assert (report.episodes, report.tasks, report.samples, report.failed) == (14, 3, 4, 2)
+    assert report.reward == pytest.approx(6.5 / 12)
+    assert report.success.value == pytest.approx((2 / 4 + 4 / 4 + 0) / 3)
+    assert {k: found.value for k, found in report.pass_at.items()} == pytest.approx({2: (5 / 6 + 1) / 3, 4: 2 / 3})
+    assert report.tool_share == pytest.approx(2 / 6)
+    assert report.turns == pytest.approx((8 * 2 + 4 * 4) / 12)
+    assert report.stops == {"answered": 11, "infra_error": 1, "max_turns": 1, "tool_error": 1}
+    spread = np.var([0.5, 1.0, 0.0], ddof=1) / 3
+    assert [report.success.low, report.success.high] == pytest.approx(wilson(0.5, 0.25 / spread), abs=1e-12)
+    assert report.to_json()["success"]["value"] == report.success.value
+
+
+def test_failures_shrink_the_samples_and_count_in_no_estimate():
+    episodes = [
+        episode(0),
+        episode(0),
+        episode(0),
+        episode(1),
+        episode(1, 0.0),
+        episode(1, math.nan, Outcome.INFRA_ERROR),
+    ]
+    report = summarize(episodes)
+    assert (report.samples, report.failed, report.reward) == (2, 1, 0.8)
+    assert report.success.value == 0.75
+    assert {k: found.value for k, found in report.pass_at.items()} == {2: 1.0}
+
+
+def test_one_sample_a_task_has_no_pass_at_k():
+    report = summarize([episode(0), episode(1, 0.0)])
+    assert (report.pass_at, report.tool_share) == ({}, 0.0)
+    assert summarize([episode(0, 0.0)]).tool_share == 0.0
+
+
+def test_nothing_but_failures_is_an_error():
+    with pytest.raises(ValueError, match="none of 2 episodes was rewarded: all ended in an infrastructure failure"):
+        summarize([episode(0, math.nan, Outcome.TOOL_ERROR)] * 2)
+
+
+def test_paths_of_trees_are_episodes():
+    tree = Tree((0, 0, 5), 5, "t5", [given_turn(-1, "user", "q", np.array([1], np.int32))])
+    column = np.zeros(1, np.float32)
+    for branch, outcome in enumerate([Outcome.DONE, Outcome.TRUNCATED]):
+        node = 0
+        for _ in range(branch + 1):
+            node = tree.add(Turn(node, "assistant", "a", np.array([2], np.int32), column > -1, column, column))
+        tree.leaves.append(Leaf(node, branch, outcome, f"s{branch}", float(1 - branch), {"used_tool": not branch}))
+    assert from_trees([tree, tree]) == 2 * [
+        Episode(5, Outcome.DONE, "s0", 1.0, 1, True),
+        Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False),
+    ]
+
+
+# --- play
+
+
+def test_the_expert_wins_every_task_in_order():
+    env, seen = make_math_python(timeout=30.0), []
+    episodes = scores.play_all(env, Expert(), [3, 1, 2], 2, on_episode=seen.append, threads=3)
+    assert episodes == seen == [Episode(task, Outcome.DONE, "answered", 1.0, 2, True) for task in (3, 3, 1, 1, 2, 2)]
+    assert not env.live  # forks were played, not the template
+
+
+class Stubborn:
+    """Calls a broken tool, then never answers."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def act(self, env, observation, info):
+        return self.action
+
+
+def test_an_episode_that_was_cut_or_failed_is_told_apart(monkeypatch):
+    env = make_math_python(max_turns=3)
+    cut = scores.play(env, Stubborn("<tool_call>"), 0)
+    assert (cut.outcome, cut.stop, cut.score, cut.turns) == (Outcome.TRUNCATED, "max_turns", 0.0, 3)
+
+    def broken(self, arguments):
+        raise ToolFailure("no sandbox")
+
+    monkeypatch.setattr("turngym.tools.PythonTool.call", broken)
+    failed = scores.play(env, Stubborn('<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>'), 0)
+    assert (failed.outcome, failed.stop, failed.turns) == (Outcome.TOOL_ERROR, "tool_error", 1)
+    assert math.isnan(failed.score)
+
+
+def test_an_error_does_not_wait_for_the_episodes_that_have_not_begun():
+    begun, gate = [], threading.Event()
+
+    class Faulty:
+        def act(self, env, observation, info):
+            begun.append(env.task_id)
+            if len(begun) == 1:
+                raise KeyError("a player's bug")
+            gate.wait(10)
+            return "\\boxed{0}"
+
+    def release():
+        gate.set()
+
+    timer = threading.Timer(0.2, release)
+    timer.start()
+    with pytest.raises(KeyError, match="a player's bug"):
+        scores.play_all(make_math(), Faulty(), range(200), 1, threads=2)
+    timer.join()
+    assert len(begun) < 10

@@ -1,0 +1,120 @@
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from turngym.agents import checkpoint, policy, source
+from turngym.agents.source import TINY, Source, find
+
+ADAPTER = {"r": 4, "lora_alpha": 9.5, "target_modules": ["v_proj", "lm_head"]}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with the files of a model, which nobody reads here."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def make_run(folder, policy_name, steps=(1, 2)):
+    """A run folder as training leaves it."""
+
+    def tensors(path):
+        (path / "adapter").mkdir()
+        (path / "adapter" / "adapter_config.json").write_text(json.dumps(ADAPTER))
+
+    folder.mkdir()
+    (folder / "config.toml").write_text(f"[train]\npolicy = {json.dumps(str(policy_name))}\n")
+    for step in steps:
+        checkpoint.save(folder / "checkpoints", step, {}, tensors)
+    return folder
+
+
+def test_tiny_is_the_folder_that_ships():
+    assert find("tiny") == Source(TINY)
+    assert TINY.name == "tiny" and find("tiny").lora() is None
+
+
+def test_a_model_folder_is_its_own_source(model):
+    assert find(model) == find(str(model)) == Source(model)
+
+
+def test_a_home_folder_is_expanded(model, monkeypatch):
+    monkeypatch.setenv("HOME", str(model.parent))
+    assert find("~/model") == Source(model)
+
+
+def test_a_run_is_its_policys_folder_and_its_newest_adapter(model, tmp_path):
+    run = make_run(tmp_path / "run", model)
+    assert find(run) == Source(model, run / "checkpoints" / "step-000002" / "adapter")
+    assert find(run).lora() == (4, 9.5, ("lm_head", "v_proj"))
+    again = make_run(tmp_path / "again", run, steps=(7,))
+    assert find(again) == Source(model, again / "checkpoints" / "step-000007" / "adapter")
+
+
+def test_a_run_without_a_checkpoint_says_how_to_get_one(model, tmp_path):
+    run = make_run(tmp_path / "run", model, steps=())
+    with pytest.raises(FileNotFoundError) as caught:
+        find(run)
+    assert str(caught.value) == f"{run} is a run without a checkpoint; resume it: turngym train --out {run} --resume"
+
+
+def test_a_damaged_checkpoint_is_refused(model, tmp_path):
+    run = make_run(tmp_path / "run", model)
+    (run / "checkpoints" / "step-000002" / "adapter" / "adapter_config.json").write_text("{}")
+    with pytest.raises(checkpoint.CheckpointError, match=r"step-000002/adapter/adapter_config.json is not what was"):
+        find(run)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_model_folder_that_lacks_a_file_is_named_with_the_fix(model, missing):
+    (model / missing).unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        find(model)
+    assert str(caught.value).startswith(f"{model} has no {missing.replace('model.', '*.')}")
+    assert "save" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["./none", "/none/at/all", "a/b/c", "~/none"])
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(name, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
+    with pytest.raises(FileNotFoundError, match=r"' is not a folder; name `tiny`, a run folder, a model folder or a"):
+        find(name)
+
+
+def test_a_hub_name_is_downloaded_and_checked(model, monkeypatch):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: asked.append(name) or str(model))
+    assert find("someone/model-7b") == Source(model)
+    (model / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no tokenizer.json"):
+        find("gpt9")
+    assert asked == ["someone/model-7b", "gpt9"]
+
+
+@pytest.mark.parametrize("error", [OSError("offline"), ValueError("not a repository")])
+def test_a_hub_name_that_cannot_be_fetched_is_named(error, monkeypatch):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
+    with pytest.raises(FileNotFoundError) as caught:
+        find("tinny")
+    told = f"'tinny' is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check the"
+    assert str(caught.value).startswith(told)
+
+
+def test_a_trained_adapter_keeps_its_own_shape_when_loaded(model, tmp_path, monkeypatch):
+    made = {}
+    loaded = SimpleNamespace(load_adapter=lambda folder: made.update(adapter=folder))
+    monkeypatch.setattr(policy, "load_policy", lambda folder, **options: made.update(options, folder=folder) or loaded)
+    found = find(make_run(tmp_path / "run", model))
+    assert source.load(found, lora=policy.LoraSpec(rank=32), dtype="bfloat16", seed=5) is loaded
+    assert (made["folder"], made["adapter"], made["dtype"], made["seed"]) == (model, found.adapter, "bfloat16", 5)
+    assert made["lora"] == policy.LoraSpec(4, 9.5, ("lm_head", "v_proj"))
+    made.clear()
+    source.load(Source(model), lora=policy.LoraSpec(rank=32))
+    assert "adapter" not in made and made["lora"].rank == 32

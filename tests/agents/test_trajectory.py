@@ -1,0 +1,100 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.envs import Outcome
+
+
+def tokens(*ids):
+    return np.array(ids, np.int32)
+
+
+def reply(parent, *ids):
+    n = len(ids)
+    return Turn(parent, "assistant", "a", tokens(*ids), np.ones(n, bool), np.full(n, -0.5, np.float32), np.ones(n, "f"))
+
+
+def leaf(node, branch, outcome=Outcome.DONE):
+    return Leaf(node, branch, outcome, "answered", 1.0)
+
+
+def bushy(order):
+    """Two branches of two replies behind one prompt, their turns written in `order`."""
+    tree = Tree((0, 1, 2), 2, "t2", [given(-1, "user", "q", tokens(1, 2))])
+    node = {0: 0, 1: 0}
+    for branch in order:
+        node[branch] = tree.add(reply(node[branch], 10 + branch, 20 + branch))
+        if tree.turns[node[branch]].parent == 0:
+            node[branch] = tree.add(given(node[branch], "tool", f"r{branch}", tokens(30 + branch)))
+    for branch in dict.fromkeys(reversed(order)):
+        tree.leaves.append(leaf(node[branch], branch))
+    return tree
+
+
+def test_a_path_laid_end_to_end_is_what_the_model_saw():
+    tree = bushy([0, 1, 1, 0])
+    last, first = tree.leaves[0], tree.leaves[1]
+    assert (first.branch, last.branch) == (1, 0)
+    assert tree.tokens(last).tolist() == [1, 2, 10, 20, 30, 10, 20]
+    assert tree.tokens(first).tolist() == [1, 2, 11, 21, 31, 11, 21]
+    assert tree.tokens(last).dtype == np.int32
+    assert [tree.turns[node].role for node in tree.path(last)] == ["user", "assistant", "tool", "assistant"]
+    assert tree.replies(last) == [tree.path(last)[1], tree.path(last)[3]]
+
+
+def test_given_turns_hold_nothing_that_the_policy_drew():
+    turn = given(3, "tool", "r", tokens(5, 6, 7))
+    assert (turn.parent, turn.role, turn.text, turn.reward) == (3, "tool", "r", 0.0)
+    assert not turn.sampled.any() and not turn.logp_roll.any() and not turn.entropy.any()
+    assert turn.tokens.shape == turn.sampled.shape == turn.logp_roll.shape == turn.entropy.shape == (3,)
+    assert given(0, "user", "", tokens()).tokens.shape == (0,)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 1, 0]])
+def test_the_canonical_order_does_not_depend_on_the_order_of_writing(order):
+    straight, tree = bushy([0, 0, 1, 1]).canonical(), bushy(order)
+    found = tree.canonical()
+    assert [turn.parent for turn in found.turns] == [turn.parent for turn in straight.turns] == [-1, 0, 1, 2, 0, 4, 5]
+    assert [turn.tokens.tolist() for turn in found.turns] == [turn.tokens.tolist() for turn in straight.turns]
+    assert found.leaves == straight.leaves and [leaf.branch for leaf in found.leaves] == [0, 1]
+    assert (found.key, found.task, found.task_id) == (tree.key, tree.task, tree.task_id)
+    for one in tree.leaves:
+        twin = next(leaf for leaf in found.leaves if leaf.branch == one.branch)
+        assert found.tokens(twin).tolist() == tree.tokens(one).tolist()
+
+
+def test_the_canonical_tree_keeps_everything_of_a_turn_and_shares_turns_between_branches():
+    tree = Tree((0,), 0, "t", [given(-1, "user", "q", tokens(1))])
+    drawn = replace(reply(0, 4, 5), temperature=0.7, version=3, ended="closer", reward=0.25, info={"tool": "python"})
+    shared = tree.add(drawn)
+    tree.leaves = [leaf(shared, 1), leaf(tree.add(reply(shared, 6)), 0, Outcome.TRUNCATED)]
+    found = tree.canonical()
+    assert len(found.turns) == 3 and found.leaves[1].node == 1
+    assert vars(found.turns[1]) == vars(drawn)
+
+
+def test_a_turn_must_hang_on_one_that_exists():
+    tree = Tree((0,), 0, "t")
+    with pytest.raises(ValueError, match=r"Turn.parent is 0; the tree has turns 0 to -1"):
+        tree.add(reply(0, 1))
+    tree.add(given(-1, "user", "q", tokens(1)))
+    for parent in (1, -2):
+        with pytest.raises(ValueError, match=f"Turn.parent is {parent}; the tree has turns 0 to 0"):
+            tree.add(reply(parent, 1))
+
+
+def test_an_unknown_speaker_and_columns_of_other_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"Turn.role is 'ipython'; a speaker is one of system, user, assistant, tool"):
+        given(0, "ipython", "r", tokens(1))
+    columns = [np.ones(2, bool), np.zeros(2, np.float32), np.zeros(2, np.float32)]
+    for index, name in enumerate(("sampled", "logp_roll", "entropy")):
+        bad = [column[:1] if i == index else column for i, column in enumerate(columns)]
+        with pytest.raises(ValueError, match=rf"Turn.{name} has shape \(1,\), Turn.tokens has \(2,\)"):
+            Turn(0, "assistant", "a", tokens(1, 2), *bad)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_done_and_truncated_paths_are_rewarded(outcome):
+    assert leaf(0, 0, outcome).rewarded == (str(outcome) in ("done", "truncated"))

@@ -1,0 +1,100 @@
+"""The script that makes tiny, run for a few steps, and what ships."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from turngym.agents import evaluate
+from turngym.agents.chat import Chat
+from turngym.agents.engine import Sampling
+from turngym.agents.source import TINY
+from turngym.agents.tiny.demos import demos
+from turngym.agents.tiny.make import MODEL, TEMPLATE, VOCABULARY, Make, encode, make
+from turngym.envs.math import MathTasks
+from turngym.envs.registry import make as make_env
+from turngym.tools import get_format
+
+FORM = get_format("hermes")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A policy after 6 steps."""
+    folder = tmp_path_factory.mktemp("made")
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng():
+        make(Make(folder, episodes=96, batch=16, threads=1))
+    torch.set_num_threads(threads)
+    return folder
+
+
+def test_what_is_made_speaks_in_mathpython(made):
+    sampling = Sampling(max_tokens=8)
+    prepared = evaluate.prepare("turngym/MathPython-v0", {}, str(made), episodes=2, sampling=sampling, threads=1)
+    report = evaluate.run(prepared)
+    assert (report.episodes, report.failed) == (2, 0)
+
+
+def test_the_same_seed_makes_the_tokenizer_that_ships(made):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert json.loads((made / name).read_text()) == json.loads((TINY / name).read_text())
+
+
+def test_what_ships_has_the_shape_that_the_script_makes(made):
+    ours, shipped = (json.loads((folder / "config.json").read_text()) for folder in (made, TINY))
+    assert ours == shipped
+    assert {name: shipped[name] for name in MODEL if name != "rope_theta"} == {
+        name: value for name, value in MODEL.items() if name != "rope_theta"
+    }
+    shapes = []
+    for folder in (made, TINY):
+        with safe_open(folder / "model.safetensors", "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            shapes.append({name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()})
+    assert shapes[0] == shapes[1]
+
+
+def test_what_ships_is_small_finite_and_untied():
+    weights = load_file(TINY / "model.safetensors")
+    assert sum(path.stat().st_size for path in TINY.iterdir() if path.suffix in (".json", ".safetensors")) <= 3e6
+    assert 0.9e6 < sum(weight.numel() for weight in weights.values()) < 1.2e6
+    assert all(torch.isfinite(weight).all() for weight in weights.values())
+    assert not torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"])
+
+
+def test_digits_are_single_tokens_and_so_are_the_fixed_parts_of_a_call():
+    tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))
+    assert tokenizer.get_vocab_size() <= VOCABULARY
+    assert tokenizer.encode("9075", add_special_tokens=False).tokens == list("9075")
+    opener, closer = '<tool_call>\n{"name": "python", "arguments": {"code": "', '"}}\n</tool_call>'
+    tokens = tokenizer.encode(f"{opener}1+2{closer}", add_special_tokens=False).tokens
+    assert tokens == [opener, *"1+2", closer]
+    assert tokenizer.decode(tokenizer.encode("naïve 漢字 🙂\n\t").ids) == "naïve 漢字 🙂\n\t"
+
+
+def test_demonstrations_are_laid_out_as_rollouts_and_render_like_the_template():
+    chat, tasks = Chat.from_folder(TINY), MathTasks("train", (1, 2))
+    env = make_env("turngym/MathPython-v0")
+    assert chat.template.render([{"role": "user", "content": "?"}]) == "<|im_start|>user\n?<|im_end|>\n"
+    for index, one in enumerate(demos(tasks, FORM, 30, seed=0)):
+        tokens, said = encode(chat, one)
+        _, info = env.reset(options={"task": index})
+        prompt = chat.prompt(info["messages"], info["tools"])
+        assert tokens[: len(prompt)] == prompt.tolist()
+        spoken = chat.tokenizer.decode(np.array(tokens)[said].tolist(), skip_special_tokens=False)
+        assert spoken == "".join(one.says) + "<|im_end|>"  # a call ends with its closer
+        talk = [*info["messages"], {"role": "assistant", "content": one.says[0]}]
+        for result, text in zip(one.results, one.says[1:]):
+            role, content = FORM.observe(result)
+            talk += [{"role": role, "content": content}, {"role": "assistant", "content": text}]
+        decoded = chat.tokenizer.decode(tokens, skip_special_tokens=False)
+        assert chat.template.render(talk, info["tools"]) == decoded + "\n"
+
+
+def test_the_template_that_ships_is_the_scripts_own():
+    assert json.loads((TINY / "tokenizer_config.json").read_text())["chat_template"] == TEMPLATE

@@ -1,0 +1,285 @@
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turngym.envs import EnvFailure
+from turngym.envs.math.grade import Grade
+from turngym.envs.question import QuestionEnv, Toolbox
+from turngym.envs.tasks import ListTasks, Task
+from turngym.tools import Status, ToolCall, ToolFailure, ToolResult, get_format, tool
+
+CANARY = "canary-7193"
+TASKS = ListTasks([Task(f"t{i}", f"question {i}", f"{CANARY}-{i}", f"print('{CANARY}')") for i in range(5)], "toys")
+
+
+class Exact:
+    """A grader that wants the gold after `answer: `; it can be made to fail."""
+
+    def grade(self, *, completion, gold):
+        if "unanswerable" in completion:
+            raise EnvFailure("the grader is down")
+        answer = completion.partition("answer: ")[2] or None
+        return Grade(float(answer == gold), answer, "string" if answer else "no-answer")
+
+
+class Memory:
+    """A tool with state: it adds words and gives back all of them."""
+
+    name = "memory"
+    schema = {  # noqa: RUF012
+        "type": "function",
+        "function": {"name": "memory", "description": "d", "parameters": {"type": "object", "properties": {}}},
+    }
+
+    def __init__(self, words=()):
+        self.words, self.closed = list(words), 0
+
+    def call(self, arguments):
+        if arguments.get("word") == "fail":
+            raise ToolFailure("the disk is full")
+        if "word" not in arguments:
+            return ToolResult(Status.error, "memory needs a word")
+        self.words.append(arguments["word"])
+        return ToolResult(Status.ok, " ".join(self.words))
+
+    def reset(self):
+        self.words = []
+
+    def fork(self):
+        return Memory(self.words)
+
+    def close(self):
+        self.closed += 1
+
+
+@tool
+def echo(text: str) -> str:
+    """Give back the text.
+
+    Args:
+        text: what comes back
+    """
+    return text
+
+
+def call(name="memory", **arguments):
+    return get_format("hermes").render(ToolCall(name, arguments))
+
+
+def make(**options):
+    env = QuestionEnv(TASKS, Exact(), [Memory(), echo], **options)
+    env.reset(seed=0, options={"task": 2})
+    return env
+
+
+# --- the opening
+
+
+def test_without_tools_every_reply_is_final():
+    env = QuestionEnv(TASKS, Exact(), max_turns=7)
+    assert env.max_turns == 1
+    observation, info = env.reset(seed=0, options={"task": 1})
+    assert (observation, info["task_id"], info["tools"]) == ("question 1", "t1", [])
+    assert info["messages"] == [{"role": "user", "content": "question 1"}]
+    _, reward, terminated, truncated, info = env.step(call(word="a"))
+    assert (reward, terminated, truncated, info["stop"]) == (0.0, True, False, "no_answer")
+
+
+def test_the_opening_has_the_system_prompt_the_formats_instructions_and_the_schemas():
+    env = QuestionEnv(TASKS, Exact(), [Memory(), echo], format="python-tag", system="Be brief.")
+    _, info = env.reset(seed=0)
+    assert [message["role"] for message in info["messages"]] == ["system", "user"]
+    lines = info["messages"][0]["content"].split("\n")
+    assert lines == ["Be brief.", get_format("python-tag").instructions([Memory.schema, echo.schema])]
+    assert info["tools"] == [Memory.schema, echo.schema]
+    assert make().messages("q") == [{"role": "user", "content": "q"}]  # hermes leaves the tools to the template
+
+
+def test_the_seed_draws_the_task_and_an_index_chooses_it():
+    env = QuestionEnv(TASKS, Exact())
+    drawn = [env.reset(seed=seed)[0] for seed in range(40)]
+    assert drawn == [env.reset(seed=seed)[0] for seed in range(40)]
+    assert len(set(drawn)) == len(TASKS)
+    assert [env.reset(seed=0, options={"task": i})[0] for i in range(5)] == [f"question {i}" for i in range(5)]
+
+
+def test_a_chosen_task_leaves_the_generator_where_a_drawn_one_does():
+    one, two = QuestionEnv(TASKS, Exact()), QuestionEnv(TASKS, Exact())
+    one.reset(seed=0)
+    two.reset(seed=0, options={"task": 4})
+    assert one.reset()[0] == two.reset()[0]
+
+
+@pytest.mark.parametrize("index", [-1, 5, 2.0, "2", None, True])
+def test_a_task_that_is_not_there_is_refused(index):
+    with pytest.raises(ValueError) as caught:
+        QuestionEnv(TASKS, Exact()).reset(options={"task": index})
+    assert str(caught.value) == f"options['task'] is {index!r}; choose an int from 0 to 4, a task of toys"
+
+
+def test_an_unknown_option_of_reset_is_refused():
+    with pytest.raises(ValueError, match="reset has no option 'tsak'; its one option is 'task'"):
+        QuestionEnv(TASKS, Exact()).reset(options={"tsak": 3})
+
+
+def test_an_unknown_format_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match="unknown tool-call format 'hermse'; did you mean 'hermes'"):
+        QuestionEnv(TASKS, Exact(), format="hermse")
+
+
+def test_tools_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two tools share a name: memory, echo, memory"):
+        Toolbox([Memory(), echo, Memory()])
+
+
+# --- turns
+
+
+def test_a_call_gives_its_result_and_the_episode_goes_on():
+    env = make()
+    text, reward, terminated, truncated, info = env.step(f"I shall. {call(word='one')}")
+    assert (text, reward, terminated, truncated) == ("one", 0.0, False, False)
+    assert (info["tool"], info["tool_status"]) == ("memory", "ok")
+    assert info["messages"] == [{"role": "tool", "content": "one"}]
+    assert env.step(call(word="two"))[0] == "one two"
+    assert env.step(f"answer: {CANARY}-2")[1:4] == (1.0, True, False)
+
+
+def test_text_behind_the_first_whole_call_is_ignored():
+    env = make()
+    text, *_ = env.step(f"{call(word='first')} {call(word='second')} answer: {CANARY}-2")
+    assert text == "first" and env.toolbox.tools["memory"].words == ["first"]
+    assert env.live
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("<tool_call>{</tool_call>", "is not valid JSON"),
+        ("<tool_call>[1]</tool_call>", "got a list"),
+        (call("memroy", word="a"), "there is no tool 'memroy'; the tools are memory, echo"),
+        ('<tool_call>{"name": "echo", "arguments": {"text": "a"}}', "is never closed by </tool_call>"),
+        ('<tool_call>{"name": "echo"}</tool_call>', '"arguments" must be an object, it is missing'),
+    ],
+)
+def test_a_malformed_call_is_a_readable_error_and_the_episode_goes_on(action, words):
+    env = make()
+    text, reward, terminated, truncated, info = env.step(action)
+    assert text.startswith("error: malformed tool call: ") and words in text
+    assert (reward, terminated, truncated, info["tool"], info["tool_status"]) == (0.0, False, False, None, "malformed")
+    assert env.step(call(word="next"))[0] == "next"
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (call(), "memory needs a word"),
+        (call("echo", text=3), "argument 'text' of echo is 3; expected a string"),
+        (call("echo", words="a"), "echo has no argument 'words'; it takes text"),
+    ],
+)
+def test_a_tools_own_error_is_an_observation(action, text):
+    env = make()
+    observed, reward, terminated, truncated, info = env.step(action)
+    assert (observed, reward, terminated, truncated, info["tool_status"]) == (text, 0.0, False, False, "error")
+
+
+def test_a_result_that_no_one_can_carry_or_that_is_empty_is_still_text():
+    env = make()
+    assert env.step('<tool_call>{"name": "echo", "arguments": {"text": "\\ud800"}}</tool_call>')[0] == "?"
+    assert env.step(call("echo", text=""))[0] == "(no output)"
+    assert env.step(call("echo", text="two\n\n"))[0] == "two"
+
+
+def test_calls_use_up_the_turns():
+    env = make(max_turns=2)
+    env.step("<tool_call>")
+    *_, truncated, info = env.step(call(word="a"))
+    assert (truncated, info["stop"], info["tool_status"]) == (True, "max_turns", "ok")
+
+
+def test_a_tool_that_cannot_run_ends_the_episode_without_a_reward():
+    env = make()
+    text, reward, terminated, truncated, info = env.step(call(word="fail"))
+    assert (text, terminated, truncated) == ("", False, True) and math.isnan(reward)
+    assert (info["stop"], info["outcome"], info["error"]) == ("tool_error", "tool_error", "the disk is full")
+
+
+def test_a_grader_that_cannot_run_ends_the_episode_without_a_reward():
+    env = make()
+    _, reward, terminated, truncated, info = env.step("unanswerable")
+    assert (terminated, truncated) == (False, True) and math.isnan(reward)
+    assert (info["stop"], info["outcome"], info["error"]) == ("infra_error", "infra_error", "the grader is down")
+
+
+def test_an_answer_that_a_tool_gave_is_marked():
+    for word, used in [("wrong", True), ("other", False)]:
+        env = make()
+        env.step(call(word=word))
+        _, reward, *_, info = env.step("answer: wrong")
+        assert (reward, info["answer"], info["how"], info["used_tool"]) == (0.0, "wrong", "string", used)
+
+
+@given(
+    st.lists(st.text() | st.sampled_from(["<tool_call>", "</tool_call>", "{", "<think>", call(word="a")]), max_size=5)
+)
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_answered_in_the_space_and_in_json(parts):
+    env = make(max_turns=3)
+    while env.live:
+        text, reward, _, _, info = env.step("".join(parts))
+        assert env.observation_space.contains(text) and reward == 0.0
+        assert json.loads(json.dumps(info)) == info
+
+
+# --- copies and secrets
+
+
+def test_a_fork_has_tools_of_its_own_in_the_same_state():
+    env = make()
+    env.step(call(word="a"))
+    twin = env.fork()
+    assert (twin.step(call(word="b"))[0], env.step(call(word="c"))[0]) == ("a b", "a c")
+    assert twin.tasks is env.tasks and twin.grader is env.grader
+    env.step("answer: a")
+    assert twin.step("answer: b")[4]["used_tool"] and env.results == ["a", "a c"]
+
+
+def test_a_reset_and_a_close_reach_every_tool():
+    env = make()
+    env.step(call(word="a"))
+    env.reset()
+    assert env.step(call(word="b"))[0] == "b" and env.results == ["b"]
+    env.close()
+    assert env.toolbox.tools["memory"].closed == 1
+
+
+def test_a_snapshot_replays_tools_and_all():
+    env = make()
+    for action in [call(word="a"), "<tool_call>", call(word="b")]:
+        env.step(action)
+    fresh = QuestionEnv(TASKS, Exact(), [Memory(), echo])
+    assert fresh.restore(json.loads(json.dumps(env.snapshot()))) == "a b"
+    assert fresh.toolbox.tools["memory"].words == ["a", "b"] and fresh.results == env.results
+    assert fresh.step(f"answer: {CANARY}-2")[1] == 1.0
+    with pytest.raises(RuntimeError, match="replay of 3 actions diverged"):
+        QuestionEnv(TASKS, Exact(), [Memory(), echo], system="else").restore(env.snapshot())
+
+
+def test_the_gold_is_in_nothing_that_anyone_but_the_grader_sees():
+    env = QuestionEnv(TASKS, Exact(), [Memory(), echo], max_turns=6)
+    seen = [env.reset(seed=0)]
+    seen += [env.step(action) for action in [call(word="a"), "<tool_call>", call("echo"), "answer: 3"]]
+    seen += [env.snapshot(), vars(env), env.task, env.tasks, env.actions]
+    env.reset()
+    seen += [env.step("unanswerable"), env.reset(), env.step(call(word="fail")), env.snapshot(), str(env)]
+    assert CANARY not in repr(seen)
+    assert CANARY in str(env.gold())
+
+
+def test_an_expert_needs_an_episode():
+    with pytest.raises(RuntimeError, match=r"gold\(\) needs an episode: call reset\(\) first"):
+        QuestionEnv(TASKS, Exact()).gold()
