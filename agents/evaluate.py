@@ -125,12 +125,15 @@ def checked_chat(folder: Path, env: TextEnv) -> Chat:
         TemplateError: the template is not prefix-preserving, or has no place for the environment's messages.
     """
     chat = Chat.from_folder(folder)
-    role = env.format.observe("")[0] if isinstance(env, QuestionEnv) and len(env.toolbox) else "user"
-    if not chat.template.speaks(role):
-        raise TemplateError(
-            f"{folder} has a chat template without the role {role!r} that this environment answers in; choose another "
-            "call format: --option format=python-tag"
-        )
+    if isinstance(env, QuestionEnv) and len(env.toolbox):
+        role = env.format.observe("")[0]
+        lacks = "" if chat.template.speaks(role) else f"without the role {role!r} that this environment answers in"
+        if env.format.native and not chat.template.shows(env.tool_schemas()):
+            lacks = "that does not show tools to the model"
+        if lacks:
+            raise TemplateError(
+                f"{folder} has a chat template {lacks}; choose another call format: --option format=python-tag"
+            )
     return chat
 
 

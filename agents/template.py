@@ -132,6 +132,12 @@ class Template:
                 if not after.startswith(opened):
                     raise TemplateError(_refusal(self.name, "the opened assistant turn", opened, after))
 
+    def shows(self, tools: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether the names of `tools` reach the model."""
+        system: Message = {"role": "system", "content": "system"}
+        text = self.render([system, *_ASK], tools)
+        return all(tool["function"]["name"] in text for tool in tools)
+
     def speaks(self, role: str) -> bool:
         """Return whether messages of `role` can follow an assistant's turn."""
         try:

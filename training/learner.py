@@ -178,8 +178,8 @@ def _unsound(terms: Terms, packed: Packed) -> str:
     batch = packed.batch
     columns = {
         "score": torch.where(batch.turns.rewarded, batch.turns.score, 0.0)[batch.row],
-        "log-probability of the sampler": batch.logp_old,
-        "entropy of the sampler": batch.entropy,
+        "sampler's log-probability": batch.logp_old,
+        "sampler's entropy": batch.entropy,
         "advantage": terms.advantage,
         "weight": terms.weight,
         "KL coefficient": terms.kl_coef,
@@ -189,7 +189,7 @@ def _unsound(terms: Terms, packed: Packed) -> str:
     }
     for what, column in columns.items():
         for slot in (~torch.isfinite(column)).nonzero()[:1, 0].tolist():
-            return f"{packed.names[int(batch.path[slot])]} has a {what} of {float(column[slot])}"
+            return f"{packed.names[int(batch.path[slot])]}: the {what} is {float(column[slot])}"
     return ""
 
 

@@ -50,7 +50,9 @@ def prepare(config: TrainConfig) -> Prepared:
         ValueError, OSError: what is wrong, its value and the fix.
     """
     config.check()
-    options = EnvOptions(config.tasks, config.difficulty, config.option).kwargs()
+    # A recipe's difficulty is for its generator; a file has its own.
+    difficulty = config.difficulty if config.tasks is None else None
+    options = EnvOptions(config.tasks, difficulty, config.option).kwargs()
     if config.tasks is not None:
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:

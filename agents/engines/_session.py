@@ -66,7 +66,7 @@ class TorchSession:
 
     def holds(self, prefix: Prefix) -> bool:
         """Whether the slot caches this prefix."""
-        tokens, chunks = prefix
+        tokens = prefix[0]
         return self.cached >= len(tokens) and self.tokens[0] == tokens[0] and self.prefix(len(tokens)) == prefix
 
     @property

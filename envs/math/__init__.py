@@ -11,6 +11,7 @@ from ..tasks import Tasks, load_jsonl
 from .generate import MathTasks
 from .grade import MathGrader
 
+LEVELS = (1, 2)
 SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
 SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."
 
@@ -20,7 +21,7 @@ __all__ = ["MathGrader", "MathTasks", "make_math", "make_math_python"]
 def make_math(
     tasks: str | Path | None = None,
     split: str = "train",
-    difficulty: int | Sequence[int] = (1, 2),
+    difficulty: int | Sequence[int] | None = None,
     families: str | Sequence[str] | None = None,
     holdout: float = 0.0,
     system: str = SYSTEM,
@@ -30,7 +31,7 @@ def make_math(
     Args:
         tasks: A JSONL file of questions (`.gz` too); the built-in generator when left out.
         split: `train`, `valid` or `test`.
-        difficulty: 1 (one operation) to 5, one or several; generator only.
+        difficulty: 1 (one operation) to 5, one or several; generator only, 1 and 2 when left out.
         families: Which kinds of problems, one or several; generator only, all when left out.
         holdout: The share of a file's problems kept for `valid`.
         system: The system prompt.
@@ -41,7 +42,7 @@ def make_math(
 def make_math_python(
     tasks: str | Path | None = None,
     split: str = "train",
-    difficulty: int | Sequence[int] = (1, 2),
+    difficulty: int | Sequence[int] | None = None,
     families: str | Sequence[str] | None = None,
     holdout: float = 0.0,
     system: str = SYSTEM_TOOL,
@@ -59,13 +60,21 @@ def make_math_python(
 def _tasks(
     source: str | Path | None,
     split: str,
-    difficulty: int | Sequence[int],
+    difficulty: int | Sequence[int] | None,
     families: str | Sequence[str] | None,
     holdout: float,
 ) -> Tasks:
     if source is not None:
+        for name, value in (("difficulty", difficulty), ("families", families)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} is {value!r}, but the tasks come from {source}; leave it out or leave out tasks"
+                )
         return load_jsonl(source, split=split, holdout=holdout, check_gold=MathGrader().check_gold)
-    levels = tuple(difficulty) if isinstance(difficulty, Sequence) else (difficulty,)
+    if holdout:
+        raise ValueError(f"holdout is {holdout}, but generated splits share no task anyway; leave it out or name tasks")
+    given = LEVELS if difficulty is None else difficulty
+    levels = tuple(given) if isinstance(given, Sequence) else (given,)
     if families is None:
         return MathTasks(split, levels)
     return MathTasks(split, levels, (families,) if isinstance(families, str) else tuple(families))

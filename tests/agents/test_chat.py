@@ -48,12 +48,19 @@ def qwen(qwen_folder):
 @pytest.fixture(scope="module")
 def chats(qwen, chat_templates):
     """A chat for each template of `TEMPLATES`."""
-    special = {"bos_token": LLAMA[0]}
-    llama = small(*LLAMA)
+    found = {name: (qwen, {}) for name in TEMPLATES} | {"llama3_1.jinja": (small(*LLAMA), {"bos_token": LLAMA[0]})}
     return {
-        name: Chat(llama if "llama" in name else qwen, Template(chat_templates[name], special, name))
-        for name in TEMPLATES
+        name: Chat(model, Template(chat_templates[name], special, name)) for name, (model, special) in found.items()
     }
+
+
+@pytest.fixture(scope="module")
+def theirs(chats, qwen_folder):
+    """For each template, the tokenizer as transformers has it."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    llama = PreTrainedTokenizerFast(tokenizer_object=chats["llama3_1.jinja"].tokenizer, bos_token=LLAMA[0])
+    return dict.fromkeys(TEMPLATES, AutoTokenizer.from_pretrained(qwen_folder)) | {"llama3_1.jinja": llama}
 
 
 def controls(chat, tokens):
@@ -115,31 +122,23 @@ def test_the_fixture_encodes_as_the_ranks_do(qwen, qwen_ranks, shared_data, chat
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_prompt_is_what_transformers_makes_of_it(chats, chat_templates, name):
-    from transformers import PreTrainedTokenizerFast
-
-    chat = chats[name]
-    theirs = PreTrainedTokenizerFast(tokenizer_object=chat.tokenizer, bos_token=LLAMA[0])
+def test_a_prompt_is_what_transformers_makes_of_it(chats, theirs, chat_templates, name):
     options = {"chat_template": chat_templates[name], "add_generation_prompt": True, "return_dict": False}
     for system in ([], [say("system", "Be brief.")]):
         for tools in ([], [tool_schema()], [tool_schema(), tool_schema("Other é")]):
             talk = [*system, say("user", "What is 2 < 3?\n 两个"), say("assistant", "a"), say("user", "b")]
-            expected = theirs.apply_chat_template(talk, tools=tools or None, **options)
-            assert chat.prompt(talk, tools).tolist() == expected
-            assert chat.prompt(talk, tools).dtype == np.int32
+            expected = theirs[name].apply_chat_template(talk, tools=tools or None, **options)
+            found = chats[name].prompt(talk, tools)
+            assert (found.tolist(), found.dtype) == (expected, np.int32)
 
 
-def test_a_model_folder_speaks_as_transformers_reads_it(qwen_folder):
-    from transformers import AutoTokenizer
-
-    theirs = AutoTokenizer.from_pretrained(qwen_folder)
+def test_a_model_folder_opens_an_episode_as_transformers_would(theirs, qwen_folder):
     _, info = make("turngym/MathPython-v0").reset(seed=0)
-    expected = theirs.apply_chat_template(
-        info["messages"], tools=info["tools"], add_generation_prompt=True, return_dict=False
-    )
+    options = {"tools": info["tools"], "add_generation_prompt": True, "return_dict": False}
     chat = Chat.from_folder(qwen_folder)
+    expected = theirs["qwen2_5.jinja"].apply_chat_template(info["messages"], **options)
     assert chat.prompt(info["messages"], info["tools"]).tolist() == expected
-    assert chat.end_ids() == {theirs.eos_token_id}
+    assert chat.end_ids() == {theirs["qwen2_5.jinja"].eos_token_id}
 
 
 # --- the pieces of a path

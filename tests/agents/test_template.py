@@ -196,3 +196,10 @@ def test_a_folder_without_a_template_is_named_with_the_fix(tmp_path, config):
     with pytest.raises(FileNotFoundError) as caught:
         Template.from_folder(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path} has no chat template: put one in chat_template.jinja")
+
+
+def test_whether_a_template_shows_tools_is_known(chat_templates):
+    tool = {"type": "function", "function": {"name": "lookup", "description": "d", "parameters": {"type": "object"}}}
+    assert Template(chat_templates["qwen2_5.jinja"]).shows([tool])
+    assert not Template(chat_templates["llama3.jinja"], {"bos_token": "<s>"}).shows([tool])
+    assert Template(chat_templates["llama3.jinja"], {"bos_token": "<s>"}).shows([])

@@ -240,3 +240,16 @@ def test_a_bad_option_is_named_with_its_value_and_what_would_do(options, words):
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         make_math_python(**options)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("options", [{"difficulty": 3}, {"families": "words"}])
+def test_options_of_the_generator_are_refused_with_a_file(options, tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"problem": "1 + 1?", "answer": "2"}\n')
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is .*, but the tasks come from"):
+        gymnasium.make("turngym/Math-v0", tasks=str(path), **options)
+
+
+def test_a_holdout_is_refused_without_a_file():
+    with pytest.raises(ValueError, match=r"holdout is 0\.1, but generated splits share no task"):
+        gymnasium.make("turngym/Math-v0", holdout=0.1)

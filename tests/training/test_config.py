@@ -1,0 +1,135 @@
+import re
+import subprocess
+import tomllib
+from dataclasses import fields, replace
+
+import pytest
+
+from turngym.training import config
+from turngym.training.config import RECIPES, TrainConfig, from_mapping, from_run, read_recipe, revision, to_toml
+
+SHIPPED = sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_recipe_loads_and_changes_exactly_what_it_says(name):
+    values = tomllib.loads((RECIPES / f"{name}.toml").read_text())
+    recipe = read_recipe(name)
+    for field in fields(TrainConfig):
+        said = values.get(field.name, field.default)
+        assert getattr(recipe, field.name) == (tuple(said) if isinstance(said, list) else said)
+
+
+def test_the_recipe_of_the_command_line_ships():
+    assert "math-python" in SHIPPED
+
+
+def test_a_recipe_can_be_any_toml_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('steps = 3\nlr = 1\ndifficulty = [4, 5]\noption = ["max_turns=2"]\ntasks = "x.jsonl"\n')
+    assert read_recipe(str(path)) == TrainConfig(
+        steps=3, lr=1, difficulty=(4, 5), option=("max_turns=2",), tasks="x.jsonl"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("promts = 3", "unknown key 'promts'; did you mean 'prompts'? keys are env, tasks"),
+        ("zzz = 3", "unknown key 'zzz'; keys are env, tasks"),
+        ('steps = "3"', "steps is '3'; it must be of type int"),
+        ("steps = true", "steps is True; it must be of type int"),
+        ("steps = 3.0", "steps is 3.0; it must be of type int"),
+        ("lr = true", "lr is True; it must be of type float"),
+        ("policy = 3", "policy is 3; it must be of type str"),
+        ("shuffle_rewards = 1", "shuffle_rewards is 1; it must be of type bool"),
+        ("tasks = 3", "tasks is 3; it must be of type str | None"),
+        ("difficulty = 2", "difficulty is 2; it must be of type tuple[int, ...] | None"),
+        ('difficulty = ["2"]', "difficulty is ['2']; it must be of type tuple[int, ...] | None"),
+        ("option = [3]", "option is [3]; it must be of type tuple[str, ...]"),
+        ("steps = 0", "steps is 0; it must be at least 1"),
+        ("steps = ", "mine.toml is not TOML: "),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_named_with_its_file(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_recipe(str(path))
+    assert str(path) in str(caught.value) or text == "steps = 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("math-pyton", "did you mean 'math-python'? recipes are"), ("x.toml", "there is no recipe")]
+)
+def test_a_recipe_that_does_not_exist_is_refused_with_those_that_do(name, hint):
+    with pytest.raises(FileNotFoundError, match=re.escape(hint)):
+        read_recipe(name)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({name: 0}, f"{name} is 0; it must be at least 1")
+        for name in ("steps", "prompts", "group", "max_tokens", "rank", "micro_tokens", "eval_every", "eval_tasks")
+    ]
+    + [
+        ({name: value}, f"{name} is {value}; it must be above 0 and finite")
+        for name in ("lr", "alpha", "clip_norm", "temperature")
+        for value in (0.0, -1.0, float("nan"), float("inf"))
+    ]
+    + [
+        ({"lr": 3.0}, "lr is 3.0; it must be at most 1; LoRA learns at about 1e-4 to 1e-3"),
+        ({"dtype": "int8"}, "dtype is 'int8'; it must be float32 or bfloat16"),
+        ({"device": "gpu"}, "device is 'gpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps"),
+        ({"threads": 0}, "threads is 0; torch needs at least 1"),
+        ({"seed": -1}, "seed is -1; it must be 0 or more"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_the_rule(values, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TrainConfig(**values).check()
+
+
+def test_a_config_survives_the_run_folder(tmp_path):
+    for one in (
+        TrainConfig(),
+        TrainConfig(tasks='a "b"\\c\n.jsonl', difficulty=(3,), option=("families=['words']", "x=1"), lr=1e-05, seed=7),
+        TrainConfig(policy="naïve 漢字", shuffle_rewards=True, alpha=1e16, out="runs/x"),
+    ):
+        (tmp_path / "config.toml").write_text(to_toml(one, {"version": "0", "revision": "abc+"}))
+        assert from_run(tmp_path) == one
+        assert tomllib.loads((tmp_path / "config.toml").read_text())["record"] == {"version": "0", "revision": "abc+"}
+
+
+def test_resuming_is_no_part_of_what_a_run_is(tmp_path):
+    (tmp_path / "config.toml").write_text(to_toml(TrainConfig(resume=True), {}))
+    assert from_run(tmp_path) == replace(TrainConfig(), resume=False)
+
+
+def test_a_run_whose_config_is_something_else_is_named(tmp_path):
+    (tmp_path / "config.toml").write_text("steps = 3\n")
+    with pytest.raises(ValueError, match=r"config\.toml has no table \[train\]; it is no config of a run"):
+        from_run(tmp_path)
+
+
+def test_values_are_taken_as_given_where_they_fit():
+    assert from_mapping({"difficulty": (1,), "lr": 1e-4}, "here") == TrainConfig(difficulty=(1,), lr=1e-4)
+
+
+def test_the_revision_is_that_of_the_checkout_with_a_mark_where_files_differ(tmp_path, monkeypatch):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x"]
+
+    def run(*command):
+        return subprocess.run([*git, *command], check=True, capture_output=True, text=True).stdout.strip()
+
+    monkeypatch.setattr(config, "__file__", str(tmp_path / "config.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert revision() == "unknown"
+    run("init", "-q")
+    (tmp_path / "config.py").write_text("")
+    run("add", ".")
+    run("commit", "-qm", "one")
+    assert revision() == run("rev-parse", "HEAD")
+    (tmp_path / "config.py").write_text("changed")
+    assert revision() == run("rev-parse", "HEAD") + "+"

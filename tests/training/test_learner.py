@@ -1,0 +1,416 @@
+"""The learner against real rollouts of tiny and of a random tied Qwen2, both with an adapter that already does much."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from turngym.agents.chat import Chat
+from turngym.agents.engine import Sampling
+from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.rollout import Actor, collect
+from turngym.agents.source import TINY
+from turngym.agents.trajectory import Tree
+from turngym.envs import Outcome, Reply, StopReason, TextEnv
+from turngym.training import learner as module
+from turngym.training.chain import chain
+from turngym.training.control import Control
+from turngym.training.learner import Learner, Update
+from turngym.training.methods import parse_methods
+from turngym.training.packing import Packed, pack
+
+SPEC = LoraSpec(rank=4, alpha=8)
+
+
+class Talk(TextEnv):
+    """Answers anything for `1 + task` turns and pays by what was said."""
+
+    def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        self.task, self.task_id = options["task"], f"talk-{options['task']}"
+        return "word " * (1 + 7 * self.task)
+
+    def on_step(self, text: str) -> Reply:
+        stop = StopReason.ANSWERED if self.turn == self.task else None
+        return Reply("and " * (1 + sum(map(ord, text)) % 5), reward=float(sum(map(ord, text)) % 3), stop=stop)
+
+
+@dataclass
+class Setting:
+    """A policy, and trees of 1 to 4 turns that it grew at a temperature."""
+
+    policy: Policy
+    trees: Mapping[float, list[Tree]]
+
+    def learner(self, method: str = "grpo", **options: Any) -> Learner:
+        return Learner(self.policy, chain(*parse_methods(method)), **{"lr": 1e-3, "clip_norm": 1e9, **options})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2 with a tied head and grouped queries that speaks with tiny's tokenizer."""
+    folder = tmp_path_factory.mktemp("qwen2")
+    for path in TINY.glob("tokenizer*.json"):
+        shutil.copy(path, folder)
+    config = Qwen2Config(
+        vocab_size=648,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def grown(folder: Path, group: int = 4) -> Setting:
+    policy = load_policy(folder, lora=SPEC)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in policy.trainable_parameters().values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    engine = TorchEngine(policy)
+    actor, env = Actor(engine, Chat.from_folder(folder), policy.end_ids), Talk()
+    trees = {
+        heat: collect(actor, env, range(4), group=group, key=(0, 0), sampling=Sampling(temperature=heat, max_tokens=5))
+        for heat in (1.0, 0.7)
+    }
+    engine.close()
+    return Setting(policy, trees)
+
+
+@pytest.fixture(scope="module", params=["tiny", "qwen2"])
+def setting(request: pytest.FixtureRequest) -> Setting:
+    return grown(TINY, 2) if request.param == "tiny" else request.getfixturevalue("one")
+
+
+@pytest.fixture(scope="module")
+def one(qwen2: Path) -> Setting:
+    """The cheaper of the two settings, for what does not depend on the model."""
+    return grown(qwen2)
+
+
+def snapshot(policy: Policy) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in policy.model.named_parameters()}
+
+
+def restore(policy: Policy, weights: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def update(learner: Learner, packed: Packed, state: Any = None) -> tuple[Update, Tensor]:
+    """Take a step from where the policy is and go back; return what it did and its gradient, end to end."""
+    before = snapshot(learner.policy)
+    found = learner.update(packed, learner.control.init() if state is None else state)
+    gradient = torch.cat([(p.grad if p.grad is not None else p * 0).flatten() for p in learner.parameters.values()])
+    restore(learner.policy, before)
+    return found, gradient.detach().clone()
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    """How far apart two gradients are, relative to their length."""
+    return float((one - other).norm() / other.norm())
+
+
+# --- what was sampled is what is learned from
+
+
+@pytest.mark.parametrize("heat", [1.0, 0.7])
+@pytest.mark.parametrize("micro_tokens", [1, 200, 100_000])
+def test_first_update_identity(setting, heat, micro_tokens):
+    """Recomputed logp and entropy are the sampler's own within 1e-5, alone and batched with padding, over 1-4 turns."""
+    packed, learner = pack(setting.trees[heat]), setting.learner(micro_tokens=micro_tokens)
+    assert packed.batch.turns.turn.unique().tolist() == [0, 1, 2, 3]
+    paths = packed.batch.n_paths
+    cuts = list(packed.micro_batches(micro_tokens, torch.ones(paths, dtype=torch.bool)))
+    assert {1: len(cuts) == paths, 200: 1 < len(cuts) < paths, 100_000: len(cuts) == 1}[micro_tokens]
+    drift = 0.0
+    with torch.no_grad():
+        for paths in cuts:
+            current, batch = learner.forward(packed, paths), packed.batch.slice(paths)
+            torch.testing.assert_close(current.logp, batch.logp_old, rtol=0, atol=1e-5)
+            torch.testing.assert_close(current.entropy, batch.entropy, rtol=0, atol=1e-5)
+            drift = max(drift, float((current.logp - batch.logp_old).abs().max()))
+    found, _ = update(setting.learner("grpo,entropy-bonus", micro_tokens=micro_tokens), packed)  # every path moves
+    assert found.drift == drift <= 1e-5 and found.idle == 0
+    assert found.means["clip_low"] == found.means["clip_high"] == 0
+
+
+def test_drift_is_seen_where_engine_and_learner_disagree(one):
+    packed = pack(one.trees[1.0])
+    off = packed.batch.logp_old.clone()
+    off[5] += 0.25
+    found, _ = update(one.learner("grpo,entropy-bonus"), replace(packed, batch=replace(packed.batch, logp_old=off)))
+    assert found.drift == pytest.approx(0.25, abs=1e-5)
+
+
+def noise_elsewhere(policy: Policy, trees: list[Tree]) -> Any:
+    """Make every hidden state that predicts no sampled token noise, as the trees tell which, and so its logits."""
+    drawn = {}
+    for tree in trees:
+        for leaf in tree.leaves:
+            mask = np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)])
+            drawn[tuple(tree.tokens(leaf).tolist())] = mask
+    rng = torch.Generator().manual_seed(9)
+    hits = []
+
+    def disturb(module: Any, arguments: Any, options: Any, output: Any) -> Any:
+        hidden, ids = output.last_hidden_state, options["input_ids"]
+        keep = torch.zeros(ids.shape, dtype=torch.bool)
+        for row, padded in enumerate(ids.tolist()):
+            path = max((path for path in drawn if tuple(padded[: len(path)]) == path), key=len)
+            keep[row, : len(path) - 1] = torch.from_numpy(drawn[path][1:])
+        hits.append(int((~keep).sum()))
+        noise = torch.randn(hidden.shape, generator=rng) * 50
+        output.last_hidden_state = torch.where(keep[..., None], hidden, noise)
+        return output
+
+    return policy.base.model.register_forward_hook(disturb, with_kwargs=True), hits
+
+
+@pytest.mark.parametrize("method", ["grpo,epo", "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"])
+def test_noise_in_the_logits_of_tokens_that_were_not_sampled_changes_nothing(setting, method):
+    trees = setting.trees[1.0]
+    packed, learner = pack(trees), setting.learner(method, micro_tokens=400)
+    state = learner.control.init()
+    for part in state:
+        if "count" in part:
+            part |= {"sum": 2.0, "count": 1}  # a history: EPO's band is on
+    plain, gradient = update(learner, packed, state)
+    handle, hits = noise_elsewhere(setting.policy, trees)
+    try:
+        noisy, other = update(setting.learner(method, micro_tokens=400), packed, state)
+    finally:
+        handle.remove()
+    assert sum(hits) > packed.batch.n_slots  # there was much to disturb
+    assert noisy == plain and torch.equal(gradient, other) and gradient.norm() > 0
+
+
+# --- one optimizer step, however it is computed
+
+
+def reference(setting: Setting, trees: list[Tree]) -> Tensor:
+    """The GRPO gradient from its equation: path by path, on the full logits, advantages by hand, N of all paths."""
+    policy, total, count = setting.policy, torch.zeros(()), 0
+    for tree in trees:
+        scores = np.array([leaf.score for leaf in tree.leaves])
+        advantages = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-6)
+        for leaf, advantage in zip(tree.leaves, advantages):
+            tokens = torch.from_numpy(tree.tokens(leaf).astype(np.int64))
+            drawn = np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)])
+            heat = tree.turns[leaf.node].temperature
+            logp = (policy.model(input_ids=tokens[None]).logits[0, :-1] / heat).log_softmax(-1)
+            logp = logp.gather(-1, tokens[1:, None])[:, 0][torch.from_numpy(drawn[1:])]
+            total = total - float(advantage) * logp.sum()  # the ratio is 1, its gradient that of logp
+            count += int(drawn.sum())
+    parameters = list(policy.trainable_parameters().values())
+    return torch.cat([part.flatten() for part in torch.autograd.grad(total / count, parameters)])
+
+
+def test_the_gradient_is_that_of_the_equation_with_one_count_of_tokens_for_the_whole_step(setting):
+    packed = pack(setting.trees[0.7])
+    expected = reference(setting, setting.trees[0.7])
+    for micro_tokens in (1, 100_000):
+        _, gradient = update(setting.learner(micro_tokens=micro_tokens), packed)
+        assert apart(gradient, expected) < 1e-5
+
+
+@pytest.mark.parametrize("method", ["grpo,epo", "grpo:kl_coef=0.1,entropy-bonus:coef=0.1"])
+def test_micro_batches_change_neither_gradient_nor_loss(setting, method):
+    packed = pack(setting.trees[0.7])
+    whole, gradient = update(setting.learner(method, micro_tokens=100_000), packed)
+    for micro_tokens in (1, 300):
+        found, other = update(setting.learner(method, micro_tokens=micro_tokens), packed)
+        assert apart(other, gradient) < 1e-6
+        assert found.loss == pytest.approx(whole.loss, abs=1e-6)
+        assert found.grad_norm == pytest.approx(whole.grad_norm, rel=1e-6)
+        assert found.means == pytest.approx(whole.means, abs=1e-6)
+
+
+def level(trees: list[Tree], tasks: tuple[int, ...]) -> list[Tree]:
+    """The trees with all branches of some tasks paid alike, so that they teach nothing."""
+    same = [[replace(leaf, score=1.0) for leaf in tree.leaves] for tree in trees]
+    return [replace(tree, leaves=even if tree.task in tasks else tree.leaves) for tree, even in zip(trees, same)]
+
+
+def test_paths_without_any_term_are_skipped_and_leave_the_same_gradient(one, monkeypatch):
+    packed, computed = pack(level(one.trees[1.0], (1, 3))), []
+    learner = one.learner(micro_tokens=300)
+    forward = learner.forward
+    monkeypatch.setattr(learner, "forward", lambda packed, paths: computed.extend(paths) or forward(packed, paths))
+    skipped, gradient = update(learner, packed)
+    assert {packed.names[path].split()[0] for path in computed} == {"talk-0", "talk-2"}
+    assert skipped.idle >= 0.5 and len(computed) == round(16 * (1 - skipped.idle))
+    monkeypatch.setattr(module, "_moves", lambda terms, batch: torch.ones(batch.n_paths, dtype=torch.bool))
+    full, other = update(one.learner(micro_tokens=300), packed)
+    assert full.idle == 0 and apart(gradient, other) < 1e-6
+    assert skipped.loss == pytest.approx(full.loss, abs=1e-7)
+
+
+def test_a_step_in_which_nothing_moves_takes_none(one):
+    packed, before = pack(level(one.trees[1.0], (0, 1, 2, 3))), snapshot(one.policy)
+    learner, version = one.learner(), one.policy.version
+    found = learner.update(packed, learner.control.init())
+    assert (found.idle, found.loss, found.grad_norm, found.refused) == (1.0, 0.0, 0.0, "")
+    assert one.policy.version == version and not learner.optimizer.state
+    assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
+
+
+def test_only_lora_weights_get_gradients_and_frozen_weights_keep_their_bits(setting):
+    before, version = snapshot(setting.policy), setting.policy.version
+    learner = setting.learner("grpo,epo")
+    found = learner.update(pack(setting.trees[1.0]), learner.control.init())
+    after = snapshot(setting.policy)
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == set(setting.policy.trainable_parameters())
+    assert {n for n, p in setting.policy.model.named_parameters() if p.grad is not None} == moved
+    assert found.refused == "" and setting.policy.version == version + 1
+    restore(setting.policy, before)
+
+
+def test_the_gradient_is_clipped_to_its_norm(one):
+    packed, before = pack(one.trees[1.0]), snapshot(one.policy)
+    learner = one.learner(clip_norm=0.01)
+    found = learner.update(packed, learner.control.init())
+    clipped = torch.cat([p.grad.flatten() for p in learner.parameters.values()]).norm()
+    assert found.grad_norm > 0.01 and float(clipped) == pytest.approx(0.01, rel=1e-3)
+    restore(one.policy, before)
+
+
+def test_the_step_lowers_the_loss(one):
+    packed, before = pack(one.trees[1.0]), snapshot(one.policy)
+    learner = one.learner(lr=1e-3)
+    losses = [learner.update(packed, learner.control.init()).loss for _ in range(4)]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1e-3
+    restore(one.policy, before)
+
+
+# --- a step with anything in it that is not finite is not taken
+
+
+def spoiled(trees: list[Tree], what: str, value: float) -> list[Tree]:
+    """The trees with one number of task 2, branch 1 replaced."""
+    tree = trees[2]
+    leaf = tree.leaves[1]
+    if what == "score":
+        leaves = [replace(x, score=value) if x is leaf else x for x in tree.leaves]
+        return [*trees[:2], replace(tree, leaves=leaves), *trees[3:]]
+    node = tree.replies(leaf)[1]
+    column = getattr(tree.turns[node], what).copy()
+    column[-1] = value
+    turns = [replace(turn, **{what: column}) if i == node else turn for i, turn in enumerate(tree.turns)]
+    return [*trees[:2], replace(tree, turns=turns), *trees[3:]]
+
+
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("score", "talk-2 branch 1: the score is {value}"),
+        ("logp_roll", "talk-2 branch 1: the sampler's log-probability is {value}"),
+        ("entropy", "talk-2 branch 1: the sampler's entropy is {value}"),
+        ("weight", "the loss is not finite in talk-"),
+    ],
+)
+def test_a_step_with_a_number_that_is_not_finite_is_refused_and_changes_no_bit(one, what, named, value):
+    trees, before = one.trees[1.0], snapshot(one.policy)
+    learner = one.learner("grpo,epo")
+    learner.update(pack(trees), learner.control.init())  # so that the optimizer has something to lose
+    if what == "weight":
+        with torch.no_grad():
+            next(iter(learner.parameters.values())).view(-1)[0] = value
+    weights, version = snapshot(one.policy), one.policy.version
+    moments = {p: {k: v.clone() for k, v in parts.items()} for p, parts in learner.optimizer.state.items()}
+    bad = pack(trees if what == "weight" else spoiled(trees, what, value))
+    found = learner.update(bad, learner.control.init())
+    assert found.refused.startswith(named.format(value=value)) and one.policy.version == version
+    for name, weight in snapshot(one.policy).items():
+        assert torch.equal(weight.view(torch.int32), weights[name].view(torch.int32))
+    for parameter, parts in learner.optimizer.state.items():
+        assert all(torch.equal(value, moments[parameter][key]) for key, value in parts.items())
+    restore(one.policy, {**weights, **before})
+    assert learner.update(pack(trees), learner.control.init()).refused == ""  # the next step is taken
+    restore(one.policy, before)
+
+
+def test_a_coefficient_of_a_method_that_is_not_finite_is_named(one):
+    def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
+        return replace(terms, weight=terms.weight / 0.0)
+
+    before = snapshot(one.policy)
+    learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3)
+    found = learner.update(pack(one.trees[1.0]), learner.control.init())
+    assert found.refused.endswith(": the weight is inf")
+    assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
+
+
+def test_paths_that_failed_take_no_part(one):
+    trees = one.trees[1.0]
+    lost = replace(trees[0].leaves[0], outcome=Outcome.INFRA_ERROR, score=float("nan"))
+    failed = [replace(trees[0], leaves=[lost, *trees[0].leaves[1:]]), *trees[1:]]
+    without = [replace(trees[0], leaves=trees[0].leaves[1:]), *trees[1:]]
+    one_way, gradient = update(one.learner(), pack(failed))
+    other_way, other = update(one.learner(), pack(without))
+    assert one_way == other_way and torch.equal(gradient, other)
+
+
+# --- the reference, and going on
+
+
+def test_the_reference_is_the_model_without_its_adapter(one):
+    packed = pack(one.trees[0.7])
+    found = one.learner("grpo:kl_coef=0.1", micro_tokens=300)._with_reference(packed).batch.logp_ref
+    with torch.no_grad(), one.policy.reference():
+        for path, (tokens, sampled) in enumerate(zip(packed.tokens, packed.sampled)):
+            logp = (one.policy.model(input_ids=tokens[None]).logits[0, :-1] / 0.7).log_softmax(-1)
+            logp = logp.gather(-1, tokens[1:, None])[:, 0][sampled[1:]]
+            torch.testing.assert_close(found[packed.batch.path == path], logp, rtol=0, atol=1e-5)
+    assert (found - packed.batch.logp_old).abs().max() > 0.1
+    assert one.learner("grpo")._with_reference(packed) is packed  # not computed where nobody needs it
+
+
+def test_a_saved_learner_goes_on_to_the_bit(one, qwen2, tmp_path):
+    packed, before = pack(one.trees[1.0]), snapshot(one.policy)
+    learner = one.learner("grpo,epo")
+    learner.update(packed, learner.control.init())
+    learner.save(tmp_path / "here")
+    version = one.policy.version
+    went_on = [learner.update(packed, learner.control.init()) for _ in range(2)]
+
+    fresh = Setting(load_policy(qwen2, lora=SPEC, seed=5), {})
+    other = fresh.learner("grpo,epo")
+    other.load(tmp_path / "here", version)
+    assert [other.update(packed, other.control.init()) for _ in range(2)] == went_on
+    assert fresh.policy.version == version + 2 == one.policy.version
+    for name, parameter in fresh.policy.trainable_parameters().items():
+        assert torch.equal(parameter, learner.parameters[name])
+    other.save(tmp_path / "there")
+    learner.save(tmp_path / "here")
+    for path in (tmp_path / "here").rglob("*.safetensors"):
+        assert path.read_bytes() == (tmp_path / "there" / path.relative_to(tmp_path / "here")).read_bytes()
+    assert json.loads((tmp_path / "here" / "adapter" / "adapter_config.json").read_text())["r"] == 4
+    restore(one.policy, before)

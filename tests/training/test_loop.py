@@ -1,0 +1,279 @@
+"""The training loop, through whole small runs of tiny: what is written is what happened, and it can be gone on with."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from turngym.agents.checkpoint import read_state, steps
+from turngym.agents.journal import read_trees
+from turngym.agents.trajectory import Tree
+from turngym.envs.math import MathTasks
+from turngym.training import learner, loop
+from turngym.training.config import TrainConfig
+from turngym.training.control import Control, Request, Verdict
+from turngym.training.methods import METHODS
+from turngym.training.run import execute, prepare
+
+TINY = TrainConfig(
+    difficulty=(1,), steps=4, prompts=2, group=3, max_tokens=24, lr=5e-3, eval_every=2, eval_tasks=3, threads=1
+)
+PROMISED = {"step", "reward", "success", "entropy", "entropy_turn/0", "tokens", "seconds", "loss", "grad_norm", "drift"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    """40 questions in a file; some of them are held out."""
+    path, tasks = tmp_path / "questions.jsonl", MathTasks("train", 1)
+    rows = [{"problem": tasks[i].prompt, "answer": tasks[i].gold} for i in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def train(config: TrainConfig, until: int | None = None) -> list[loop.Record]:
+    """Run until the record of a step has come, and leave the run there as a killed process would."""
+    run, records = execute(prepare(config)), []
+    for record in run:
+        records.append(record)
+        if record.step == until:
+            break
+    run.close()
+    return records
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def journal(folder: Path) -> list[list[Tree]]:
+    return [list(read_trees(path)) for path in sorted((folder / "trees").glob("*.jsonl"))]
+
+
+def written(folder: Path) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+    """All that a run wrote, but for wall-clock times and the name of its own folder."""
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for part in ("trees", "checkpoints")
+        for path in sorted((folder / part).rglob("*"))
+        if path.is_file()
+    }
+    timeless = [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in metrics(folder)]
+    return files, timeless
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    train(replace(TINY, out=str(folder)))
+    return folder
+
+
+@pytest.mark.parametrize("killed_at", [1, 3])
+def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(undisturbed, tmp_path, killed_at):
+    """Adapter, optimizer, control state, journals and metrics; steps after the last checkpoint are taken again."""
+    config = replace(TINY, out=str(tmp_path / "run"))
+    train(config, until=killed_at)
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "rew')  # and died there
+    records = train(replace(config, resume=True))
+    first = killed_at - killed_at % 2 + 1
+    assert [record.step for record in records] == list(range(first, 5))
+    files, lines = written(undisturbed)
+    again, others = written(tmp_path / "run")
+    assert again == files and others == lines
+    assert {"checkpoints/step-000004/adapter/adapter_model.safetensors", "trees/step-000003.jsonl"} <= set(files)
+
+
+def test_a_run_writes_a_line_a_step_with_the_promised_names(undisturbed):
+    lines = metrics(undisturbed)
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+    assert all(set(line) >= PROMISED for line in lines[1:])
+    for line in lines[1:]:
+        assert line["paths"] == 6 and line["refused"] == "" and line["drift"] < 1e-5 and line["seconds"] > 0
+    valid = {"valid/success", "valid/low", "valid/high", "valid/tool_share", "valid/turns"}
+    assert [line["step"] for line in lines if valid <= set(line)] == [0, 2, 4]
+    assert set(lines[0]) == {"step"} | valid
+
+
+def test_metrics_are_those_of_the_journal(undisturbed):
+    for line, trees in zip(metrics(undisturbed)[1:], journal(undisturbed), strict=True):
+        leaves = [leaf for tree in trees for leaf in tree.leaves]
+        drawn = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
+        first = [tree.turns[tree.replies(leaf)[0]] for tree in trees for leaf in tree.leaves]
+        assert line["reward"] == pytest.approx(sum(leaf.score for leaf in leaves) / 6)
+        assert line["tokens"] == sum(len(turn.tokens) for turn in drawn)
+        total = sum(float(turn.entropy.sum()) for turn in drawn)
+        assert line["entropy"] == pytest.approx(total / line["tokens"], rel=1e-5)
+        of_first = sum(float(turn.entropy.sum()) for turn in first) / sum(len(turn.tokens) for turn in first)
+        assert line["entropy_turn/0"] == pytest.approx(of_first, rel=1e-5)
+
+
+def test_every_step_rolls_out_the_policy_of_the_step_before(undisturbed):
+    for step, trees in enumerate(journal(undisturbed)):
+        assert {tree.key for tree in trees} == {(0, step, tree.task) for tree in trees}
+        assert {turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"} == {step}
+
+
+def test_the_newest_two_checkpoints_stay_and_hold_the_control_state(undisturbed):
+    folder = undisturbed / "checkpoints"
+    assert [path.name for path in steps(folder)] == ["step-000002", "step-000004"]
+    state = read_state(folder / "step-000004")
+    (_, epo) = state["control"]
+    nested = epo.pop("sum")
+    assert (state["step"], state["version"], state["cursor"], epo) == (4, 4, 8, {"count": 4, "step": 4})
+    assert 0 < nested / 4 < math.log(640)
+
+
+# --- tasks
+
+
+def test_steps_take_different_tasks_and_an_epoch_takes_each_once(questions, tmp_path):
+    config = replace(TINY, tasks=str(questions), prompts=5, group=1, max_tokens=1, eval_every=99, eval_tasks=1)
+    orders = []
+    for seed in (0, 1):
+        prepared = prepare(replace(config, steps=10, seed=seed, out=str(tmp_path / str(seed))))
+        total = len(prepared.env.tasks)
+        assert 30 < total < 40
+        list(execute(prepared))
+        taken = [[tree.task for tree in trees] for trees in journal(prepared.folder)]
+        assert all(len(set(step)) == 5 for step in taken)
+        order = [task for step in taken for task in step]
+        assert sorted(order[:total]) == list(range(total))
+        rest = order[total:]
+        assert rest and len(set(rest)) == len(rest) and rest != order[: len(rest)]
+        orders.append(order)
+    assert orders[0] != orders[1]
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+    """Keep the arguments of every call that the loop makes of one of its functions."""
+    calls, function = [], getattr(loop, name)
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        calls.append((*arguments, options))
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(loop, name, watched)
+    return calls
+
+
+def test_training_takes_train_tasks_and_validation_the_same_valid_tasks_every_time(monkeypatch, questions, tmp_path):
+    for config in (TINY, replace(TINY, tasks=str(questions))):
+        calls = spy(monkeypatch, "collect")
+        config = replace(
+            config, steps=2, eval_every=1, max_tokens=2, group=1, out=str(tmp_path / str(config.tasks))[:60]
+        )
+        train(config)
+        valid, one, valid_one, two, valid_two = calls
+        assert [env.tasks.split for _, env, _, _ in calls] == ["valid", "train", "valid", "train", "valid"]
+        assert valid[2] == valid_one[2] == valid_two[2]
+        keys = [options["key"] for *_, options in calls]
+        assert keys == [(0, loop.VALIDATION), (0, 0), (0, loop.VALIDATION), (0, 1), (0, loop.VALIDATION)]
+        prompts = {env.tasks[task].prompt for _, env, tasks, _ in (valid,) for task in tasks}
+        assert prompts.isdisjoint(env.tasks[task].prompt for _, env, tasks, _ in (one, two) for task in tasks)
+        monkeypatch.undo()
+
+
+def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(monkeypatch, tmp_path):
+    learned = spy(monkeypatch, "pack")
+    config = replace(TINY, prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
+    train(config)
+    (((trees, _),), (true,)) = learned, journal(tmp_path / "run")
+    scores, dealt = ([leaf.score for tree in forest for leaf in tree.leaves] for forest in (true, trees))
+    assert sorted(scores) == sorted(dealt) and 0 < sum(scores) < len(scores)
+    assert scores != dealt
+    assert [tree.tokens(leaf).tolist() for tree in trees for leaf in tree.leaves] == [
+        tree.tokens(leaf).tolist() for tree in true for leaf in tree.leaves
+    ]
+
+
+# --- what controls may ask for
+
+
+def with_control(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **parts: Any) -> tuple[Path, list[loop.Record]]:
+    """Train with GRPO and a control of these parts."""
+    monkeypatch.setitem(METHODS, "probe", lambda: Control(name="probe", **parts))
+    config = replace(TINY, method="grpo,probe", steps=3, eval_every=9, eval_tasks=1, out=str(tmp_path / "run"))
+    return tmp_path / "run", train(config)
+
+
+def test_a_stop_ends_the_run_after_its_step_with_a_validation_and_a_checkpoint(monkeypatch, tmp_path):
+    def observe(stats: Any, state: Any) -> Any:
+        stop = stats.step == 1 and stats.phase == "update"
+        return state, frozenset([Request.STOP] if stop else [])
+
+    folder, records = with_control(monkeypatch, tmp_path, observe=observe)
+    assert [record.step for record in records] == [0, 1, 2] and records[-1].valid is not None
+    assert steps(folder / "checkpoints")[-1].name == "step-000002"
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 2
+
+
+def test_controls_observe_rollout_and_update_of_every_step(monkeypatch, tmp_path):
+    seen = []
+
+    def observe(stats: Any, state: Any) -> Any:
+        seen.append((stats.step, stats.phase, stats.last))
+        assert stats.entropy > 0 and stats.entropy_nested > 0 and 0 <= stats.success <= 1
+        assert math.isnan(stats.clip_low) == (stats.phase == "rollout")
+        return state, frozenset()
+
+    with_control(monkeypatch, tmp_path, observe=observe)
+    assert seen == [(step, phase, True) for step in range(3) for phase in ("rollout", "update")]
+
+
+def test_trees_that_are_dropped_are_journaled_and_not_learned_from_and_more_are_drawn(monkeypatch, tmp_path):
+    def select(trees: Any, state: Any) -> list[Verdict]:
+        return [Verdict.MORE if tree.task % 2 else Verdict.KEEP for tree in trees]
+
+    learned = spy(monkeypatch, "pack")
+    folder, records = with_control(monkeypatch, tmp_path, select=select)
+    for (trees, _), grown in zip(learned, journal(folder), strict=True):
+        assert len(trees) == 2 and all(tree.task % 2 == 0 for tree in trees)
+        assert {tree.task for tree in trees} == {tree.task for tree in grown if tree.task % 2 == 0}
+        assert len({tree.task for tree in grown}) == len(grown)
+    assert max(len(grown) for grown in journal(folder)) > 2
+    assert records[1].metrics["paths"] == 6
+
+
+def test_knobs_reach_the_rollout_of_training_but_not_the_validation(monkeypatch, tmp_path):
+    calls = spy(monkeypatch, "collect")
+    folder, _ = with_control(monkeypatch, tmp_path, sample=lambda knobs, state: replace(knobs, temperature=0.5))
+    assert {turn.temperature for turn in journal(folder)[0][0].turns if turn.role == "assistant"} == {0.5}
+    assert [options["sampling"].temperature for *_, options in calls] == [1.0, 0.5, 0.5, 0.5, 1.0]
+
+
+def test_a_refused_step_is_written_down_and_the_run_goes_on_without_it(monkeypatch, tmp_path):
+    objective, count, seen = learner.objective, [0], []
+
+    def wild(*arguments: Any) -> torch.Tensor:
+        count[0] += 1
+        return objective(*arguments) * (float("nan") if count[0] == 2 else 1.0)
+
+    def observe(stats: Any, state: Any) -> Any:
+        seen.append((stats.step, stats.phase))
+        return state, frozenset()
+
+    monkeypatch.setattr(learner, "objective", wild)
+    monkeypatch.setattr(learner, "_moves", lambda terms, batch: torch.ones(batch.n_paths, dtype=torch.bool))
+    folder, _ = with_control(monkeypatch, tmp_path, observe=observe)
+    lines = metrics(folder)
+    assert [bool(line.get("refused")) for line in lines] == [False, False, True, False]
+    assert "the loss is not finite in " in lines[2]["refused"] and lines[2]["loss"] is None
+    assert {tree.turns[1].version for tree in journal(folder)[2]} == {1}  # the third step acts with the first's weights
+    assert seen == [(0, "rollout"), (0, "update"), (1, "rollout"), (2, "rollout"), (2, "update")]
+    assert json.loads((folder / "summary.json").read_text())["refused_steps"] == 1
