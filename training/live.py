@@ -24,7 +24,7 @@ def watch(records: Iterable[Any], steps: int, console: Console) -> None:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("loading the policy", total=steps)
+        bar = progress.add_task("loading the policy, first validation", total=steps)
         for record in records:
             if record.metrics:
                 progress.update(bar, completed=record.step, description=line(record.metrics))
@@ -34,6 +34,8 @@ def watch(records: Iterable[Any], steps: int, console: Console) -> None:
                     console.print(f"step {record.step} was refused: {record.metrics['refused']}", style="red")
             if record.valid is not None:
                 console.print(f"step {record.step}: held-out success {record.valid.success}")
+                if not record.metrics:
+                    progress.update(bar, description="first rollout")
 
 
 def line(metrics: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.training import learner as module
 from turngym.training.chain import chain
-from turngym.training.control import Control
+from turngym.training.control import Control, Needs
 from turngym.training.learner import Learner, Update
 from turngym.training.methods import parse_methods
 from turngym.training.packing import Packed, pack
@@ -307,6 +307,31 @@ def test_the_step_lowers_the_loss(one):
     losses = [learner.update(packed, learner.control.init()).loss for _ in range(4)]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1e-3
     restore(one.policy, before)
+
+
+def test_a_share_of_the_learning_rate_moves_the_weights_that_much_less(one):
+    packed, before, moved = pack(one.trees[1.0]), snapshot(one.policy), []
+    for share in (1.0, 0.25):
+        learner = one.learner(lr=1e-2)
+        learner.update(packed, learner.control.init(), share)
+        moved.append(torch.cat([(p.detach() - before[n]).flatten() for n, p in learner.parameters.items()]))
+        restore(one.policy, before)
+    torch.testing.assert_close(moved[1], moved[0] / 4, rtol=1e-3, atol=1e-6)
+    assert moved[0].abs().max() == pytest.approx(1e-2, rel=1e-2)  # Adam's first step
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ({"plan": lambda tree, event, key, state: []}, r"plan \(branches\)"),
+        ({"needs": Needs(columns=frozenset({"x"}))}, "Needs.columns"),
+        ({"needs": Needs(functionals={"x": lambda logits, token: logits})}, "Needs.functionals"),
+        ({"needs": Needs(modules={"x": lambda size: torch.nn.Linear(size, 1)})}, "Needs.modules"),
+    ],
+)
+def test_a_control_that_wants_what_is_not_computed_is_refused(one, part, named):
+    with pytest.raises(ValueError, match=f"control 'wild' uses {named}, which this learner does not serve"):
+        Learner(one.policy, Control(name="wild", **part), lr=1e-3)
 
 
 # --- a step with anything in it that is not finite is not taken

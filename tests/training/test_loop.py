@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from turngym.agents.checkpoint import read_state, steps
+from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import read_trees
 from turngym.agents.trajectory import Tree
 from turngym.envs.math import MathTasks
@@ -27,17 +28,20 @@ PROMISED = {"step", "reward", "success", "entropy", "entropy_turn/0", "tokens", 
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
+def quick() -> Iterator[None]:
+    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
     before = torch.get_num_threads()
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchEngine, "mode_reason", "")
+        yield
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def questions(tmp_path: Path) -> Path:
-    """40 questions in a file; some of them are held out."""
-    path, tasks = tmp_path / "questions.jsonl", MathTasks("train", 1)
-    rows = [{"problem": tasks[i].prompt, "answer": tasks[i].gold} for i in range(40)]
+def questions(folder: Path) -> Path:
+    """A file of 40 questions, some of which are held out."""
+    path, rows = folder / "questions.jsonl", []
+    for tasks in (MathTasks("train", 1), MathTasks("valid", 1)):
+        rows += [{"problem": tasks[i].prompt, "answer": tasks[i].gold} for i in range(20)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -142,25 +146,7 @@ def test_the_newest_two_checkpoints_stay_and_hold_the_control_state(undisturbed)
 # --- tasks
 
 
-def test_steps_take_different_tasks_and_an_epoch_takes_each_once(questions, tmp_path):
-    config = replace(TINY, tasks=str(questions), prompts=5, group=1, max_tokens=1, eval_every=99, eval_tasks=1)
-    orders = []
-    for seed in (0, 1):
-        prepared = prepare(replace(config, steps=10, seed=seed, out=str(tmp_path / str(seed))))
-        total = len(prepared.env.tasks)
-        assert 30 < total < 40
-        list(execute(prepared))
-        taken = [[tree.task for tree in trees] for trees in journal(prepared.folder)]
-        assert all(len(set(step)) == 5 for step in taken)
-        order = [task for step in taken for task in step]
-        assert sorted(order[:total]) == list(range(total))
-        rest = order[total:]
-        assert rest and len(set(rest)) == len(rest) and rest != order[: len(rest)]
-        orders.append(order)
-    assert orders[0] != orders[1]
-
-
-def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+def spy(patch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
     """Keep the arguments of every call that the loop makes of one of its functions."""
     calls, function = [], getattr(loop, name)
 
@@ -168,25 +154,44 @@ def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
         calls.append((*arguments, options))
         return function(*arguments, **options)
 
-    monkeypatch.setattr(loop, name, watched)
+    patch.setattr(loop, name, watched)
     return calls
 
 
-def test_training_takes_train_tasks_and_validation_the_same_valid_tasks_every_time(monkeypatch, questions, tmp_path):
-    for config in (TINY, replace(TINY, tasks=str(questions))):
-        calls = spy(monkeypatch, "collect")
-        config = replace(
-            config, steps=2, eval_every=1, max_tokens=2, group=1, out=str(tmp_path / str(config.tasks))[:60]
-        )
-        train(config)
-        valid, one, valid_one, two, valid_two = calls
-        assert [env.tasks.split for _, env, _, _ in calls] == ["valid", "train", "valid", "train", "valid"]
-        assert valid[2] == valid_one[2] == valid_two[2]
-        keys = [options["key"] for *_, options in calls]
-        assert keys == [(0, loop.VALIDATION), (0, 0), (0, loop.VALIDATION), (0, 1), (0, loop.VALIDATION)]
-        prompts = {env.tasks[task].prompt for _, env, tasks, _ in (valid,) for task in tasks}
-        assert prompts.isdisjoint(env.tasks[task].prompt for _, env, tasks, _ in (one, two) for task in tasks)
-        monkeypatch.undo()
+def check_splits(calls: list[tuple[Any, ...]]) -> None:
+    """Rollouts are of train tasks; validations of the same valid tasks with the same key, which share no problem."""
+    trained, validated = set(), []
+    for _, env, tasks, options in calls:
+        if options["key"][1] == loop.VALIDATION:
+            assert env.tasks.split == "valid"
+            validated.append((options["key"], [env.tasks[task].prompt for task in tasks]))
+        else:
+            assert env.tasks.split == "train"
+            trained |= {env.tasks[task].prompt for task in tasks}
+    assert len(validated) > 1 and all(one == validated[0] for one in validated)
+    assert trained and trained.isdisjoint(validated[0][1])
+
+
+def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tmp_path):
+    config = replace(
+        TINY, tasks=str(questions(tmp_path)), method="grpo", prompts=5, group=1, max_tokens=1, eval_every=99
+    )
+    calls, orders = spy(monkeypatch, "collect"), []
+    for seed, count in ((0, 10), (1, 1)):
+        prepared = prepare(replace(config, steps=count, seed=seed, out=str(tmp_path / str(seed))))
+        total = len(prepared.env.tasks)
+        assert 25 < total < 40
+        list(execute(prepared))
+        taken = [[tree.task for tree in trees] for trees in journal(prepared.folder)]
+        assert all(len(set(step)) == 5 for step in taken)
+        orders.append([task for step in taken for task in step])
+        if not seed:
+            check_splits(calls)
+    one, other = orders
+    assert sorted(one[:total]) == list(range(total))
+    rest = one[total:]
+    assert rest and len(set(rest)) == len(rest) and rest != one[: len(rest)]
+    assert one[:5] != other
 
 
 def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(monkeypatch, tmp_path):
@@ -197,83 +202,107 @@ def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_tru
     scores, dealt = ([leaf.score for tree in forest for leaf in tree.leaves] for forest in (true, trees))
     assert sorted(scores) == sorted(dealt) and 0 < sum(scores) < len(scores)
     assert scores != dealt
-    assert [tree.tokens(leaf).tolist() for tree in trees for leaf in tree.leaves] == [
-        tree.tokens(leaf).tolist() for tree in true for leaf in tree.leaves
-    ]
+    tokens, same = ([tree.tokens(leaf).tolist() for tree in t for leaf in tree.leaves] for t in (true, trees))
+    assert tokens == same
 
 
 # --- what controls may ask for
 
 
-def with_control(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **parts: Any) -> tuple[Path, list[loop.Record]]:
-    """Train with GRPO and a control of these parts."""
-    monkeypatch.setitem(METHODS, "probe", lambda: Control(name="probe", **parts))
-    config = replace(TINY, method="grpo,probe", steps=3, eval_every=9, eval_tasks=1, out=str(tmp_path / "run"))
-    return tmp_path / "run", train(config)
+@dataclass
+class Watched:
+    """A run of three steps that a control stops after the second, and what loop and control saw."""
 
+    folder: Path
+    records: list[loop.Record] = field(default_factory=list)
+    seen: list[Any] = field(default_factory=list)
+    collected: list[tuple[Any, ...]] = field(default_factory=list)
+    packed: list[tuple[Any, ...]] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
 
-def test_a_stop_ends_the_run_after_its_step_with_a_validation_and_a_checkpoint(monkeypatch, tmp_path):
-    def observe(stats: Any, state: Any) -> Any:
+    def observe(self, stats: Any, state: Any) -> Any:
+        self.seen.append(stats)
         stop = stats.step == 1 and stats.phase == "update"
         return state, frozenset([Request.STOP] if stop else [])
 
-    folder, records = with_control(monkeypatch, tmp_path, observe=observe)
-    assert [record.step for record in records] == [0, 1, 2] and records[-1].valid is not None
-    assert steps(folder / "checkpoints")[-1].name == "step-000002"
-    assert json.loads((folder / "summary.json").read_text())["steps"] == 2
+
+def run_with(control: Control, folder: Path, patch: pytest.MonkeyPatch) -> list[loop.Record]:
+    patch.setitem(METHODS, "probe", lambda: control)
+    method = "grpo,entropy-bonus,probe"
+    return train(replace(TINY, method=method, steps=3, eval_every=9, eval_tasks=1, out=str(folder)))
 
 
-def test_controls_observe_rollout_and_update_of_every_step(monkeypatch, tmp_path):
-    seen = []
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    run = Watched(tmp_path_factory.mktemp("watched") / "run")
+    control = Control(
+        name="probe",
+        sample=lambda knobs, state: replace(knobs, temperature=0.5),
+        select=lambda trees, state: [Verdict.MORE if tree.task % 2 else Verdict.KEEP for tree in trees],
+        observe=run.observe,
+    )
+    update = learner.Learner.update
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner.Learner, "update", lambda *args: run.shares.append(args[-1]) or update(*args))
+        run.collected, run.packed = spy(patch, "collect"), spy(patch, "pack")
+        run.records = run_with(control, run.folder, patch)
+    return run
 
-    def observe(stats: Any, state: Any) -> Any:
-        seen.append((stats.step, stats.phase, stats.last))
-        assert stats.entropy > 0 and stats.entropy_nested > 0 and 0 <= stats.success <= 1
+
+def test_a_stop_ends_the_run_after_its_step_with_a_validation_and_a_checkpoint(watched):
+    assert [record.step for record in watched.records] == [0, 1, 2] and watched.records[-1].valid is not None
+    assert steps(watched.folder / "checkpoints")[-1].name == "step-000002"
+    assert json.loads((watched.folder / "summary.json").read_text())["steps"] == 2
+
+
+def test_controls_observe_rollout_and_update_of_every_step(watched):
+    assert [(stats.step, stats.phase) for stats in watched.seen] == [
+        (step, phase) for step in range(2) for phase in ("rollout", "update")
+    ]
+    for stats in watched.seen:
+        assert stats.last and stats.entropy > 0 and stats.entropy_nested > 0 and 0 <= stats.success <= 1
         assert math.isnan(stats.clip_low) == (stats.phase == "rollout")
-        return state, frozenset()
-
-    with_control(monkeypatch, tmp_path, observe=observe)
-    assert seen == [(step, phase, True) for step in range(3) for phase in ("rollout", "update")]
 
 
-def test_trees_that_are_dropped_are_journaled_and_not_learned_from_and_more_are_drawn(monkeypatch, tmp_path):
-    def select(trees: Any, state: Any) -> list[Verdict]:
-        return [Verdict.MORE if tree.task % 2 else Verdict.KEEP for tree in trees]
-
-    learned = spy(monkeypatch, "pack")
-    folder, records = with_control(monkeypatch, tmp_path, select=select)
-    for (trees, _), grown in zip(learned, journal(folder), strict=True):
-        assert len(trees) == 2 and all(tree.task % 2 == 0 for tree in trees)
-        assert {tree.task for tree in trees} == {tree.task for tree in grown if tree.task % 2 == 0}
-        assert len({tree.task for tree in grown}) == len(grown)
-    assert max(len(grown) for grown in journal(folder)) > 2
-    assert records[1].metrics["paths"] == 6
+def test_dropped_trees_are_journaled_and_not_learned_from_and_more_are_drawn(watched):
+    grown = journal(watched.folder)
+    for (trees, _), forest in zip(watched.packed, grown, strict=True):
+        assert len(trees) == 2 and {tree.task for tree in trees} == {t.task for t in forest if t.task % 2 == 0}
+        assert len({tree.task for tree in forest}) == len(forest)
+    assert max(map(len, grown)) > 2 and watched.records[1].metrics["paths"] == 6
 
 
-def test_knobs_reach_the_rollout_of_training_but_not_the_validation(monkeypatch, tmp_path):
-    calls = spy(monkeypatch, "collect")
-    folder, _ = with_control(monkeypatch, tmp_path, sample=lambda knobs, state: replace(knobs, temperature=0.5))
-    assert {turn.temperature for turn in journal(folder)[0][0].turns if turn.role == "assistant"} == {0.5}
-    assert [options["sampling"].temperature for *_, options in calls] == [1.0, 0.5, 0.5, 0.5, 1.0]
+def test_knobs_reach_the_rollout_of_training_but_not_the_validation(watched):
+    for tree in journal(watched.folder)[0]:
+        assert {turn.temperature for turn in tree.turns if turn.role == "assistant"} == {0.5}
+    for *_, options in watched.collected:
+        assert options["sampling"].temperature == (1.0 if options["key"][1] == loop.VALIDATION else 0.5)
+
+
+def test_the_learning_rate_falls_linearly_towards_its_end(watched):
+    assert watched.shares == pytest.approx([1.0, 1 - 0.9 / 3])
+
+
+def test_training_takes_train_tasks_and_validation_the_same_valid_tasks_every_time(watched):
+    check_splits(watched.collected)
 
 
 def test_a_refused_step_is_written_down_and_the_run_goes_on_without_it(monkeypatch, tmp_path):
-    objective, count, seen = learner.objective, [0], []
+    objective, count, run = learner.objective, [0], Watched(tmp_path / "run")
 
     def wild(*arguments: Any) -> torch.Tensor:
         count[0] += 1
         return objective(*arguments) * (float("nan") if count[0] == 2 else 1.0)
 
     def observe(stats: Any, state: Any) -> Any:
-        seen.append((stats.step, stats.phase))
+        run.seen.append((stats.step, stats.phase))
         return state, frozenset()
 
     monkeypatch.setattr(learner, "objective", wild)
-    monkeypatch.setattr(learner, "_moves", lambda terms, batch: torch.ones(batch.n_paths, dtype=torch.bool))
-    folder, _ = with_control(monkeypatch, tmp_path, observe=observe)
-    lines = metrics(folder)
+    run_with(Control(name="probe", observe=observe), run.folder, monkeypatch)
+    lines = metrics(run.folder)
     assert [bool(line.get("refused")) for line in lines] == [False, False, True, False]
     assert "the loss is not finite in " in lines[2]["refused"] and lines[2]["loss"] is None
-    assert {tree.turns[1].version for tree in journal(folder)[2]} == {1}  # the third step acts with the first's weights
-    assert seen == [(0, "rollout"), (0, "update"), (1, "rollout"), (2, "rollout"), (2, "update")]
-    assert json.loads((folder / "summary.json").read_text())["refused_steps"] == 1
+    assert {tree.turns[1].version for tree in journal(run.folder)[2]} == {1}  # step 3 acts with the weights of step 1
+    assert run.seen == [(0, "rollout"), (0, "update"), (1, "rollout"), (2, "rollout"), (2, "update")]
+    assert json.loads((run.folder / "summary.json").read_text())["refused_steps"] == 1

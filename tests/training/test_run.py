@@ -1,0 +1,229 @@
+"""A run from its config: every mistake is answered before torch is imported, and a run folder is whole."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from turngym import __version__
+from turngym.agents import evaluate, source
+from turngym.agents.engine import Sampling
+from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.source import TINY
+from turngym.training.config import TrainConfig, from_run, revision, to_toml
+from turngym.training.run import execute, prepare
+
+SMALL = TrainConfig(steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1)
+MISTAKES = {
+    "environment": ({"env": "turngym/MathPyton-v0"}, "unknown environment 'turngym/MathPyton-v0'; did you mean"),
+    "option": ({"option": ["max_turn=3"]}, "takes no option 'max_turn'; did you mean 'max_turns'?"),
+    "option-form": ({"option": ["max_turns"]}, "--option 'max_turns' is no name=value pair; write, say, max_turns=3"),
+    "limit": ({"option": ["timeout=0"]}, "timeout is 0; it must be 0.01 to 3600 seconds"),
+    "split": ({"option": ["split=test"]}, "option split is 'test'; training takes `train` and `valid`: leave it out"),
+    "difficulty": ({"difficulty": [7]}, "difficulty is (7,); choose one or several of 1, 2, 3, 4, 5"),
+    "no file": ({"tasks": "nowhere.jsonl"}, "task file nowhere.jsonl does not exist; give a .jsonl or .jsonl.gz file"),
+    "empty file": ({"tasks": "empty.jsonl"}, "empty.jsonl has no rows; it needs one JSON object per line with"),
+    "gold": ({"tasks": "gold.jsonl"}, "gold.jsonl:2: field 'answer' is '}{': the gold answer '}{' has"),
+    "few tasks": ({"tasks": "few.jsonl", "prompts": 50}, "prompts is 50, but the task set has "),
+    "policy": (
+        {"policy": "./nowhere"},
+        "'nowhere' is not a folder; name `tiny`, a run folder, a model folder or a hub",
+    ),
+    "tokenizer": ({"policy": "bare"}, "bare has no tokenizer.json; save the model's tokenizer there: transformers."),
+    "template": ({"policy": "thinker"}, "thinker has a chat template that is not prefix-preserving: adding message 3"),
+    "in the way": (
+        {"out": "empty.jsonl"},
+        "cannot write to empty.jsonl (File exists); choose another folder with --out",
+    ),
+    "unwritable": ({"out": "/proc/turngym"}, "cannot write to /proc/turngym"),
+    "taken": ({"out": "taken"}, "taken already holds a run; go on with --resume, or choose another folder with --out"),
+    "changed": ({"out": "taken", "resume": True, "lr": 5e-4}, "lr is 0.0005, but the run in taken was made with 0.001"),
+    "no run": ({"out": "bare", "resume": True}, "bare holds no run to resume; leave --resume out to begin one"),
+    "no checkpoint": ({"out": "taken", "resume": True}, "taken has no checkpoint yet; remove the folder and begin"),
+    "range": ({"steps": 0}, "steps is 0; it must be at least 1"),
+    "device": ({"device": "tpu"}, "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps"),
+}
+ASK = """
+import json, sys
+from turngym.training.config import TrainConfig
+from turngym.training.run import prepare
+
+def answer(values):
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    try:
+        prepare(TrainConfig(**values))
+    except (ValueError, OSError) as error:
+        return [str(error), "torch" in sys.modules]
+
+print(json.dumps({name: answer(values) for name, values in json.load(sys.stdin).items()}))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchEngine, "mode_reason", "")
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory, chat_templates: dict[str, str]) -> dict[str, Any]:
+    """What a fresh process answers to every mistake, and whether it had imported torch by then."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "empty.jsonl").write_text("\n")
+    rows = [{"problem": f"What is {n}+1?", "answer": str(n + 1)} for n in range(40)]
+    (folder / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows[1]["answer"] = "}{"
+    (folder / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("bare", "thinker"):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text("{}")
+        (folder / name / "model.safetensors").touch()
+    shutil.copy(TINY / "tokenizer.json", folder / "thinker")
+    (folder / "thinker" / "chat_template.jinja").write_text(chat_templates["qwen3.jinja"])
+    (folder / "taken").mkdir()
+    (folder / "taken" / "config.toml").write_text(to_toml(TrainConfig(), {}))
+    asked = json.dumps({name: values for name, (values, _) in MISTAKES.items()})
+    command = [sys.executable, "-W", "error", "-c", ASK]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert not (folder / "runs").exists()  # a mistake leaves nothing behind
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered_with_thing_value_and_fix_before_torch_is_imported(answers, name):
+    message, torch_imported = answers[name]
+    assert MISTAKES[name][1] in message
+    assert not torch_imported
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("gpro", "no method is called 'gpro'; did you mean 'grpo'?"),
+        ("grpo,epo:alfa=1", "did you mean 'alpha'?"),
+        ("grpo,grpo", "grpo and grpo both set credit"),
+    ],
+)
+def test_a_mistake_in_the_methods_is_found_before_the_policy_is_loaded(tmp_path, method, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        prepare(replace(SMALL, method=method, out=str(tmp_path)))
+
+
+def test_a_file_of_questions_is_parted_so_that_valid_problems_are_never_trained_on(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    rows = [{"problem": f"What is {n}+1?", "answer": str(n + 1)} for n in range(400)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepared = prepare(replace(SMALL, tasks=str(path), out=str(tmp_path / "run")))
+    train, valid = ({env.tasks[i].prompt for i in range(len(env.tasks))} for env in (prepared.env, prepared.valid_env))
+    assert train.isdisjoint(valid) and len(train | valid) == 400
+    assert 5 <= len(valid) <= 40
+    half = prepare(replace(SMALL, tasks=str(path), option=("holdout=0.5",), out=str(tmp_path / "run")))
+    assert 150 < len(half.valid_env.tasks) < 250
+
+
+def test_without_a_folder_the_first_free_one_is_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in ("", "-2", "-3"):
+        prepared = prepare(SMALL)
+        assert prepared.folder == Path(f"runs/mathpython{number}") == Path(prepared.config.out)
+        (prepared.folder / "config.toml").touch()
+    assert prepare(replace(SMALL, env="turngym/Math-v0")).folder == Path("runs/math")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    list(execute(prepare(replace(SMALL, out=str(folder)))))
+    return folder
+
+
+def test_a_run_folder_holds_what_it_promises(finished):
+    assert {path.name for path in finished.iterdir()} == {
+        "config.toml",
+        "metrics.jsonl",
+        "trees",
+        "checkpoints",
+        "summary.json",
+    }
+    assert from_run(finished) == replace(SMALL, out=str(finished))
+    record = tomllib.loads((finished / "config.toml").read_text())["record"]
+    assert record == {"version": __version__, "revision": revision(), "engine": "exact"}
+    assert {path.suffix for path in finished.rglob("*") if path.is_file()} <= {
+        ".toml",
+        ".jsonl",
+        ".json",
+        ".safetensors",
+    }
+
+
+def test_the_summary_compares_the_first_validation_with_the_last(finished):
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    summary = json.loads((finished / "summary.json").read_text())
+    for name, line in (("before", lines[0]), ("after", lines[-1])):
+        assert summary[name] == {key.partition("/")[2]: line[key] for key in line if key.startswith("valid/")}
+        assert 0 <= summary[name]["low"] <= summary[name]["success"] <= summary[name]["high"] <= 1
+    assert (summary["steps"], summary["refused_steps"], summary["tokens"]) == (1, 0, lines[1]["tokens"])
+
+
+def test_a_run_that_is_over_is_not_resumed_but_may_be_made_longer(finished):
+    over = replace(from_run(finished), resume=True)
+    with pytest.raises(ValueError, match=r"steps is 1, and the run in .* has taken 1; ask for more to go on"):
+        prepare(over)
+    longer = prepare(replace(over, steps=3, threads=2, micro_tokens=99))
+    assert longer.checkpoint == finished / "checkpoints" / "step-000001"
+    for name, value in (("seed", 1), ("group", 3), ("method", "grpo"), ("eval_every", 7)):
+        with pytest.raises(ValueError, match=rf"{name} is {value!r}, but the run in .* was made with"):
+            prepare(replace(over, steps=3, **{name: value}))
+
+
+def test_a_damaged_checkpoint_is_named_when_resuming(finished, tmp_path):
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    weights = copy / "checkpoints" / "step-000001" / "adapter" / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"adapter_model\.safetensors is not what was written; remove"):
+        prepare(replace(SMALL, steps=2, out=str(copy), resume=True))
+
+
+def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):
+    policy = source.load(source.find(finished), threads=1)
+    saved = load_file(finished / "checkpoints" / "step-000001" / "adapter" / "adapter_model.safetensors")
+    mine = {name.replace(".default.", "."): p.detach() for name, p in policy.trainable_parameters().items()}
+    assert mine.keys() == saved.keys() and all(torch.equal(mine[name], saved[name]) for name in saved)
+    assert any(weight.abs().max() > 0 for name, weight in saved.items() if "lora_B" in name)  # it was trained
+    prepared = evaluate.prepare(SMALL.env, {}, str(finished), episodes=2, sampling=Sampling(max_tokens=16), threads=1)
+    assert evaluate.run(prepared).episodes == 2
+
+
+def test_the_engine_is_closed_when_a_run_is_left(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(TorchEngine, "close", lambda engine: closed.append(engine))
+    steps = execute(prepare(replace(SMALL, out=str(tmp_path / "run"))))
+    next(steps)
+    assert closed == []
+    steps.close()
+    assert len(closed) == 1 and not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_machine_whose_rollouts_depend_on_the_batch_is_told_so(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(TorchEngine, "mode_reason", "8 rows and 16 rows differ")
+    steps = execute(prepare(replace(SMALL, out=str(tmp_path / "run"))))
+    next(steps)
+    steps.close()
+    assert "rollouts depend on what else is in the batch on this machine: 8 rows and 16 rows differ" in caplog.text
+    record = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["record"]
+    assert record["engine"] == "batch-dependent"
