@@ -105,8 +105,8 @@ class Eval:
     """`cpu`, `cuda` or `mps`."""
     dtype: str = "float32"
     """`float32` or `bfloat16`."""
-    threads: int = 2
-    """CPU threads of torch."""
+    threads: int = 1
+    """CPU threads of torch: more for larger models."""
     out: Path | None = None
     """Folder for `eval.json` and the journal of all episodes."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()

@@ -54,7 +54,7 @@ def prepare(
     seed: int = 0,
     device: str = "cpu",
     dtype: str = "float32",
-    threads: int = 2,
+    threads: int = 1,
     out: Path | None = None,
 ) -> Evaluation:
     """Check everything that can be wrong and return what `run` needs.

@@ -154,7 +154,7 @@ class QuestionEnv(TextEnv):
     def _use(self, call: ToolCall) -> Reply:
         result = self.toolbox.tools[call.name].call(call.arguments)
         text = result.text.rstrip("\n")
-        if result.status is Status.ok:
+        if result.status is Status.OK:
             self.results.append(text)
         role, content = self.format.observe(text or "(no output)")
         return Reply(content, role=role, info={"tool": call.name, "tool_status": str(result.status)})

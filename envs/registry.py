@@ -64,7 +64,10 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
         if name not in options:
             hint = _nearest(name, options)
             raise ValueError(f"{env_id} takes no option {name!r}; {hint}its options are {', '.join(options)}")
-    env = creator(**{**spec.kwargs, **kwargs})
+    try:
+        env = creator(**{**spec.kwargs, **kwargs})
+    except TypeError as error:
+        raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}") from error
     if not isinstance(env, TextEnv):
         raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym acts in TextEnv environments only")
     return env

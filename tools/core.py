@@ -42,13 +42,13 @@ WORDS = {
 class Status(StrEnum):
     """How a call ended, seen from the tool."""
 
-    ok = "ok"  # it ran to its end
-    error = "error"  # the agent's mistake: bad arguments, or its code raised
-    timeout = "timeout"  # it used up its wall-clock time
-    memory = "memory"  # it asked for more memory than allowed
-    output = "output"  # it wrote more than the hard cap and was stopped
-    killed = "killed"  # its process died: a signal, `os._exit`, a crash in native code
-    rejected = "rejected"  # it was not run at all
+    OK = "ok"  # it ran to its end
+    ERROR = "error"  # the agent's mistake: bad arguments, or its code raised
+    TIMEOUT = "timeout"  # it used up its wall-clock time
+    MEMORY = "memory"  # it asked for more memory than allowed
+    OUTPUT = "output"  # it wrote more than the hard cap and was stopped
+    KILLED = "killed"  # its process died: a signal, `os._exit`, a crash in native code
+    REJECTED = "rejected"  # it was not run at all
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ class FunctionTool(Generic[P, R]):
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Run the function on checked arguments; its exceptions become an `error` result."""
         if problem := check_arguments(self.schema, arguments):
-            return ToolResult(Status.error, problem)
+            return ToolResult(Status.ERROR, problem)
         call: Callable[..., R] = self.function
         try:
-            return ToolResult(Status.ok, str(call(**arguments)))
+            return ToolResult(Status.OK, str(call(**arguments)))
         except ToolFailure:
             raise
         except Exception as error:
-            return ToolResult(Status.error, f"{type(error).__name__}: {error}")
+            return ToolResult(Status.ERROR, f"{type(error).__name__}: {error}")
 
     def reset(self) -> None:
         """Nothing to reset: a function keeps no state."""

@@ -68,8 +68,8 @@ class TrainConfig:
     """`cpu`, `cuda` or `mps`."""
     dtype: str = "float32"
     """Of the frozen weights: `float32` or `bfloat16`."""
-    threads: int = 2
-    """CPU threads of torch; part of what makes runs bit-identical."""
+    threads: int = 1
+    """CPU threads of torch: more for larger models; part of what makes runs bit-identical."""
     out: str = ""
     """Run folder; the first free one of runs/ENV, runs/ENV-2, … when left out."""
     resume: bool = False

@@ -145,7 +145,7 @@ class Loop:
         return metrics, Request.STOP in requests
 
     def _lr_share(self) -> float:
-        return 1 - (1 - self.lr_end) * self.step / self.steps
+        return 1 - (1 - self.lr_end) * self.step / max(self.steps - 1, 1)
 
     def _rollout(self, sampling: Sampling) -> list[Tree]:
         """Return the trees to learn from, and write all that were grown to the journal."""

@@ -22,8 +22,8 @@ class Packed:
     """The paths of a step, shortest first, and their slots in the same order."""
 
     names: list[str]  # of the paths, for messages: task id and branch
-    tokens: list[Int[Tensor, "n"]]  # of each path, root to leaf
-    sampled: list[Bool[Tensor, "n"]]
+    tokens: list[Int[Tensor, "_"]]  # of each path, root to leaf
+    sampled: list[Bool[Tensor, "_"]]
     token: Int[Tensor, "s"]  # token id of each slot
     temperature: Float[Tensor, "s"]
     batch: Batch

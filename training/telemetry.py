@@ -28,7 +28,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
     )
 
 
-def counts(trees: Sequence[Tree]) -> dict[str, float]:
+def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
     """Return how much was rolled out: paths by outcome, turns, tokens drawn and given, groups that teach nothing."""
     leaves = [leaf for tree in trees for leaf in tree.leaves]
     turns = [turn for tree in trees for turn in tree.turns]

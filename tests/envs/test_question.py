@@ -41,9 +41,9 @@ class Memory:
         if arguments.get("word") == "fail":
             raise ToolFailure("the disk is full")
         if "word" not in arguments:
-            return ToolResult(Status.error, "memory needs a word")
+            return ToolResult(Status.ERROR, "memory needs a word")
         self.words.append(arguments["word"])
-        return ToolResult(Status.ok, " ".join(self.words))
+        return ToolResult(Status.OK, " ".join(self.words))
 
     def reset(self):
         self.words = []

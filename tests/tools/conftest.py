@@ -12,7 +12,7 @@ def _run(tool, code):
 
 def _ok(tool, code):
     result = _run(tool, code)
-    assert result.status is Status.ok, result.text
+    assert result.status is Status.OK, result.text
     return result.text
 
 

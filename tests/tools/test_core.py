@@ -67,7 +67,7 @@ def test_a_function_tool_is_a_tool_and_still_the_function():
     ],
 )
 def test_arguments_that_fit_reach_the_function(arguments: dict[str, Any], text: str):
-    assert convert.call(arguments) == ToolResult(Status.ok, text)
+    assert convert.call(arguments) == ToolResult(Status.OK, text)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_arguments_that_fit_reach_the_function(arguments: dict[str, Any], text: 
     ],
 )
 def test_arguments_that_do_not_fit_are_explained_to_the_agent(arguments: dict[str, Any], text: str):
-    assert convert.call(arguments) == ToolResult(Status.error, text)
+    assert convert.call(arguments) == ToolResult(Status.ERROR, text)
 
 
 def test_long_values_are_shortened_in_the_explanation():
@@ -107,8 +107,8 @@ def test_what_the_function_raises_is_an_error_result_except_a_tool_failure():
             raise ToolFailure("the divider is broken")
         return a / b
 
-    assert divide.call({"a": 1, "b": 2}) == ToolResult(Status.ok, "0.5")
-    assert divide.call({"a": 1, "b": 0}) == ToolResult(Status.error, "ZeroDivisionError: division by zero")
+    assert divide.call({"a": 1, "b": 2}) == ToolResult(Status.OK, "0.5")
+    assert divide.call({"a": 1, "b": 0}) == ToolResult(Status.ERROR, "ZeroDivisionError: division by zero")
     with pytest.raises(ToolFailure, match="broken"):
         divide.call({"a": 1, "b": -1})
 
@@ -159,4 +159,4 @@ def test_nested_lists_and_optional_scalars_have_schemas():
     assert properties["rows"] == {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
     assert properties["name"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
     assert made.call({"rows": [[1], []]}).text == "[[1], []]None"
-    assert made.call({"rows": [1]}).status is Status.error
+    assert made.call({"rows": [1]}).status is Status.ERROR

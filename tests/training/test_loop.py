@@ -280,7 +280,7 @@ def test_knobs_reach_the_rollout_of_training_but_not_the_validation(watched):
 
 
 def test_the_learning_rate_falls_linearly_towards_its_end(watched):
-    assert watched.shares == pytest.approx([1.0, 1 - 0.9 / 3])
+    assert watched.shares == pytest.approx([1.0, 1 - 0.9 / 2])  # the third step, not taken, would have 0.1
 
 
 def test_training_takes_train_tasks_and_validation_the_same_valid_tasks_every_time(watched):

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -125,3 +126,8 @@ def test_a_kl_coefficient_without_a_reference_is_refused(batch_of) -> None:
     with pytest.raises(ValueError, match=r"Batch\.logp_ref is None but a control set kl_coef"):
         objective(Current(batch.logp_old, batch.entropy), batch, replace(terms, kl_coef=terms.weight), 1)
     assert "kl" not in diagnose(Current(batch.logp_old, batch.entropy), batch, terms)
+
+
+def test_shapes_in_signatures_are_checked_when_tests_run():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        start_terms(torch.ones(2, 3))

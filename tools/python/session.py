@@ -51,16 +51,16 @@ class Session:
         self._check_owner()
         output = bytearray()
         status = self._watch(code, time.monotonic() + timeout, output)
-        if status in (Status.ok, Status.error, Status.memory):
+        if status in (Status.OK, Status.ERROR, Status.MEMORY):
             return Run(status, bytes(output))
         exit_code = self._kill()
         self._drain(output)
         self._release()
         if exit_code == MEMORY_EXIT:
-            return Run(Status.memory, bytes(output), "out of memory")
+            return Run(Status.MEMORY, bytes(output), "out of memory")
         over = {
-            Status.timeout: f"timed out after {timeout:g} s",
-            Status.output: f"stopped after {OUTPUT_CAP} bytes of output",
+            Status.TIMEOUT: f"timed out after {timeout:g} s",
+            Status.OUTPUT: f"stopped after {OUTPUT_CAP} bytes of output",
         }
         return Run(status, bytes(output), over.get(status) or f"the process died ({_describe(exit_code)})")
 
@@ -107,12 +107,12 @@ class Session:
                     self._drain(output)  # all that was written before the answer is in the pipe by now
                     return status
                 if len(output) >= OUTPUT_CAP:
-                    return Status.output
+                    return Status.OUTPUT
         except TimeoutError:
             pass
         except (EOFError, OSError, ValueError, RecursionError, LookupError, TypeError):
-            return Status.killed
-        return Status.timeout
+            return Status.KILLED
+        return Status.TIMEOUT
 
     def _drain(self, output: bytearray) -> bool:
         """Move what the pipe holds to `output`, up to `OUTPUT_CAP` bytes in all; False when nobody can write more."""

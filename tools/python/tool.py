@@ -51,9 +51,9 @@ class PythonTool:
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Run `arguments["code"]`; the text is its output, with a last line in brackets when the session ended."""
         if problem := check_arguments(self.schema, arguments):
-            return ToolResult(Status.error, problem)
+            return ToolResult(Status.ERROR, problem)
         if problem := _refuse(arguments["code"]):
-            return ToolResult(Status.rejected, problem)
+            return ToolResult(Status.REJECTED, problem)
         session = self._session or open_session(self.memory_mb)
         self._session = None  # unless the run leaves it fit for the next call
         try:

@@ -27,7 +27,7 @@ def test_variables_functions_and_imports_persist(python: PythonTool, run, ok):
 def test_tracebacks_show_only_the_agents_lines(python: PythonTool, run, ok):
     ok(python, "def inverse(x):\n    return 1 / x\n")
     result = run(python, "import json\n\ntry:\n    inverse(0)\nexcept ZeroDivisionError:\n    json.loads('{')")
-    assert result.status is Status.error
+    assert result.status is Status.ERROR
     assert result.text.count('File "<python>"') == 3
     assert result.text.count("File ") == 3
     assert 'File "<python>", line 2, in inverse\n    return 1 / x' in result.text
@@ -35,22 +35,22 @@ def test_tracebacks_show_only_the_agents_lines(python: PythonTool, run, ok):
     assert result.text.endswith("(char 1)\n")
     result = run(python, "x = 1\nx = = 2")
     assert result == ToolResult(
-        Status.error, '  File "<python>", line 2\n    x = = 2\n        ^\nSyntaxError: invalid syntax\n'
+        Status.ERROR, '  File "<python>", line 2\n    x = = 2\n        ^\nSyntaxError: invalid syntax\n'
     )
     assert "RecursionError" in run(python, "def f(): f()\nf()").text
     evil = run(python, "class E(Exception):\n    def __str__(self): raise self\nraise E")
-    assert (evil.status, "<exception str() failed>" in evil.text) == (Status.error, True)
+    assert (evil.status, "<exception str() failed>" in evil.text) == (Status.ERROR, True)
 
 
 @pytest.mark.parametrize(
     ("code", "status", "text"),
     [
-        ("import sys; sys.exit()", Status.ok, ""),
-        ("import sys; sys.exit(0)", Status.ok, ""),
-        ("import sys; sys.exit(3)", Status.error, "SystemExit: 3\n"),
-        ("exit('bye')", Status.error, "SystemExit: bye\n"),
-        ("raise KeyboardInterrupt", Status.error, "KeyboardInterrupt"),
-        ("input()", Status.error, "EOFError"),
+        ("import sys; sys.exit()", Status.OK, ""),
+        ("import sys; sys.exit(0)", Status.OK, ""),
+        ("import sys; sys.exit(3)", Status.ERROR, "SystemExit: 3\n"),
+        ("exit('bye')", Status.ERROR, "SystemExit: bye\n"),
+        ("raise KeyboardInterrupt", Status.ERROR, "KeyboardInterrupt"),
+        ("input()", Status.ERROR, "EOFError"),
     ],
 )
 def test_leaving_by_exception_keeps_the_session(python: PythonTool, code: str, status: Status, text: str, run, ok):

@@ -14,7 +14,7 @@ def test_a_fork_shares_the_past_and_nothing_after(python: PythonTool, run, ok):
     ok(twin, "items.append(3); open('other', 'w').close()")
     assert ok(python, "items, os.path.exists('other')") == "([1, 2], False)\n"
     assert ok(python, "random.random()") == ok(twin, "random.random()")
-    assert run(twin, "os._exit(1)").status is Status.killed
+    assert run(twin, "os._exit(1)").status is Status.KILLED
     assert ok(python, "items") == "[1, 2]\n"
     twin.close()
 
@@ -86,7 +86,7 @@ def test_a_session_whose_process_died_between_calls_is_told(python: PythonTool, 
     assert session.sock.recv(1) == b""
     result = run(python, "1")
     assert (result.status, result.text) == (
-        Status.killed,
+        Status.KILLED,
         "[the process died (exit code 9); the session was restarted]",
     )
 

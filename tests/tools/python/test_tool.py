@@ -14,8 +14,8 @@ def test_it_is_a_tool_with_one_string_argument():
     assert function["name"] == tool.name == "python"
     assert function["parameters"]["required"] == ["code"]
     assert "3 seconds" in function["description"]
-    assert tool.call({"code": 3}) == ToolResult(Status.error, "argument 'code' of python is 3; expected a string")
-    assert tool.call({}).status is Status.error
+    assert tool.call({"code": 3}) == ToolResult(Status.ERROR, "argument 'code' of python is 3; expected a string")
+    assert tool.call({}).status is Status.ERROR
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_limits_out_of_range_are_refused(limits: dict, message: str):
 def test_a_session_that_is_not_persistent_forgets(run, ok):
     tool = PythonTool(timeout=20.0, persistent=False)
     ok(tool, "x = 1")
-    assert run(tool, "x").status is Status.error
+    assert run(tool, "x").status is Status.ERROR
     assert "starts afresh" in tool.schema["function"]["description"]
 
 
@@ -44,16 +44,16 @@ def test_a_timeout_keeps_what_was_printed_and_restarts_the_session(run):
     result = run(
         tool, "x = 1\nprint('begun', end='')\nwhile True:\n    try:\n        while True: pass\n    except: pass"
     )
-    assert result == ToolResult(Status.timeout, "begun\n[timed out after 0.5 s; the session was restarted]")
+    assert result == ToolResult(Status.TIMEOUT, "begun\n[timed out after 0.5 s; the session was restarted]")
     tool.timeout = 20.0
-    assert run(tool, "x").status is Status.error
+    assert run(tool, "x").status is Status.ERROR
     tool.close()
 
 
 def test_memory_is_limited(python: PythonTool, run, ok):
     assert ok(python, "b = bytearray(100 * 2**20); len(b)") == "104857600\n"
     result = run(python, "a = bytearray(600 * 2**20)")
-    assert result.status is Status.memory
+    assert result.status is Status.MEMORY
     assert result.text.endswith("MemoryError\n")
     assert ok(python, "len(b)") == "104857600\n"
 
@@ -61,7 +61,7 @@ def test_memory_is_limited(python: PythonTool, run, ok):
 def test_a_session_filled_to_the_brim_is_replaced_or_recovers(run):
     tool = PythonTool(timeout=20.0, memory_mb=64)
     result = run(tool, "a = []\nwhile True: a.append(bytes(1000))")
-    assert result.status in (Status.memory, Status.killed)
+    assert result.status in (Status.MEMORY, Status.KILLED)
     result = run(tool, "a = None\nprint(6 * 7)")
     assert result.text == "42\n" or run(tool, "print(6 * 7)").text == "42\n"
     tool.close()
@@ -78,7 +78,7 @@ def test_a_flood_of_output_is_stopped(run, ok):
     tool = PythonTool(timeout=60.0, max_output=64)
     for stream in ("stdout", "stderr"):
         result = run(tool, f"import sys\nfor _ in range(64): sys.{stream}.write('x' * 2**20)")
-        assert result.status is Status.output
+        assert result.status is Status.OUTPUT
         assert result.text == (
             "x" * 32
             + "\n… [1048512 characters cut] …\n"
@@ -100,7 +100,7 @@ def test_a_flood_of_output_is_stopped(run, ok):
 )
 def test_a_dead_process_is_told_and_replaced(python: PythonTool, code: str, reason: str, run, ok):
     result = run(python, "print('before')\n" + code)
-    assert result.status is Status.killed
+    assert result.status is Status.KILLED
     assert result.text.startswith("before\n")
     assert result.text.endswith(f"[the process died ({reason}); the session was restarted]")
     assert ok(python, "print(6 * 7)") == "42\n"
@@ -115,7 +115,7 @@ def test_a_dead_process_is_told_and_replaced(python: PythonTool, code: str, reas
     ],
 )
 def test_some_programs_are_not_run_at_all(code: str, reason: str):
-    assert PythonTool().call({"code": code}) == ToolResult(Status.rejected, f"not run: {reason}")
+    assert PythonTool().call({"code": code}) == ToolResult(Status.REJECTED, f"not run: {reason}")
 
 
 def test_a_fork_of_an_unused_tool_is_an_unused_tool_with_the_same_limits():
