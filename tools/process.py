@@ -133,7 +133,12 @@ class Child:
                 raise Died(f"the child ended (exit code {code}): {error}; {self._last_words()}") from None
 
     def kill(self) -> None:
-        """Kill the child's process group and reap the child; a request under way in another thread raises `Died`."""
+        """Kill the child's process group and reap the child; a request under way in another thread raises `Died`.
+
+        A child that is being closed is left to end by itself, since it may have processes of its own to end first.
+        """
+        if not self._finalizer.alive:
+            return
         with self._killing:
             _kill(self._process)
             # Not closed: another thread may be reading, and would go on with whatever gets the number next.
@@ -141,7 +146,7 @@ class Child:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let the child end by itself, kill it if it does not within a second, and release everything."""
+        """Let the child end by itself, kill it if it does not within 3 seconds, and release everything."""
         self._finalizer()
 
     def _last_words(self) -> str:
@@ -161,7 +166,8 @@ _living: "weakref.WeakSet[Child]" = weakref.WeakSet()
 def _kill(process: subprocess.Popen[bytes]) -> None:
     # Nothing else reaps the child, so until then the number of its group cannot have passed to another.
     if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # another thread has just reaped it
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -169,7 +175,7 @@ def _end(process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes
     # The child sees the end of its stream; its own end of the socket closes when it exits.
     with contextlib.suppress(EOFError, OSError):
         sock.shutdown(socket.SHUT_WR)
-        _read_exactly(sock, MAX_FRAME, time.monotonic() + 1.0)
+        _read_exactly(sock, MAX_FRAME, time.monotonic() + 3.0)
     _kill(process)
     _release(sock, errors)
 

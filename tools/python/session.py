@@ -54,6 +54,8 @@ class Session:
         if status in (Status.OK, Status.ERROR, Status.MEMORY):
             return Run(status, bytes(output))
         exit_code = self._kill()
+        if not self._close.alive:
+            raise ToolFailure("the Python session was closed while it ran a program, as at the end of the process")
         self._drain(output)
         self._release()
         if exit_code == MEMORY_EXIT:
