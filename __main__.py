@@ -169,8 +169,12 @@ class Train:
         console.print(
             f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         )
-        with _mistakes((ValueError, OSError)):
-            live.watch(run.execute(prepared), self.config.steps, console)
+        try:
+            with _mistakes((ValueError, OSError)):
+                live.watch(run.execute(prepared), self.config.steps, console)
+        except KeyboardInterrupt:
+            console.print(f"interrupted; go on with: turngym train --resume --out {prepared.folder}")
+            return 130
         console.print(live.before_after(json.loads((prepared.folder / "summary.json").read_text())))
         console.print(f"run folder: {prepared.folder}")
         return 0
@@ -181,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = list(sys.argv[1:] if argv is None else argv)
     with _mistakes():
         recipe = TrainConfig()
-        if args[:1] == ["train"] and not {"-h", "--help"} & set(args):
+        if args[:1] == ["train"]:
             recipe = _recipe(args)
     commands = (
         Annotated[Train, tyro.conf.subcommand(name="train", default=Train(recipe))]
@@ -198,7 +202,7 @@ def _recipe(args: list[str]) -> TrainConfig:
     """Return the defaults of a training run: its recipe's or, with `--resume`, those of the run folder."""
     named = len(args) > 1 and not args[1].startswith("-")
     recipe = read_recipe(args.pop(1) if named else "math-python")
-    if "--resume" not in args:
+    if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--out", default=recipe.out)

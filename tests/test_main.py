@@ -268,3 +268,16 @@ def test_real_problems_are_trained_on_and_evaluated_with_any_policy(turngym, sha
     for tree in read_trees(tmp_path / "eval" / "trees.jsonl"):
         assert tree.turns[0].text == problems[tree.task]  # whole
         assert tree.leaves[0].stop in ("answered", "no_answer", "max_turns")
+
+
+def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path):
+    from turngym.training import live
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live, "watch", interrupt)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["train", "--steps", "1", "--out", str(tmp_path / "run")])
+    assert stopped.value.code == 130
+    assert "turngym train --resume --out" in capsys.readouterr().out

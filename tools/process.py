@@ -131,6 +131,9 @@ class Child:
                 self.kill()
                 code = self._process.returncode
                 raise Died(f"the child ended (exit code {code}): {error}; {self._last_words()}") from None
+            except BaseException:  # such as Ctrl-C: the reply, still to come, would answer the next request
+                self.kill()
+                raise
 
     def kill(self) -> None:
         """Kill the child's process group and reap the child; a request under way in another thread raises `Died`.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from turngym.tools import process
 from turngym.tools.process import MAX_FRAME, Child, Deadline, Died, read_frame, write_frame
 
 # Answers what it is told to: an echo by default.
@@ -163,3 +164,15 @@ def test_frames_keep_their_deadline_and_size():
         ours.close()
         with pytest.raises(EOFError):
             read_frame(theirs)
+
+
+def test_an_interrupted_request_ends_the_child_so_that_its_late_reply_answers_nothing(child: Child, monkeypatch):
+    assert child.request({"n": 1}, 30.0) == {"n": 1}
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process, "read_frame", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        child.request({"n": 2}, 30.0)
+    assert not child.alive
