@@ -85,20 +85,19 @@ class _Grower:
         observation, info = root.reset(seed=key[0], options={"task": key[-1]})
         tree = Tree(key, key[-1], info["task_id"])
         tree.add(given(-1, "user", observation, self.actor.chat.prompt(info["messages"], info["tools"])))
-        session = self.actor.engine.session()
         try:
-            await asyncio.gather(*(self._branch(tree, root, session, branch) for branch in range(group)))
+            await asyncio.gather(*(self._branch(tree, root, branch) for branch in range(group)))
         finally:
-            session.close()
             root.close()
         tree = tree.canonical()
         if on_tree is not None:
             on_tree(tree)
         return tree
 
-    async def _branch(self, tree: Tree, root: TextEnv, prompt: Session, branch: int) -> None:
+    async def _branch(self, tree: Tree, root: TextEnv, branch: int) -> None:
         async with self.gate:
-            env, session = root.fork(), prompt.fork()
+            # The engine feeds the prompt of a group once; nothing needs to be shared here.
+            env, session = root.fork(), self.actor.engine.session()
             try:
                 tree.leaves.append(await self._play(tree, env, session, branch))
             finally:

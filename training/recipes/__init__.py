@@ -1,0 +1,1 @@
+"""Recipes: TOML files whose keys are fields of `TrainConfig`."""
