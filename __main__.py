@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
 from rich.console import Console
@@ -23,13 +23,15 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from .agents import evaluate
 from .agents.engine import Sampling
-from .agents.scores import Report
 from .envs.options import EnvOptions
 from .envs.registry import ENVS, make, play_options
 from .training.config import TrainConfig, from_run, read_recipe
 
+if TYPE_CHECKING:
+    from .agents.scores import Report
+
+EXTRA = ("jinja2", "peft", "safetensors", "tokenizers", "torch", "transformers")  # what `turngym[train]` brings
 console = Console(highlight=False)
 
 
@@ -114,6 +116,8 @@ class Eval:
     def run(self) -> int:
         """Play, print the table, write the files."""
         with _mistakes():
+            from .agents import evaluate
+
             prepared = evaluate.prepare(
                 self.env,
                 {"split": self.split, **self.options.kwargs()},
@@ -145,7 +149,8 @@ class Methods:
 
     def run(self) -> int:
         """Print name, parameters and first line of each card."""
-        from .training.methods import METHODS, describe
+        with _mistakes():
+            from .training.methods import METHODS, describe
 
         table = Table("method", "parameters", "what it is", box=None)
         for name in METHODS:
@@ -162,9 +167,9 @@ class Train:
 
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
-        from .training import live, run
-
         with _mistakes():
+            from .training import live, run
+
             prepared = run.prepare(self.config)
         console.print(
             f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
@@ -232,12 +237,19 @@ def _mistakes(
     """Answer a user's mistake with one line; set TURNGYM_TRACEBACK=1 to see where it was found."""
     try:
         yield
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        _refuse(f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'")
     except kinds as error:
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
-        message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
-        sys.exit(2)
+        _refuse(str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
+    sys.exit(2)
 
 
 def _ask() -> str | None:

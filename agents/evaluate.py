@@ -22,7 +22,7 @@ from .journal import write_trees
 from .players import PLAYERS
 from .rollout import Actor, collect
 from .scores import Episode, Report, from_trees, play_all, summarize
-from .source import Source, find, load
+from .source import Source, check_machine, find, load
 from .trajectory import Tree
 
 
@@ -162,18 +162,6 @@ def task_count(env: TextEnv) -> int:
             f"{type(env).__name__} has no `tasks`: rollouts choose episodes by reset(options={{'task': i}})"
         )
     return len(tasks)
-
-
-def check_machine(device: str, dtype: str, threads: int, seed: int) -> None:
-    """Raise ValueError for what no machine can do; whether this one has the device is known when torch is loaded."""
-    if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device is {device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"dtype is {dtype!r}; it must be float32 or bfloat16")
-    if threads < 1:
-        raise ValueError(f"threads is {threads}; torch needs at least 1")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}; it must be 0 or more")
 
 
 def writable(folder: Path) -> None:

@@ -53,6 +53,18 @@ def find(name: str | Path) -> Source:
     return Source(model_folder(name))
 
 
+def check_machine(device: str, dtype: str, threads: int, seed: int) -> None:
+    """Raise ValueError for what no machine can do; whether this one has the device is known when torch is loaded."""
+    if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device is {device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"dtype is {dtype!r}; it must be float32 or bfloat16")
+    if threads < 1:
+        raise ValueError(f"threads is {threads}; torch needs at least 1")
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; it must be 0 or more")
+
+
 def load(
     source: Source,
     *,

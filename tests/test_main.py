@@ -281,3 +281,14 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path):
         cli.main(["train", "--steps", "1", "--out", str(tmp_path / "run")])
     assert stopped.value.code == 130
     assert "turngym train --resume --out" in capsys.readouterr().out
+
+
+def test_a_missing_training_extra_is_named(monkeypatch, capsys):
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers")
+
+    monkeypatch.setattr(cli, "make", missing)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["play"])
+    assert stopped.value.code == 2
+    assert "tokenizers is not installed; policies need the training extra" in capsys.readouterr().err

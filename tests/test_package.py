@@ -84,6 +84,11 @@ def test_tools_and_environments_do_not_import_torch():
     assert run(code) == "[]"
 
 
+def test_the_command_line_starts_without_what_the_training_extra_brings():
+    heavy = "[m for m in ('torch', 'transformers', 'tokenizers', 'jinja2') if m in sys.modules]"
+    assert run(f"import sys, turngym.__main__; print({heavy})") == "[]"
+
+
 def test_import_costs_little_more_than_gymnasium():
     """Half a second more is allowed; modules are counted rather than timed, because a busy machine is slow."""
     code = "import sys, gymnasium; before = len(sys.modules); import turngym; print(len(sys.modules) - before)"

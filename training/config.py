@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ..agents.evaluate import check_machine
+from ..agents.source import check_machine
 
 RECIPES = Path(__file__).parent / "recipes"
 
