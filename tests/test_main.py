@@ -284,7 +284,7 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path):
 
 
 def test_a_missing_training_extra_is_named(monkeypatch, capsys):
-    def missing(*_: object) -> None:
+    def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers")
 
     monkeypatch.setattr(cli, "make", missing)
