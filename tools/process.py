@@ -118,10 +118,10 @@ class Child:
             if not self.alive:
                 raise Died("the child has already ended")
             frame = _encode(payload)
-            self._errors.truncate(0)
-            self._socket.settimeout(deadline)
             until = time.monotonic() + deadline
             try:
+                self._errors.truncate(0)
+                self._socket.settimeout(deadline)
                 _send(self._socket, frame, fds)
                 return read_frame(self._socket, until)
             except TimeoutError:
@@ -153,6 +153,8 @@ class Child:
         self._finalizer()
 
     def _last_words(self) -> str:
+        if self._errors.closed:
+            return "it was closed"
         self._errors.seek(0)
         return self._errors.read()[-2000:].decode(errors="replace").strip() or "it wrote no error message"
 
