@@ -46,7 +46,7 @@ class Completion:
 
     tokens: int32 [n], the end-of-turn token included. logp: float32 [n], nats, the sampler's own (at its temperature
     and truncation; 0 when greedy). entropy: float32 [n], nats, full vocabulary at temperature 1. stop: why it ended (an
-    end-of-turn token, a closing text, `max_tokens`, a full context). version: of the weights that drew it.
+    end-of-turn token, its cut, `max_tokens`, a full context). version: of the weights that drew it.
     """
 
     tokens: NDArray[np.int32]
@@ -54,6 +54,17 @@ class Completion:
     entropy: NDArray[np.float32]
     stop: Stop
     version: int
+
+
+class Cut(Protocol):
+    """What ends a turn before the policy does: its first complete call."""
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """Texts behind which a call may be complete; only where one was just drawn is `complete` asked."""
+
+    def complete(self, text: str) -> bool:
+        """Whether `text`, a turn so far, holds a complete call or a final answer."""
 
 
 class Session(Protocol):
@@ -65,12 +76,13 @@ class Session(Protocol):
         ...
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], closers: tuple[str, ...] = ()
+        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
     ) -> Completion:
         """Append `tokens` int32 [q], then draw one turn, which becomes part of the session.
 
-        `key` is (seed, step, task, branch, turn); the turn ends with the token that completes one of `closers`. Where
-        `tokens` leave no room in the context the completion is empty, stops with "context", and nothing is appended.
+        `key` is (seed, step, task, branch, turn); the turn ends with the token that makes its text complete for
+        `cut`. Where `tokens` leave no room in the context the completion is empty, stops with "context", and nothing is
+        appended.
         """
         ...
 

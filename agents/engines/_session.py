@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import Completion, Sampling, Stop, keyed_rng
+from ..engine import Completion, Cut, Sampling, Stop, keyed_rng
+from ._cut import Said
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from .torch import TorchEngine
 
 Prefix = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # tokens, and the chunks they were fed in
@@ -29,11 +28,12 @@ class Turn:
     session: "TorchSession"
     sampling: Sampling
     uniforms: NDArray[np.float64]
-    closers: tuple[str, ...]
+    cut: Cut | None
     future: asyncio.Future[Completion]
     tokens: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
+    said: Said = field(default_factory=Said)
 
     def finish(self, stop: Stop, version: int) -> None:
         """Hand the drawn turn to the caller who waits for it."""
@@ -75,14 +75,15 @@ class TorchSession:
         return self.turn is not None and not self.turn.future.done()
 
     async def sample(
-        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], closers: tuple[str, ...] = ()
+        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
     ) -> Completion:
         """Append `tokens` int32 [q], then draw one turn (see `engine.Session`).
 
         Raises RuntimeError when closed, already drawing, or continued under other weights; ValueError on an id outside
-        the vocabulary or nothing to begin with; FloatingPointError where the policy's logits are not finite.
+        the vocabulary, nothing to begin with or a cut without closers; FloatingPointError where the policy's logits are
+        not finite.
         """
-        self._check(tokens, closers)
+        self._check(tokens, cut)
         version = self.engine.policy.version
         room = self.engine.max_context - len(self.tokens) - len(tokens)
         if room <= 0:
@@ -91,7 +92,7 @@ class TorchSession:
         self.version = version
         self._append(tokens)
         uniforms = keyed_rng(key).random(min(sampling.max_tokens, room))
-        self.turn = Turn(self, sampling, uniforms, closers, asyncio.get_running_loop().create_future())
+        self.turn = Turn(self, sampling, uniforms, cut, asyncio.get_running_loop().create_future())
         try:
             self.engine.begin(self.turn)
             return await self.turn.future
@@ -118,7 +119,7 @@ class TorchSession:
             if self.turn is not None and not self.turn.future.done():
                 self.turn.future.set_exception(RuntimeError("the session was closed while it drew a turn"))
 
-    def _check(self, tokens: NDArray[np.int32], closers: tuple[str, ...]) -> None:
+    def _check(self, tokens: NDArray[np.int32], cut: Cut | None) -> None:
         policy = self.engine.policy
         if self.closed or self.turn is not None:
             raise RuntimeError(f"the session is {'closed' if self.closed else 'drawing a turn'}; open or fork another")
@@ -132,8 +133,8 @@ class TorchSession:
         outside = [int(token) for token in tokens if not 0 <= token < policy.vocabulary]
         if outside:
             raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
-        if "" in closers:
-            raise ValueError(f"closers is {closers}; an empty text would close every turn")
+        if cut is not None and not (cut.closers and all(cut.closers)):
+            raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")
 
     def _append(self, tokens: NDArray[np.int32]) -> None:
         """Add given tokens. All but the last are fed as chunks, the last by the decode step that draws after it."""
@@ -142,27 +143,3 @@ class TorchSession:
         last = len(self.tokens) - 1
         for piece in range(start, last, LONGEST_CHUNK):
             self.chunks[piece] = min(piece + LONGEST_CHUNK, last)
-
-
-class Closers:
-    """Says whether the newest token of a turn completes a closing text."""
-
-    def __init__(self, tokenizer: "Tokenizer") -> None:
-        self._tokenizer = tokenizer
-        self._pieces: dict[int, str] = {}
-
-    def complete(self, tokens: list[int], closers: tuple[str, ...]) -> bool:
-        """Does the text of `tokens` contain one of `closers`, given that it did not before the last token?"""
-        piece = self._pieces.get(tokens[-1])
-        if piece is None:
-            piece = self._pieces[tokens[-1]] = self._decode(tokens[-1:])
-        # Decoding the tail is needed only where this token can hold a closer's last character, maybe a split one.
-        if not any(closer[-1] in piece for closer in closers) and "\ufffd" not in piece:
-            return False
-        longest = max(len(closer.encode()) for closer in closers)
-        tail = self._decode(tokens[-longest - 1 :])
-        return any(closer in tail for closer in closers)
-
-    def _decode(self, tokens: list[int]) -> str:
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
-        return text

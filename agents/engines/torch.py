@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ..engine import Stop
 from ..policy import Policy
 from ._cache import SlotCache, ceil_to
+from ._cut import Closers
 from ._draw import Knobs, draw
 from ._runner import ROWS, WINDOW, Runner, check_supported, chunk_shape, evaluating, probe, set_threads
-from ._session import Closers, Prefix, TorchSession, Turn
+from ._session import Prefix, TorchSession, Turn
 
 T = TypeVar("T")
 
@@ -198,7 +199,7 @@ class TorchEngine:
     def _stop(self, turn: Turn) -> Stop | None:
         if turn.tokens[-1] in self.policy.end_ids:
             return "end"
-        if turn.closers and self._closers.complete(turn.tokens, turn.closers):
+        if turn.cut is not None and self._closers.complete(turn.tokens, turn.cut, turn.said):
             return "closer"
         if len(turn.tokens) >= turn.sampling.max_tokens:
             return "length"

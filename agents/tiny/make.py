@@ -127,11 +127,11 @@ def encode(chat: Chat, one: Demo) -> tuple[list[int], list[bool]]:
     said = [False] * len(tokens)
     end = next(iter(chat.end_ids()))
     for turn, text in enumerate(one.says):
-        closes = text.endswith(form.closers)
+        closes = form.complete(text)
         spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids + ([] if closes else [end])
         tokens, said = tokens + spoken, said + [True] * len(spoken)
         if turn < len(one.results):
-            role, content = form.observe(one.results[turn])
+            role, content = form.observe(one.results[turn], "python")
             between = chat.reply([{"role": role, "content": content}], spoken[-1]).tolist()
             tokens, said = tokens + between, said + [False] * len(between)
     return tokens, said

@@ -47,6 +47,16 @@ def run(policy: Policy, work: Callable[[TorchEngine], Awaitable[Any]], **options
 
 
 @dataclass
+class Ends:
+    """Ends a turn at any of its closers."""
+
+    closers: tuple[str, ...]
+
+    def complete(self, text: str) -> bool:
+        return any(closer in text for closer in self.closers)
+
+
+@dataclass
 class Dialogue:
     """Every token of one conversation, and its completions with the position each began at."""
 
@@ -162,7 +172,7 @@ def test_a_turn_stops_at_its_end_token_closer_length_or_context(qwen3):
         assert full.logp.dtype == full.entropy.dtype == np.float32
 
         closer = qwen3.tokenizer.decode(full.tokens[3:5].tolist(), skip_special_tokens=False)
-        cut = await engine.session().sample(given, Sampling(max_tokens=12), key, ("never", closer))
+        cut = await engine.session().sample(given, Sampling(max_tokens=12), key, Ends(("never", closer)))
         assert (cut.stop, cut.tokens.tolist()) == ("closer", full.tokens[: len(cut.tokens)].tolist())
         assert closer in qwen3.tokenizer.decode(cut.tokens.tolist(), skip_special_tokens=False)
         assert closer not in qwen3.tokenizer.decode(cut.tokens[:-1].tolist(), skip_special_tokens=False)
@@ -271,8 +281,8 @@ def test_a_session_is_refused_where_it_cannot_go_on(qwen3):
         for bad in (300, -1):
             with pytest.raises(ValueError, match=rf"id {bad}; the policy's ids lie in 0\.\.299"):
                 await session.sample(np.array([5, bad], np.int32), short, (0,))
-        with pytest.raises(ValueError, match="an empty text would close every turn"):
-            await session.sample(ids(3), short, (0,), ("",))
+        with pytest.raises(ValueError, match="it needs texts, and none that is empty"):
+            await session.sample(ids(3), short, (0,), Ends(("",)))
         drawing = asyncio.create_task(session.sample(ids(3), short, (0,)))
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="drawing"):

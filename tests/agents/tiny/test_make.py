@@ -90,7 +90,7 @@ def test_demonstrations_are_laid_out_as_rollouts_and_render_like_the_template():
         assert spoken == "".join(one.says) + "<|im_end|>"  # a call ends with its closer
         talk = [*info["messages"], {"role": "assistant", "content": one.says[0]}]
         for result, text in zip(one.results, one.says[1:]):
-            role, content = FORM.observe(result)
+            role, content = FORM.observe(result, "python")
             talk += [{"role": role, "content": content}, {"role": "assistant", "content": text}]
         decoded = chat.tokenizer.decode(tokens, skip_special_tokens=False)
         assert chat.template.render(talk, info["tools"]) == decoded + "\n"

@@ -1,0 +1,22 @@
+"""How an agent writes a tool call in text: formats, chosen by name; one is a file here and a row of `FORMATS`."""
+
+import difflib
+
+from .core import Format, Parsed, ToolCall
+from .fenced import Fenced
+from .hermes import Hermes
+from .llama import LlamaJson
+from .pythonic import Pythonic
+from .tags import Tags
+
+__all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format"]
+
+FORMATS: dict[str, Format] = {style.name: style for style in (Hermes(), Tags(), Fenced(), LlamaJson(), Pythonic())}
+
+
+def get_format(name: str) -> Format:
+    """The format of this name; raises ValueError with the nearest name."""
+    if name in FORMATS:
+        return FORMATS[name]
+    nearest = difflib.get_close_matches(name, FORMATS, n=1, cutoff=0)
+    raise ValueError(f"unknown tool-call format {name!r}; did you mean {nearest[0]!r}? known: {', '.join(FORMATS)}")

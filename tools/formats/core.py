@@ -1,0 +1,187 @@
+"""What a format of tool calls is, and what all formats share.
+
+A format is total: any string gives a call, a sentence that tells the agent what is wrong, or neither. It reads up to
+the end of the first call, in time linear in the text. What stands inside `<think>…</think>` is no call.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar, Protocol
+
+THOUGHT = "<think>"
+END_OF_THOUGHT = "</think>"
+DEEPEST = 64  # brackets of a call nest at most this deep
+LARGEST = 10_000  # and a call holds at most this many; both bound the time that one call can take
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call by name; the arguments are not yet checked against the tool's schema."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a completion says: a call, an error for the agent, or (both None) an answer.
+
+    `text` is the completion up to the end of the first call, well-formed or not, or of the final answer where the
+    format marks one; the rest is to be dropped.
+    """
+
+    call: ToolCall | None
+    error: str | None
+    text: str
+
+
+class Format(Protocol):
+    """One way of writing calls and reading results."""
+
+    @property
+    def name(self) -> str:
+        """The key in `FORMATS`."""
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """Texts that can end a call: where none of them has just been written, `complete` does not change."""
+
+    @property
+    def native(self) -> bool:
+        """True when chat templates show the tools' schemas by themselves."""
+
+    def parse(self, text: str, tools: Sequence[str]) -> Parsed:
+        """Find the first call; never raises. `tools` are the names that exist."""
+
+    def complete(self, text: str) -> bool:
+        """Whether `text` holds a whole first call, well-formed or not, or a whole final answer: the turn is over."""
+
+    def render(self, call: ToolCall) -> str:
+        """The text of a call, as an expert writes it: `parse` gives back the same call.
+
+        Raises ValueError for a call that the format cannot spell.
+        """
+
+    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
+        """The (role, content) of the message that carries what `tool` answered (None: the call was malformed)."""
+
+    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
+        """What the system prompt must say so that the agent knows its tools; empty when `native`.
+
+        Raises ValueError where the format cannot call one of them.
+        """
+
+
+class BlockFormat(ABC):
+    """A format whose calls are blocks: where one opens is found by a pattern, where it ends follows from its text.
+
+    `parse` and `complete` look at the same block, so that generation stops exactly where a call is first read.
+    """
+
+    name: ClassVar[str]
+    opening: ClassVar[re.Pattern[str]]  # made by `opens`
+
+    def parse(self, text: str, tools: Sequence[str]) -> Parsed:
+        """Find the first call; never raises. `tools` are the names that exist."""
+        opening = self._first(text)
+        if opening is None:
+            return Parsed(None, None, text)
+        end = self._end(text, opening)
+        if end is None:
+            return Parsed(None, _malformed(self._unclosed(opening)), text)
+        text = text[:end]
+        try:
+            return Parsed(self._read(text, opening, tools), None, text)
+        except ValueError as problem:
+            return Parsed(None, _malformed(str(problem)), text)
+
+    def complete(self, text: str) -> bool:
+        """Whether `text` holds a whole first call, well-formed or not, or a whole final answer."""
+        opening = self._first(text)
+        return opening is not None and self._end(text, opening) is not None
+
+    def render(self, call: ToolCall) -> str:
+        """The text of a call; raises ValueError for one that would not be read back as it is."""
+        text = self._spell(call)
+        if self.parse(text, (call.name,)).call != call:
+            raise ValueError(f"the format {self.name} cannot spell {call}; use another format")
+        return text
+
+    def _first(self, text: str) -> re.Match[str] | None:
+        """The first opening outside thoughts.
+
+        A `</think>` before any `<think>` ends a thought that the chat template opened in the prompt.
+        """
+        position = 0
+        thought_end = text.find(END_OF_THOUGHT)
+        if thought_end >= 0 and THOUGHT not in text[:thought_end]:
+            position = thought_end + len(END_OF_THOUGHT)
+        while (found := self.opening.search(text, position)) and found[0] == THOUGHT:
+            thought_end = text.find(END_OF_THOUGHT, found.end())
+            if thought_end < 0:
+                return None
+            position = thought_end + len(END_OF_THOUGHT)
+        return found
+
+    @abstractmethod
+    def _end(self, text: str, opening: re.Match[str]) -> int | None:
+        """Where the block ends; None while it does not. What comes behind the end never changes it."""
+
+    @abstractmethod
+    def _unclosed(self, opening: re.Match[str]) -> str | None:
+        """What is wrong with a block that does not end; None where it is no call."""
+
+    @abstractmethod
+    def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall | None:
+        """The call of the block that ends with `text`; raises ValueError that says what is wrong with it."""
+
+    @abstractmethod
+    def _spell(self, call: ToolCall) -> str:
+        """The text of a call, where the format can spell it; else anything, or a ValueError."""
+
+
+def opens(pattern: str) -> re.Pattern[str]:
+    """Compile what opens a call; it finds the openings of thoughts, too."""
+    return re.compile(f"{THOUGHT}|{pattern}", re.DOTALL)
+
+
+def closing(text: str, start: int, marks: re.Pattern[str]) -> int | None:
+    """The index behind the bracket that closes the one at `start`; None without one in reach.
+
+    `marks` finds brackets, and whole strings, whose brackets do not count. Nothing is in reach behind `LARGEST` of
+    both, or behind a bracket that is deeper than `DEEPEST`.
+    """
+    depth = 0
+    for mark in islice(marks.finditer(text, start), LARGEST):
+        if mark[0] in _OPEN:
+            depth += 1
+            if depth > DEEPEST:
+                return None
+        elif mark[0] in _CLOSE:
+            depth -= 1
+            if not depth:
+                return mark.end()
+    return None
+
+
+def check_tool(name: str, tools: Sequence[str]) -> None:
+    """Raise ValueError, as a sentence for the agent, where no tool has this name."""
+    if name not in tools:
+        known = f"the tools are {', '.join(tools)}" if tools else "there are no tools"
+        raise ValueError(f"there is no tool {shorten(name)!r}; {known}")
+
+
+def shorten(text: str) -> str:
+    """At most 60 characters of `text`."""
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _malformed(problem: str | None) -> str | None:
+    return None if problem is None else f"malformed tool call: {problem}"
+
+
+_OPEN = frozenset("([{")
+_CLOSE = frozenset(")]}")

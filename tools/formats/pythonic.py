@@ -1,0 +1,206 @@
+"""`[f(x=1, y="a"), g()]`, the pythonic format of Llama 3.2 and 4: a list of calls, of which the first counts.
+
+Nothing is evaluated, and Python's own parser is not used: it warns, can use up the stack, and is slow on hostile text.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from .core import LARGEST, BlockFormat, ToolCall, check_tool, closing, opens, shorten
+
+_NAME = r"[^\W\d][\w.]*+"
+# A string that is not closed reaches to the end, so that no bracket in it counts before its end is written.
+_STRING = "|".join(
+    rf"{q * 3}[^{q}\\]*+(?:(?:\\.?|{q}(?!{q * 2}))[^{q}\\]*+)*+(?:{q * 3}|\Z)"
+    rf"|{q}[^{q}\\]*+(?:\\.?[^{q}\\]*+)*+(?:{q}|\Z)"
+    for q in "\"'"
+)
+_MARKS = re.compile(rf"{_STRING}|[][(){{}}]", re.DOTALL)
+_BEHIND = re.compile(r"[^],]*+[],]")
+_NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_TOKEN = re.compile(rf"\s*+(?:(?P<text>{_STRING})|(?P<number>{_NUMBER})|(?P<word>[^\W\d]\w*+)|.|\Z)", re.DOTALL)
+_CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_ESCAPE = re.compile(
+    r"\\(?:([abfnrtv\\'\"\n])|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3}))", re.ASCII
+)
+_ESCAPED = dict(zip("abfnrtv\\'\"\n", ["\a", "\b", "\f", "\n", "\r", "\t", "\v", "\\", "'", '"', ""]))
+
+
+class Pythonic(BlockFormat):
+    """Calls with named arguments, whose values are literals of Python or JSON.
+
+    A first call ends with the `]` or the `,` behind it: what more the list would hold does not count.
+    """
+
+    name = "pythonic"
+    opening = opens(rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))")
+    closers = ("]", ",")
+    native = False
+
+    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
+        """The role `tool`, which the templates of Llama call `ipython`."""
+        return "tool", text
+
+    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
+        """The form of a call, and the schemas."""
+        functions = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
+        return (
+            "To call a function, write [name(argument=value)] with its arguments by name and their values as Python "
+            f"literals, and stop; the result comes back in the next message. The functions are:\n{functions}"
+        )
+
+    def _end(self, text: str, opening: re.Match[str]) -> int | None:
+        end = closing(text, opening.start("bracket"), _MARKS)
+        behind = None if end is None else _BEHIND.match(text, end)
+        return behind and behind.end()
+
+    def _unclosed(self, opening: re.Match[str]) -> str:
+        return "the list of calls is never closed by ], or too large"
+
+    def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
+        check_tool(opening["name"], tools)
+        reader = _Reader(text, opening.end("bracket"))
+        arguments = reader.arguments()
+        if reader.next() not in ("]", ","):
+            raise ValueError(f"expected , or ] behind the call, found {reader.shown()}")
+        return ToolCall(opening["name"], arguments)
+
+    def _spell(self, call: ToolCall) -> str:
+        arguments = ", ".join(f"{name}={_literal(value)}" for name, value in call.arguments.items())
+        return f"[{call.name}({arguments})]"
+
+
+class _Reader:
+    """Reads values token by token. It recurs as deep as brackets nest, which `closing` has bounded."""
+
+    def __init__(self, text: str, start: int) -> None:
+        self.text, self.at, self.left = text, start, LARGEST
+        self.token = _TOKEN.match(text, start)
+
+    def next(self) -> str:
+        """Go to the next token: its text where it is a mark of its own, its kind otherwise; empty at the end."""
+        self.token = token = _TOKEN.match(self.text, self.at)
+        self.left -= 1
+        if token is None or not self.left:  # it always matches, at least the end
+            raise ValueError(f"the call holds more than {LARGEST} values and marks")
+        self.at = token.end()
+        return token.lastgroup or token[0].lstrip()
+
+    def took(self, mark: str) -> bool:
+        """Go past `mark` if it comes next."""
+        before = self.at
+        if self.next() == mark:
+            return True
+        self.at = before
+        return False
+
+    def said(self) -> str:
+        """The text of the token."""
+        return "" if self.token is None else self.token[0].lstrip()
+
+    def shown(self) -> str:
+        """The token as an error shows it."""
+        return repr(shorten(self.said())) if self.said() else "the end"
+
+    def arguments(self) -> dict[str, Any]:
+        """Everything up to the bracket that closes the call."""
+        found: dict[str, Any] = {}
+        while not self.took(")"):
+            if self.next() != "word":
+                raise ValueError(f"expected an argument by name, as in f(x=1), found {self.shown()}")
+            name = self.said()
+            if name in found:
+                raise ValueError(f"the argument {shorten(name)!r} is given twice")
+            if self.next() != "=":
+                raise ValueError(f"expected = behind {shorten(name)!r}, found {self.shown()}")
+            found[name] = self.value()
+            if not self._goes_on(")"):
+                break
+        return found
+
+    def value(self) -> Any:
+        """One literal."""
+        kind = self.next()
+        if kind == "text":
+            return _unquote(self.said())
+        if kind == "number":
+            return _number(self.said())
+        if kind == "word" and self.said() in _CONSTANTS:
+            return _CONSTANTS[self.said()]
+        if kind == "[":
+            return self._items("]")[0]
+        if kind == "(":
+            items, comma = self._items(")")
+            return items[0] if len(items) == 1 and not comma else items
+        if kind == "{":
+            return self._pairs()
+        raise ValueError(f"expected a literal (text, number, list, dict, True, False, None), found {self.shown()}")
+
+    def _items(self, closer: str) -> tuple[list[Any], bool]:
+        """The values up to `closer`, and whether a comma stood behind the last."""
+        items: list[Any] = []
+        comma = False
+        while not self.took(closer):
+            items.append(self.value())
+            comma = self._goes_on(closer)
+            if not comma:
+                break
+        return items, comma
+
+    def _pairs(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not self.took("}"):
+            key = self.value()
+            if not isinstance(key, str):
+                raise ValueError("the keys of a dict must be strings")
+            if self.next() != ":":
+                raise ValueError(f"expected : behind a key, found {self.shown()}")
+            found[key] = self.value()
+            if not self._goes_on("}"):
+                break
+        return found
+
+    def _goes_on(self, closer: str) -> bool:
+        """Go past a comma or `closer`; whether it was a comma."""
+        mark = self.next()
+        if mark not in (",", closer):
+            raise ValueError(f"expected , or {closer}, found {self.shown()}")
+        return mark == ","
+
+
+def _unquote(literal: str) -> str:
+    quotes = 3 if literal[:3] in ('"""', "'''") else 1
+    return _ESCAPE.sub(_character, literal[quotes:-quotes])
+
+
+def _character(escape: re.Match[str]) -> str:
+    simple, *hexadecimal, octal = escape.groups()
+    if simple is not None:
+        return _ESCAPED[simple]
+    code = int(octal, 8) if octal else int(next(filter(None, hexadecimal)), 16)
+    if code > 0x10FFFF:
+        raise ValueError(f"{escape[0]} is no character")
+    return chr(code)
+
+
+def _number(digits: str) -> int | float:
+    if digits.lstrip("+-").isdigit():
+        return int(digits)
+    value = float(digits)
+    if not isfinite(value):
+        raise ValueError(f"the number {shorten(digits)} is too large")
+    return value
+
+
+def _literal(value: Any) -> str:
+    """The literal of a JSON value; `</` is escaped so that no argument can close a thought."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("</", "<\\x2f")
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return repr(value)

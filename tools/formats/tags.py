@@ -1,0 +1,90 @@
+"""`<python>code</python>`, `<search>query</search>`: a tag a tool, its one argument between the tags as it is.
+
+The tags are those of Search-R1 and ARPO (`python`, `search`, `answer`), MINT (`execute`, `solution`) and OpenMath
+(`llm-code`).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .core import BlockFormat, ToolCall, check_tool, opens
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Which tool a tag calls, which argument stands between the tags, and in which tags the result comes back."""
+
+    name: str
+    tool: str
+    argument: str
+    result: str
+
+
+TAGS = (  # the first of a tool is the one that is taught
+    Tag("python", "python", "code", "result"),
+    Tag("search", "search", "query", "information"),
+    Tag("execute", "python", "code", "result"),
+    Tag("llm-code", "python", "code", "result"),
+)
+ANSWERS = ("answer", "solution")  # a final answer: no call, and nothing behind it counts
+
+
+class Tags(BlockFormat):
+    """Calls between the tags of `TAGS`, final answers between those of `ANSWERS`."""
+
+    name = "tags"
+    opening = opens(f"<({'|'.join([tag.name for tag in TAGS] + list(ANSWERS))})>")
+    closers = tuple(f"</{name}>" for name in (*(tag.name for tag in TAGS), *ANSWERS))
+    native = False
+
+    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
+        """A user message: templates of models that know no tools have no role for them."""
+        tag = next((tag.result for tag in TAGS if tag.tool == tool), "result")
+        return "user", f"<{tag}>\n{text}\n</{tag}>"
+
+    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
+        """A line a tool: how it is called, and its own description."""
+        return "\n".join(self._teach(schema["function"]) for schema in schemas)
+
+    def _teach(self, function: dict[str, Any]) -> str:
+        tag = self._of(function["name"])
+        return (
+            f"To call {tag.tool}, write <{tag.name}>{tag.argument}</{tag.name}> and stop; the result comes back "
+            f"between <{tag.result}> and </{tag.result}>. {function['description']}"
+        )
+
+    def _of(self, tool: str) -> Tag:
+        for tag in TAGS:
+            if tag.tool == tool:
+                return tag
+        raise ValueError(f"the format {self.name} has no tag for the tool {tool!r}; use hermes, llama-json or pythonic")
+
+    def _end(self, text: str, opening: re.Match[str]) -> int | None:
+        closer = f"</{opening[1]}>"
+        end = text.find(closer, opening.end())
+        return None if end < 0 else end + len(closer)
+
+    def _unclosed(self, opening: re.Match[str]) -> str | None:
+        return None if opening[1] in ANSWERS else f"{opening[0]} is never closed by </{opening[1]}>"
+
+    def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall | None:
+        if opening[1] in ANSWERS:
+            return None
+        tag = next(tag for tag in TAGS if tag.name == opening[1])
+        check_tool(tag.tool, tools)
+        body = text[opening.end() : -len(f"</{tag.name}>")]
+        # One newline next to each tag is frame, and so are blanks on the tag's own line: code cannot begin with them.
+        body = body[1:] if body.startswith("\n") else body.strip(" \t")
+        return ToolCall(tag.tool, {tag.argument: body.removesuffix("\n")})
+
+    def _spell(self, call: ToolCall) -> str:
+        tag = self._of(call.name)
+        body = call.arguments.get(tag.argument)
+        if not isinstance(body, str):
+            raise ValueError(
+                f"the format {self.name} spells {tag.tool} with the argument {tag.argument!r} alone: {call}"
+            )
+        frame = "\n" if "\n" in body or body != body.strip(" \t") else ""
+        return f"<{tag.name}>{frame}{body}{frame}</{tag.name}>"
