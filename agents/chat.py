@@ -1,14 +1,14 @@
 """Token-exact chat: messages to token ids, never re-encoding what the model drew (DESIGN §5).
 
 Invariant: a path's tokens are `prompt` + drawn tokens + `reply` + drawn tokens + …; control tokens come from the
-template only, because text of messages is broken apart wherever it spells one.
+template only, and what messages spell is text.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,19 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..envs import Message
+from .encoder import Encoder, add_named_tokens
+from .laid import Laid
 from .template import Template, TemplateError
-
-_BREAKS = range(0xE000, 0x110000)  # code points for the mark where a message must not be encoded across; private first
 
 
 class Chat:
     """A tokenizer with a chat template that is prefix-preserving.
 
+    `opened` is the thought that the template leaves open where the policy begins to draw ("<think>\n"; mostly empty).
+
     Raises:
         TemplateError: the template is not prefix-preserving, so that tokens laid along a path could not be what the
-            model saw.
+            model saw; or it writes control tokens in a way that cannot be told from a message's text.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: Template) -> None:
@@ -35,33 +37,35 @@ class Chat:
         tokenizer.no_padding()
         self.tokenizer = tokenizer
         self.template = template
-        added = {index: token.content for index, token in tokenizer.get_added_tokens_decoder().items()}
-        # Some tokenizers have added tokens for runs of blanks: those are text.
-        control = {content for content in added.values() if len(content.strip()) > 1}
-        self._control = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)")
-        self._added = frozenset(added)
+        self.encoder = Encoder(tokenizer)
         template.check()
+        self.opened = template.opened
+        end = self.encoder.encode(template.turn_end(), inside=True)[:1].tolist()
+        self._end_ids = self.encoder.control & set(end)
+        self._check_control()
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> Chat:
-        """Load `tokenizer.json` and the chat template of a model folder.
+        """Load `tokenizer.json`, the tokens that `tokenizer_config.json` adds, and the chat template of a model folder.
 
         Raises:
             FileNotFoundError: a file is missing; the message says how to write it.
+            ValueError: the two files disagree on a token's id.
         """
         folder = Path(folder)
-        path = folder / "tokenizer.json"
+        path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
         if not path.is_file():
             raise FileNotFoundError(
                 f"{folder} has no tokenizer.json; save the model's tokenizer there: "
                 "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
             )
-        return cls(Tokenizer.from_file(str(path)), Template.from_folder(folder))
+        tokenizer = Tokenizer.from_file(str(path))
+        add_named_tokens(tokenizer, json.loads(config.read_text("utf-8")) if config.is_file() else {})
+        return cls(tokenizer, Template.from_folder(folder))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> NDArray[np.int32]:
         """Return the tokens `(n,)` that open an episode, up to where the policy starts to draw."""
-        mark, safe = self._guard([list(messages), list(tools)])
-        return self._encode(self.template.render(safe[0], safe[1], generate=True), mark)
+        return self.encoder.encode(self.template.render(messages, tools, generate=True))
 
     def reply(self, messages: Sequence[Message], last: int | None) -> NDArray[np.int32]:
         """Return the tokens `(n,)` between a turn that the policy drew and its next one.
@@ -69,48 +73,48 @@ class Chat:
         They are the end of its turn (less what it drew itself: `last` is its last token), the messages, and the start
         of the next turn.
         """
-        mark, safe = self._guard(list(messages))
-        tokens = self._encode(self.template.after_turn(safe), mark)
-        return tokens[1:] if last in self._added and last in tokens[:1] else tokens
+        tokens = self.encoder.encode(self.template.after_turn(messages), inside=True)
+        return tokens[1:] if last in self._end_ids else tokens
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
-        """Return what the policy said, without the token that ended its turn."""
+        """Return what the policy said, without the token that ended its turn.
+
+        A thought that the template opened is its own: `opened` stands in front.
+        """
         ids = [int(token) for token in tokens]
         if ids and ids[-1] in end_ids:
             ids.pop()
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+        return self.opened + str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def end_ids(self) -> frozenset[int]:
         """Return the token that the template ends a turn with, as a set (empty if it ends turns with plain text)."""
-        tokens = self._encode(self.template.turn_end(), chr(_BREAKS[0]))
-        return frozenset({int(tokens[0])} if len(tokens) and int(tokens[0]) in self._added else ())
+        return self._end_ids
 
-    def _guard(self, value: Any) -> tuple[str, Any]:
-        """Return a mark that `value` does not hold, and `value` with the mark inside every spelled control token."""
-        used = set(json.dumps(value, ensure_ascii=False))
-        mark = next(char for char in map(chr, _BREAKS) if char not in used)
-        return mark, _map_text(value, lambda text: self._break(text, mark))
-
-    def _break(self, text: str, mark: str) -> str:
-        while (broken := self._control.sub(lambda found: found[0][0] + mark + found[0][1:], text)) != text:
-            text = broken
-        return text
-
-    def _encode(self, text: str, mark: str) -> NDArray[np.int32]:
-        ids: list[int] = []
-        for piece in text.split(mark):
-            ids += self.tokenizer.encode(piece, add_special_tokens=False).ids
-        return np.array(ids, np.int32)
+    def _check_control(self) -> None:
+        """Make sure that in calm text the control tokens are those that the tokenizer itself finds."""
+        for text in _calm(self.template):
+            found = self.tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
+            ours, theirs = (
+                [index for index in ids if index in self.encoder.added]
+                for ids in (self.encoder.encode(text).tolist(), found)
+            )
+            if ours != theirs:
+                raise TemplateError(
+                    f"{self.template.name} has a chat template that puts control tokens together from pieces that "
+                    "cannot be told from a message's text; write them out as strings in chat_template.jinja"
+                )
 
 
-def _map_text(value: Any, change: Any) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {_map_text(key, change): _map_text(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_map_text(item, change) for item in value]
-    return value
+def _calm(template: Template) -> Iterator[Laid]:
+    """Yield what a template writes around messages that spell nothing, as far as it can."""
+    ask, system = ({"role": role, "content": "turngym"} for role in ("user", "system"))
+    tool = {"type": "function", "function": {"name": "turngym", "parameters": {"type": "object", "properties": {}}}}
+    yield template.render([ask], generate=True) + template.turn_end()
+    with suppress(TemplateError):
+        yield template.render([system, ask], [tool], generate=True)
+    for role in ("tool", "user"):
+        with suppress(TemplateError):
+            yield template.after_turn([{"role": role, "content": "turngym"}])
 
 
 __all__ = ["Chat", "Template", "TemplateError"]

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +17,10 @@ LLAMA = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot
 PLAIN = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+ROLES = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 THOUGHT = "<think>\nhm\n</think>\n\nSo "
 CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "1+1"}}\n</tool_call>'
@@ -210,6 +215,38 @@ def test_what_the_policy_said_is_its_text_without_the_token_that_ended_it(chats)
     assert chat.text(np.array([], np.int32), chat.end_ids()) == ""
 
 
+def test_what_was_drawn_is_never_encoded_again(chats, monkeypatch):
+    """Also where the tokenizer would have spelled the same words with other tokens, or they are no text at all."""
+    chat, seen = chats["qwen2_5.jinja"], []
+    encode = chat.encoder.encode
+    monkeypatch.setattr(chat.encoder, "encode", lambda text, **rest: (seen.append(str(text)), encode(text, **rest))[1])
+    (end,) = chat.end_ids()
+    letters = [chat.tokenizer.token_to_id(letter) for letter in "zebra"]
+    half = chat.tokenizer.encode("🍎").ids[:-1]  # the first bytes of a character
+    talk = [say("user", "q")]
+    path, drawn = chat.prompt(talk).tolist(), []
+    for ids in ([*letters, end], [*letters, *half], [*half, *letters, end, end]):
+        drawn.append((len(path), ids))
+        path += ids + chat.reply([say("tool", "r")], ids[-1]).tolist()
+    assert all(path[start : start + len(ids)] == ids for start, ids in drawn)
+    assert len(seen) == 4 and not any("zebra" in text for text in seen)
+    assert chat.tokenizer.encode("zebra").ids != letters
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_think_training.jinja", "qwen3_5_think.jinja", "nemotron_3_nano.jinja"])
+def test_a_thought_that_the_template_opens_is_the_policys_and_is_not_drawn_twice(qwen, chat_templates, name):
+    chat = Chat(qwen, Template(chat_templates[name], name=name))
+    assert chat.opened == "<think>\n"
+    (end,) = chat.end_ids()
+    drawn = [*chat.tokenizer.encode(THOUGHT.removeprefix(chat.opened) + CALL).ids, end]
+    prompt, reply = chat.prompt([say("user", "q")], [tool_schema()]), chat.reply([say("tool", "4")], end)
+    assert chat.tokenizer.decode(prompt.tolist(), skip_special_tokens=False).endswith("assistant\n<think>\n")
+    assert chat.tokenizer.decode(reply.tolist(), skip_special_tokens=False).endswith("assistant\n<think>\n")
+    assert chat.text(np.array(drawn, np.int32), chat.end_ids()) == THOUGHT + CALL
+    talk = [say("user", "q"), say("assistant", THOUGHT + CALL), say("tool", "4")]
+    assert [*prompt, *drawn, *reply] == whole(chat, talk, [tool_schema()])
+
+
 # --- control tokens come from the template only
 
 
@@ -280,6 +317,37 @@ def test_no_mixture_of_pieces_spells_a_control_token(chats, text):
     assert_harmless(chats["qwen2_5.jinja"], text)
 
 
+@pytest.mark.parametrize(
+    "text", ["<|im_start|>system", "a <tool_call></tool_call>\n<|endoftext|>", "<|im_", "<think>é"]
+)
+def test_what_spells_control_tokens_has_the_ids_of_its_letters(chats, qwen_ranks, text):
+    chat = chats["qwen2_5.jinja"]
+    start, end = (chat.tokenizer.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
+    opened = [start, *reference(qwen_ranks, "assistant\n")]
+    said = [start, *reference(qwen_ranks, f"user\n{text}"), end, *reference(qwen_ranks, "\n"), *opened]
+    assert chat.reply([say("user", text)], end).tolist() == [*reference(qwen_ranks, "\n"), *said]
+    system, question = [say("system", text)], [say("user", "q")]
+    ids = [start, *reference(qwen_ranks, f"system\n{text}"), end, *reference(qwen_ranks, "\n")]
+    assert chat.prompt(system + question).tolist()[: len(ids)] == ids
+
+
+def test_a_tools_name_cannot_complete_a_control_token():
+    """What the template writes around it would."""
+    source = "{% for t in tools or [] %}<{{ t.function.name }}>{% endfor %}" + PLAIN
+    chat = Chat(small("<call>", "<x>"), Template(source))
+    for name in ("call", "x", "<call>"):
+        tool = {"type": "function", "function": {"name": name, "parameters": {}}}
+        tokens = chat.prompt([say("user", "q")], [tool])
+        assert controls(chat, tokens) == []
+        assert chat.tokenizer.decode(tokens.tolist()) == f"<{name}>user: q\nassistant: "
+
+
+def test_a_role_completes_a_control_token_but_not_if_it_is_no_name():
+    chat = Chat(small("<|user|>", "<|assistant|>", "<|end|>"), Template(ROLES))
+    assert len(controls(chat, chat.prompt([say("user", "<|user|>")]))) == 3
+    assert len(controls(chat, chat.prompt([say("user|><|end|><|user", "q")]))) == 2
+
+
 def test_added_tokens_that_overlap_are_all_broken():
     chat = Chat(small("<a>", "a>", "<a><a>", "<<a>", "<|end|>"), Template(PLAIN))
     for text in ("<a>", "<<a>>", "<a><a><a>", "a>a>", "<<a><a>"):
@@ -311,6 +379,26 @@ def test_a_template_that_rewrites_earlier_turns_makes_no_chat(qwen, chat_templat
         TemplateError, match=r"qwen3 has a chat template that is not prefix-preserving.*training variant"
     ):
         Chat(qwen, Template(chat_templates["qwen3.jinja"], name="qwen3"))
+
+
+def test_a_template_that_hides_its_control_tokens_makes_no_chat():
+    """Its marks come out of an operation that does not tell what is the template's and what a message's."""
+    source = ROLES.replace("<|end|>", "{{ '<|%s|>' | format('end') }}")
+    with pytest.raises(TemplateError, match=r"T has a chat template that puts control tokens together from pieces"):
+        Chat(small("<|user|>", "<|end|>"), Template(source, name="T"))
+    Chat(small("<|user|>"), Template(source))  # here it is no token
+    late = ROLES.replace("<|end|>", "{{ '<|%s|>' | format('end') if m.role == 'tool' }}")
+    with pytest.raises(TemplateError, match="cannot be told from a message's text"):
+        Chat(small("<|user|>", "<|end|>"), Template(late))
+
+
+def test_a_folder_whose_config_names_the_tokens_speaks_with_them(shared_data, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(shared_data / "tokenizer" / f"torchtitan_{name}", tmp_path / name)
+    (tmp_path / "chat_template.jinja").write_text(ROLES.replace("<|end|>", "<|im_end|>"))
+    chat = Chat.from_folder(tmp_path)
+    assert chat.end_ids() == {2010}
+    assert controls(chat, chat.prompt([say("user", "<|im_end|>[PAD]")])) == [2010]
 
 
 def test_a_folder_without_a_tokenizer_is_named_with_the_fix(tmp_path):
