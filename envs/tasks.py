@@ -9,10 +9,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from .rows import SHAPES, Fields, expected, read_row
 
 HOLDOUT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 SPLITS = ("train", "valid", "test")
@@ -87,17 +89,56 @@ def text_share(text: str) -> float:
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
-def _after_hashes(answer: str) -> str:
-    """Return the answer at the end of a GSM8K rationale, or an answer that is no rationale as it is."""
-    _, hashes, final = answer.rpartition("####")
-    return final.strip().replace(",", "") if hashes else answer.strip()
+def check_holdout(split: str, holdout: float) -> None:
+    """Raise ValueError unless `holdout` is a share that can part train from valid."""
+    if not 0 <= holdout < 1:
+        raise ValueError(f"holdout is {holdout}; it is a share, at least 0 and below 1")
+    if holdout and split == "test":
+        raise ValueError(f"split is 'test' and holdout is {holdout}; a holdout parts train from valid, so set it to 0")
 
 
-# (problem field, answer field) -> how the answer's text becomes the gold; the first pair that a row has is used.
-SHAPES: Mapping[tuple[str, str], Callable[[str], str]] = {
-    ("problem", "answer"): _after_hashes,
-    ("question", "answer"): _after_hashes,
-}
+def kept(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
+    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
+    if holdout:
+        tasks = [task for task in tasks if (text_share(HOLDOUT + task.prompt) < holdout) == (split == "valid")]
+        if not tasks:
+            raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2")
+    return tasks
+
+
+def tasks_of(
+    rows: Iterable[tuple[str, str, Any]],
+    what: str,
+    shapes: Sequence[Fields] = SHAPES,
+    *,
+    check_gold: Callable[[str], None] | None = None,
+    bad_rows: int = 0,
+) -> list[Task]:
+    """Return the tasks of rows that come as (where the row is, a name for its task, the row).
+
+    Args:
+        rows: A row may hold an `id`, which then names the task.
+        what: Where the rows are from.
+        shapes: The fields that a row may hold; the first pair that it has is used.
+        check_gold: Raises ValueError for a gold answer that the grader could not use.
+        bad_rows: How many rows without a usable problem and gold may be left out.
+
+    Raises:
+        ValueError: More rows than that cannot be used; the message names the first.
+    """
+    tasks, faults = [], []
+    for where, name, row in rows:
+        try:
+            prompt, gold = read_row(row, shapes, check_gold)
+            tasks.append(Task(str(row.get("id", name)), prompt, gold))
+        except ValueError as fault:
+            faults.append(f"{where}{fault}")
+    if len(faults) > bad_rows:
+        more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)" if tasks else ""
+        raise ValueError(faults[0] + more)
+    if not tasks:
+        raise ValueError(f"{what} has no rows; it needs rows with {expected(shapes)}")
+    return tasks
 
 
 def load_jsonl(
@@ -105,17 +146,21 @@ def load_jsonl(
     *,
     split: str = "train",
     holdout: float = 0.0,
+    shapes: Sequence[Fields] = SHAPES,
     check_gold: Callable[[str], None] | None = None,
+    bad_rows: int = 0,
 ) -> ListTasks:
     """Read one task per line of a `.jsonl` or `.jsonl.gz` file (UTF-8); blank lines are skipped.
 
     Args:
-        path: The file. Its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood) and
-            may hold an `id`.
+        path: The file. Its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood) unless
+            `shapes` says otherwise, and may hold an `id`.
         split: What the tasks are for. The whole file serves any split unless `holdout` is given.
         holdout: The share of problem texts kept away from `train` and given to `valid`; the same text is always on the
             same side.
+        shapes: The fields that a row may hold.
         check_gold: Raises ValueError for a gold answer that the grader could not use.
+        bad_rows: How many rows without a usable problem and gold may be left out.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -123,21 +168,12 @@ def load_jsonl(
     """
     path = Path(path)
     check_split(split)
-    if not 0 <= holdout < 1:
-        raise ValueError(f"holdout is {holdout}; it is a share, at least 0 and below 1")
-    if holdout and split == "test":
-        raise ValueError(f"split is 'test' and holdout is {holdout}; a holdout parts train from valid, so set it to 0")
-    tasks = [_task(row, f"{path}:{number}", f"{path.name}-{number}", check_gold) for number, row in _rows(path)]
-    if not tasks:
-        raise ValueError(f"{path} has no rows; it needs one JSON object per line with {_expected()}")
-    if holdout:
-        tasks = [task for task in tasks if (text_share(HOLDOUT + task.prompt) < holdout) == (split == "valid")]
-        if not tasks:
-            raise ValueError(f"holdout is {holdout} and leaves no task of {path} for {split}; try --option holdout=0.2")
-    return ListTasks(tasks, path.name, split)
+    check_holdout(split, holdout)
+    tasks = tasks_of(_lines(path), str(path), shapes, check_gold=check_gold, bad_rows=bad_rows)
+    return ListTasks(kept(tasks, str(path), split, holdout), path.name, split)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+def _lines(path: Path) -> Iterator[tuple[str, str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .jsonl.gz file")
     number = 0
@@ -146,30 +182,9 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
-                    yield number, json.loads(line, parse_int=str, parse_float=str)
+                    row = json.loads(line, parse_int=str, parse_float=str)
+                    yield f"{path}:{number}", f"{path.name}-{number}", row
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}:{number} is not JSON in UTF-8: {error}") from None
     except (gzip.BadGzipFile, EOFError) as error:
         raise ValueError(f"{path} is not a complete gzip file: {error}") from None
-
-
-def _task(row: Any, where: str, name: str, check_gold: Callable[[str], None] | None) -> Task:
-    shape = next((shape for shape in SHAPES if isinstance(row, dict) and shape[0] in row and shape[1] in row), None)
-    if shape is None:
-        found = f"the fields {', '.join(row)}" if isinstance(row, dict) else f"a {type(row).__name__}"
-        raise ValueError(f"{where} has {found}; a row needs {_expected()}")
-    prompt, answer = (row[key] for key in shape)
-    for key, value in zip(shape, (prompt, answer), strict=True):
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{where}: field {key!r} is {value!r}; it needs text")
-    gold = SHAPES[shape](answer)
-    try:
-        if check_gold is not None:
-            check_gold(gold)
-    except ValueError as error:
-        raise ValueError(f"{where}: field {shape[1]!r} is {answer!r}: {error}") from None
-    return Task(str(row.get("id", name)), prompt, gold)
-
-
-def _expected() -> str:
-    return " or ".join(f"`{problem}, {answer}`" for problem, answer in SHAPES)

@@ -1,15 +1,18 @@
-"""Math questions: generated or from files, answered in one turn or with a Python tool over several."""
+"""Math questions: generated, from files or from known data sets, in one turn or with a Python tool over several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...tools import PythonTool, Tool
-from ..question import QuestionEnv
-from ..tasks import Tasks, load_jsonl
+from ..question import TOOL_TIMEOUT, Grader, QuestionEnv
+from ..tasks import Tasks
 from .generate import MathTasks
+from .given import Given
 from .grade import MathGrader
+from .sources import load
 
 LEVELS = (1, 2)
 SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
@@ -23,20 +26,34 @@ def make_math(
     split: str = "train",
     difficulty: int | Sequence[int] | None = None,
     families: str | Sequence[str] | None = None,
-    holdout: float = 0.0,
+    holdout: float | None = None,
+    config: str | None = None,
+    problem_field: str | None = None,
+    answer_field: str | None = None,
+    bad_rows: int = 0,
     system: str = SYSTEM,
 ) -> QuestionEnv:
     """Make `turngym/Math-v0`: a math question answered in one turn.
 
     Args:
-        tasks: A JSONL file of questions (`.gz` too); the built-in generator when left out.
+        tasks: A JSONL file of questions (`.gz` too); a data set: `gsm8k`, `math`, `math500`, `aime24`, `aime25`,
+            `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler` or `owner/name` on the hub;
+            `reasoning-gym:NAME` or several names with commas between them; the built-in generator when left out.
         split: `train`, `valid` or `test`.
         difficulty: 1 (one operation) to 5, one or several; generator only, 1 and 2 when left out.
         families: Which kinds of problems, one or several; generator only, all when left out.
-        holdout: The share of a file's problems kept for `valid`.
+        holdout: The share of problems kept for `valid`; of a file none when left out, of a data set without a
+            split of its own for `valid` 0.05 of `train`.
+        config: The part of a data set that has several.
+        problem_field: The field of the problem, where it is neither `problem` nor `question`; a dot reaches into a
+            nested row.
+        answer_field: The field of the answer, to be named with `problem_field`.
+        bad_rows: How many rows without a usable problem and gold may be left out.
         system: The system prompt.
     """
-    return QuestionEnv(_tasks(tasks, split, difficulty, families, holdout), MathGrader(), system=system)
+    given = Given(split, holdout, config, problem_field, answer_field, bad_rows)
+    questions, grader = _questions(tasks, difficulty, families, given)
+    return QuestionEnv(questions, grader, system=system)
 
 
 def make_math_python(
@@ -44,37 +61,60 @@ def make_math_python(
     split: str = "train",
     difficulty: int | Sequence[int] | None = None,
     families: str | Sequence[str] | None = None,
-    holdout: float = 0.0,
+    holdout: float | None = None,
+    config: str | None = None,
+    problem_field: str | None = None,
+    answer_field: str | None = None,
+    bad_rows: int = 0,
     system: str = SYSTEM_TOOL,
     max_turns: int = 4,
     format: str = "hermes",
     timeout: float = 5.0,
     memory_mb: int = 512,
 ) -> QuestionEnv:
-    """Make `turngym/MathPython-v0`: a math question, and a Python tool of `timeout` seconds and `memory_mb` MiB."""
+    """Make `turngym/MathPython-v0`: a math question, and a Python tool of `timeout` seconds and `memory_mb` MiB.
+
+    The other arguments are those of `make_math`.
+    """
     tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb)]
-    questions = _tasks(tasks, split, difficulty, families, holdout)
-    return QuestionEnv(questions, MathGrader(), tools, format=format, system=system, max_turns=max_turns)
+    given = Given(split, holdout, config, problem_field, answer_field, bad_rows)
+    questions, grader = _questions(tasks, difficulty, families, given)
+    return QuestionEnv(
+        questions,
+        grader,
+        tools,
+        format=format,
+        system=system,
+        max_turns=max_turns,
+        tool_timeout=timeout + TOOL_TIMEOUT,
+    )
 
 
-def _tasks(
+def _questions(
     source: str | Path | None,
-    split: str,
     difficulty: int | Sequence[int] | None,
     families: str | Sequence[str] | None,
-    holdout: float,
-) -> Tasks:
+    given: Given,
+) -> tuple[Tasks, Grader]:
+    grader = MathGrader()
     if source is not None:
         for name, value in (("difficulty", difficulty), ("families", families)):
             if value is not None:
                 raise ValueError(
                     f"{name} is {value!r}, but the tasks come from {source}; leave it out or leave out tasks"
                 )
-        return load_jsonl(source, split=split, holdout=holdout, check_gold=MathGrader().check_gold)
-    if holdout:
-        raise ValueError(f"holdout is {holdout}, but generated splits share no task anyway; leave it out or name tasks")
-    given = LEVELS if difficulty is None else difficulty
-    levels = tuple(given) if isinstance(given, Sequence) else (given,)
+        return load(source, replace(given, check_gold=grader.check_gold), grader)
+    if given.holdout:
+        raise ValueError(
+            f"holdout is {given.holdout}, but generated splits share no task anyway; leave it out or name tasks"
+        )
+    given.refuse("the tasks are generated", "config", "problem_field", "bad_rows")
+    return _generated(given.split, difficulty, families), grader
+
+
+def _generated(split: str, difficulty: int | Sequence[int] | None, families: str | Sequence[str] | None) -> MathTasks:
+    chosen = LEVELS if difficulty is None else difficulty
+    levels = tuple(chosen) if isinstance(chosen, Sequence) else (chosen,)
     if families is None:
         return MathTasks(split, levels)
     return MathTasks(split, levels, (families,) if isinstance(families, str) else tuple(families))

@@ -7,22 +7,21 @@ the agent's text is never evaluated in this one.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...tools import process
-from ..core import EnvFailure
 from .extract import extract_answer
-from .plain import read_number, same_number, tidy
+from .helper import GraderFailure, Helper
+from .plain import read_number, same_number
+from .spelling import based, formula, split_unit, spoken, tidy, words
 
 MAX_ANSWER = 5000
-START_SECONDS = 60.0
 
-_ASSIGNMENT = re.compile(r"^[A-Za-z](?:_\{?\w+\}?)? ?(?:=|\\in(?![A-Za-z])) ?")
+__all__ = ["Grade", "GraderFailure", "MathGrader"]
+
+_ASSIGNMENT = re.compile(r"^[A-Za-z](?:_\{?\w+\}?)?(?: ?\( ?[A-Za-z] ?\))? ?(?:=|\\in(?![A-Za-z])) ?")
 _RELATION = re.compile(
     r"[=<>≤≥≠≈;]|\\(?:leq?|geq?|neq?|lt|gt|approx|equiv|sim|in|to|lor|land|vee|wedge|iff|implies|Rightarrow)(?![A-Za-z])"
     r"|(?<![A-Za-z])(?:or|and)(?![A-Za-z])"
@@ -32,9 +31,7 @@ _UNWORKED = re.compile(
     r"\d \d|[+*×·÷!]|(?<=[\w)}]) ?-|//|\\(?:cdot|times|div|ast|pm|mp|sum|prod|binom|gcd|[bp]?mod|lfloor)(?![A-Za-z])"
 )
 
-
-class GraderFailure(EnvFailure):
-    """The grader itself could not run: no fault of the agent's."""
+_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
 @dataclass(frozen=True)
@@ -60,12 +57,14 @@ class MathGrader:
 
     Args:
         deadline: Seconds that math-verify may take for an answer; after that the answer earns 0.
+        shortcuts: Whether an answer that is spelled like the gold is paid without a look at what it says.
     """
 
-    def __init__(self, deadline: float = 5.0) -> None:
+    def __init__(self, deadline: float = 5.0, *, shortcuts: bool = True) -> None:
         if not deadline > 0:
             raise ValueError(f"deadline is {deadline} seconds; it must be above 0")
         self.deadline = deadline
+        self.shortcuts = shortcuts
 
     def check_gold(self, gold: str) -> None:
         """Raise ValueError if `gold` has no value that an answer could be compared with."""
@@ -89,23 +88,28 @@ class MathGrader:
     def _compare(self, gold: str, answer: str) -> tuple[float, str, str | None]:
         if len(answer) > MAX_ANSWER:
             return 0.0, "failed", f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
-        if _text(gold) and _text(gold) == _text(answer):
+        if self.shortcuts and _text(gold) and _text(gold) == _text(answer):
             return 1.0, "string", None
-        if not _RELATION.search(tidy(gold)):
-            answer = _ASSIGNMENT.sub("", tidy(answer))
+        gold, answer = _first_number(tidy(gold)), tidy(answer)
+        if not _RELATION.search(gold):
+            answer = _ASSIGNMENT.sub("", answer)
         try:
             right, given = read_number(gold), read_number(answer)
         except ZeroDivisionError:
             return 0.0, "failed", "the answer divides by zero"
-        if right is not None and given is not None and (right.unit == given.unit or not (right.unit and given.unit)):
+        if right is not None and given is not None:
+            if right.unit and given.unit and right.unit != given.unit:
+                return 0.0, "failed", "the box has another unit"
             return float(same_number(right, given)), "numeric", None
-        if re.fullmatch(r"[A-Za-z ]{4,}", _text(gold)):
-            # As a formula a word is a product of letters, equal to its anagrams.
-            return float(_text(gold).lower() == _text(answer).lower()), "string", None
+        # As a formula a word is a product of letters, equal to its anagrams.
+        if (said := words(gold)) is not None:
+            return float(said == spoken(answer)), "string", None
+        if (known := based(gold)) is not None:
+            return float(known in (based(answer), based(f"{answer}_{known[1]}"))), "numeric", None
         refusal = _refusal(gold, answer, number=right is not None)
         if refusal:
             return 0.0, "failed", refusal
-        return _math_verify(gold, answer, self.deadline)
+        return _math_verify(*_bare(gold, answer), self.deadline)
 
 
 def _text(answer: str) -> str:
@@ -142,8 +146,7 @@ def _several(text: str) -> bool:
 
 def _refusal(gold: str, answer: str, *, number: bool) -> str | None:
     """Return why an answer of this form is not paid for a gold of that form."""
-    gold, answer = tidy(gold), tidy(answer)
-    if _RELATION.search(gold) or _several(gold):
+    if _RELATION.search(gold) or _several(gold) or gold.startswith("\\{"):
         return None
     if _RELATION.search(answer) or _several(answer):
         return "the box holds a relation or several values; it needs the one value"
@@ -154,50 +157,38 @@ def _refusal(gold: str, answer: str, *, number: bool) -> str | None:
     return None
 
 
-# --- the child process: one for all graders of this process, started when first needed
-
-_lock = threading.Lock()
-_child: process.Child | None = None
-
-
-def _forget() -> None:
-    global _lock, _child
-    _lock, _child = threading.Lock(), None
+def _first_number(gold: str) -> str:
+    r"""Return the number that a chain of numbers such as `2/3 \approx 0.67` begins with; any other gold as it is."""
+    first, *others = re.split(r" ?(?:=|\\approx(?![A-Za-z])) ?", gold)
+    return first if others and None not in map(read_number, (first, *others)) else gold
 
 
-os.register_at_fork(after_in_child=_forget)
+def _bare(gold: str, answer: str) -> tuple[str, str]:
+    """Return both without units and degree signs, which math-verify would take for letters and powers."""
+    (gold, unit), (answer, other) = split_unit(formula(gold)), split_unit(formula(answer))
+    if unit and other and unit != other:
+        gold, answer = f"{gold} \\text{{{unit}}}", f"{answer} \\text{{{other}}}"
+    degrees = "^{\\circ}" if _ANGLE.search(gold + answer) else ""
+    return gold.replace("°", degrees), answer.replace("°", degrees)
 
 
 def _math_verify(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
-    with _lock:
+    try:
+        return _ask(gold, answer, deadline)
+    except process.Died:
+        # Once may be the machine's fault; twice on the same answer is the answer's.
         try:
             return _ask(gold, answer, deadline)
-        except process.Died:
-            # Once may be the machine's fault; twice on the same answer is the answer's.
-            try:
-                return _ask(gold, answer, deadline)
-            except process.Died as error:
-                return 0.0, "failed", f"comparing killed the grader's process: {error}"
+        except process.Died as error:
+            return 0.0, "failed", f"comparing killed the grader's process: {error}"
 
 
 def _ask(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
-    child = _running()
     try:
-        reply = child.request({"gold": gold, "answer": answer}, deadline)
+        reply = _worker.ask({"gold": gold, "answer": answer}, deadline)
     except process.Deadline:
         return 0.0, "timeout", f"comparing took over {deadline:g} s"
     return float(reply["equal"]), "failed" if "error" in reply else "math-verify", reply.get("error")
 
 
-def _running() -> process.Child:
-    global _child
-    if _child is None or not _child.alive:
-        worker = Path(__file__).with_name("worker.py")
-        try:
-            _child = process.Child([sys.executable, "-I", str(worker), process.__file__])
-            _child.request({}, START_SECONDS)
-        except (OSError, process.Died, process.Deadline) as error:
-            raise GraderFailure(
-                f"the grader's process cannot start: {error}; check that math-verify imports"
-            ) from error
-    return _child
+_worker = Helper(Path(__file__).with_name("worker.py"), "math-verify")

@@ -9,20 +9,24 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
+from .spelling import tidy
+
 MAX_LENGTH = 2000
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(
     rf"""(?P<sign>[+-]?)\ ?
-    (?: \\frac\ ?\{{\ ?(?P<top>-?\d+)\ ?\}}\ ?\{{\ ?(?P<bottom>\d+)\ ?\}}
-      | \\frac\ ?(?P<top_digit>\d)\ ?(?P<bottom_digit>\d)
-      | (?P<over>{_DIGITS})\ ?/\ ?(?P<under>{_DIGITS})
-      | (?P<decimal>{_DIGITS}(?:\.\d*)?|\.\d+)(?:[eE](?P<exponent>[+-]?\d{{1,3}}))?
+    (?: \\frac\ ?\{{\ ?(?P<top>-?{_DIGITS})\ ?\}}\ ?\{{\ ?(?P<bottom>{_DIGITS})\ ?\}}
+      | (?P<over>{_DIGITS})\.?\ ?/\ ?(?P<under>{_DIGITS})
+      | (?P<decimal>{_DIGITS}(?:\.\d*)?|\.\d+)
+        (?: [eE](?P<exponent>[+-]?\d{{1,3}})
+          | \ ?\\(?:times|cdot)\ ?10\ ?\^\ ?(?:\{{\ ?(?P<power>-?\d{{1,3}})\ ?\}}|(?P<digit>\d)) )?
     )
     (?P<percent>\ ?%|\ ?\\text\{{\ ?percent\ ?\}}|\ percent)?
-    (?P<degree>\ ?(?:°|\^\ ?\{{?\ ?\\circ\ ?\}}?))?
-    (?P<unit>\ ?\\(?:text|mathrm|mbox|textrm)\{{[^{{}}\d\\]*\}}(?:\^\{{?[23]\}}?)?|\ [A-Za-z][A-Za-z ]*[A-Za-z])?
+    (?P<degree>°)?
+    (?P<unit>\ ?\\(?:text|mathrm|mbox|textrm|textnormal)\ ?\{{[^{{}}\d\\]*\}}(?:\^\{{?[23]\}}?)?
+      | \ [A-Za-z][A-Za-z ]*[A-Za-z])?
     \ ?\.?""",
     re.VERBOSE | re.ASCII,
 )
@@ -31,7 +35,6 @@ _NO_UNIT = re.compile(
     r"(?<![a-z])(?:hundred|thousand|million|billion|trillion|dozen|score|pi|half|halves|thirds?|quarters?|squared|cubed"
     r"|and|or|plus|minus|times|by|over|to|mod|choose|factorial|percent|root|not)(?![a-z])"
 )
-_REPLACED = str.maketrans({"−": "-", "–": "-", "$": None, "£": None, "€": None, "\u00a0": " ", "~": " "})
 
 
 class Number(NamedTuple):
@@ -42,14 +45,6 @@ class Number(NamedTuple):
     unit: str
     double: bool
     """Whether it has as many digits as a binary double prints, so that its last one may be a rounding error."""
-
-
-def tidy(text: str) -> str:
-    r"""Return `text` without dollar signs, sizing and spacing commands, with `\frac` for its variants."""
-    text = text.replace("\\$", "").replace("\\%", "%").translate(_REPLACED)
-    text = re.sub(r"(?<=\d)(?:\\[,!]|\{,\}|,\\!)\s*(?=\d{3}(?!\d))", ",", text)
-    text = re.sub(r"\\(?:[,!;: ]|q?quad(?![A-Za-z])|(?:left|right)(?![A-Za-z]))", " ", text)
-    return " ".join(re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text).split())
 
 
 def read_number(text: str) -> Number | None:
@@ -64,13 +59,14 @@ def read_number(text: str) -> Number | None:
     unit = re.sub(r"\\[a-z]+|[^A-Za-z0-9 ]", "", match["unit"] or "").lower().strip()
     if _NO_UNIT.search(unit):
         return None
-    top = match["top"] or match["top_digit"] or match["over"]
-    bottom = match["bottom"] or match["bottom_digit"] or match["under"]
+    top, bottom = match["top"] or match["over"], match["bottom"] or match["under"]
     digits = match["decimal"] or ""
     if top:
         value = Fraction(int(top.replace(",", "")), int(bottom.replace(",", "")))
     else:
-        value = Fraction(digits.replace(",", "").rstrip(".")) * Fraction(10) ** int(match["exponent"] or 0)
+        value = Fraction(digits.replace(",", "").rstrip(".")) * Fraction(10) ** int(
+            match["exponent"] or match["power"] or match["digit"] or 0
+        )
     if match["sign"] == "-":
         value = -value
     double = "." in digits and len(re.sub(r"[.,]", "", digits).strip("0")) >= 15

@@ -5,6 +5,7 @@ It runs as a script and imports nothing of the package: its first argument is th
 
 from __future__ import annotations
 
+import functools
 import logging
 import resource
 import runpy
@@ -16,19 +17,45 @@ MEMORY = 2 * 2**30
 
 def handle(request: dict[str, str]) -> dict[str, Any]:
     """Answer `{gold, answer}` with `{equal}`, and an `error` where they could not be compared; `{}` is a greeting."""
-    from math_verify import LatexExtractionConfig, parse, verify
-
+    parse, verify = _math_verify()
     if not request:
         return {}
-    config = [LatexExtractionConfig(boxed_match_priority=0)]
     try:
-        gold, answer = (
-            parse(f"\\boxed{{{request[key]}}}", config, extraction_mode="first_match", parsing_timeout=None)
-            for key in ("gold", "answer")
-        )
-        return {"equal": bool(verify(gold, answer, timeout_seconds=None))}
+        gold, answer = (parse(f"\\boxed{{{request[key]}}}") for key in ("gold", "answer"))
+        return {"equal": bool(verify(gold, answer)) and not _apart(gold[0], answer[0])}
     except (Exception, MemoryError) as error:
         return {"equal": False, "error": type(error).__name__}
+
+
+@functools.cache
+def _math_verify() -> tuple[Any, Any]:
+    """Return what parses and what compares, without the rules that would make different answers equal."""
+    from latex2sympy2_extended import NormalizationConfig
+    from math_verify import LatexExtractionConfig, grader, parse, verify
+    from sympy import solve
+
+    compare = grader.sympy_solve_and_compare
+
+    def solved(gold: Any, answer: Any, *precision: int) -> bool:
+        # Two equations without a solution are not the same one.
+        return bool(solve(gold, gold.free_symbols)) and compare(gold, answer, *precision)
+
+    grader.sympy_solve_and_compare = solved
+    # Its units make 2 of 2ab; its repairs make \log 52 0 of the second value of \frac{4}{2}, \log 250.
+    plain = NormalizationConfig(units=False, malformed_operators=False, nits=True, boxed="all")
+    config = [LatexExtractionConfig(boxed_match_priority=0, normalization_config=plain)]
+    return (
+        functools.partial(parse, extraction_config=config, extraction_mode="first_match", parsing_timeout=None),
+        functools.partial(verify, timeout_seconds=None),
+    )
+
+
+def _apart(gold: Any, answer: Any) -> bool:
+    """Whether two values below 1 differ by more than 5e-6 of their size: to math-verify all that is tiny is 0."""
+    if not (getattr(gold, "is_number", False) and getattr(answer, "is_number", False)):
+        return False
+    size = abs(gold.doit().evalf(20))
+    return bool(size < 1 and abs((gold - answer).doit().evalf(20)) > 5e-6 * size)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def test_named_options_are_passed():
     [
         ("max_turns=3", 3),
         ("timeout=0.5", 0.5),
-        ("format=python-tag", "python-tag"),
+        ("format=llama-json", "llama-json"),
         ("families=['words', 'units']", ["words", "units"]),
         ("system=Say \"yes\" = 'no'", "Say \"yes\" = 'no'"),
         ("system=", ""),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import turngym
+from turngym.envs.rows import Fields
 from turngym.envs.tasks import ListTasks, Task, load_jsonl, text_share
 
 DATA = Path(turngym.__file__).parent.parent / "shared" / "data" / "math"
@@ -124,6 +125,24 @@ def test_a_holdout_that_cannot_be_is_refused(tmp_path):
         load_jsonl(path, split="test", holdout=0.5)
     with pytest.raises(ValueError, match=r"leaves no task of .*t.jsonl for valid"):
         load_jsonl(path, split="valid", holdout=1e-9)
+
+
+def test_rows_that_cannot_be_used_are_left_out_by_request_alone(tmp_path):
+    rows = [{"problem": "a", "answer": "1"}, {"problem": "b"}, {"problem": "c", "answer": "42"}]
+    path = write(tmp_path / "t.jsonl", *rows)
+    complaint = r"t.jsonl:2 has the fields problem; .* \(2 rows cannot be used; --option bad_rows=2 leaves them out\)"
+    for allowed in (0, 1):
+        with pytest.raises(ValueError, match=complaint):
+            load_jsonl(path, check_gold=no_gold_of_42, bad_rows=allowed)
+    tasks = load_jsonl(path, check_gold=no_gold_of_42, bad_rows=2)
+    assert [tasks[i].prompt for i in range(len(tasks))] == ["a"]
+    with pytest.raises(ValueError, match=r"t.jsonl has no rows"):
+        load_jsonl(write(tmp_path / "t.jsonl", {"problem": "b"}), bad_rows=1)
+
+
+def test_fields_of_other_names_are_read_where_they_are_named(tmp_path):
+    path = write(tmp_path / "t.jsonl", {"problem": "no", "answer": "0", "ask": {"text": "1 + 1?"}, "reply": 2})
+    assert load_jsonl(path, shapes=[Fields("ask.text", "reply")])[0] == Task("t.jsonl-1", "1 + 1?", "2")
 
 
 def test_text_shares_are_uniform_and_fixed():

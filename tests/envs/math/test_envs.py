@@ -230,7 +230,7 @@ def test_a_grader_that_cannot_run_never_scores_zero(monkeypatch):
         ({"families": []}, ["families is empty"]),
         ({"split": "dev"}, ["split is 'dev'", "train, valid, test"]),
         ({"tasks": "/nowhere.jsonl"}, ["/nowhere.jsonl does not exist"]),
-        ({"format": "xml"}, ["unknown tool-call format 'xml'", "hermes, python-tag"]),
+        ({"format": "xml"}, ["unknown tool-call format 'xml'", "hermes, tags, fenced, llama-json, pythonic"]),
         ({"max_turns": 0}, ["max_turns is 0"]),
         ({"timeout": -1.0}, ["timeout is -1.0", "0.01 to 3600 seconds"]),
         ({"memory_mb": 1}, ["memory_mb is 1", "64 to"]),

@@ -9,6 +9,7 @@ import pytest
 import turngym
 from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
+from turngym.envs.math import helper
 from turngym.envs.math.grade import GraderFailure, MathGrader
 from turngym.envs.tasks import load_jsonl
 
@@ -44,7 +45,7 @@ def graded(gold, answer, grader=GRADER):
             ("3", r"\sqrt{9}", "math-verify"),
         ),
         *(
-            ("1500", r"1.5 \times 10^3", "math-verify"),
+            ("1500", r"1.5 \times 10^3", "numeric"),
             ("5/2", r"2\frac{1}{2}", "math-verify"),
             ("1024", "2^{10}", "math-verify"),
         ),
@@ -75,7 +76,7 @@ def test_right_answers_are_paid_however_they_are_written(gold, answer, how):
             ("Evelyn", "nylevE", "string"),
             ("1,2", "1", "math-verify"),
             ("5", "5x", "math-verify"),
-            ("12:00", "1:00", "math-verify"),
+            ("12:00", "1:00", "string"),
         ),
         *(
             ("5", "5 million", "math-verify"),
@@ -127,6 +128,64 @@ def test_hedging_and_restating_the_question_are_not_paid(gold, answer):
     assert "the box holds" in result.error
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        *(
+            ("4t", "4"),
+            ("2ab", "2"),
+            ("9c+6", "15"),
+            ("x + 2m", "x + 2"),
+            ("5 t", "5"),
+            (r"\frac{a}{3}h", r"\frac{a}{3}"),
+        ),
+        *(("10 cm", "10 mm"), (r"8\sqrt{3}\text{ feet}", r"8\sqrt{3}\text{ inches}"), ("8_9", "8_3"), ("43_5", "43_6")),
+        *((r"\frac{1}{2^{98}}", r"\frac{1}{2^{99}}"), (r"\frac{1}{2004!}", r"\frac{1}{2005!}"), ("x^2=-1", "x^2=-2")),
+        *((r"\frac{4}{2}, \log _{10} 250", r"2, \log _{10} 520"), ("9:24", "3:8"), (r"\text{4:30 p.m.}", "4:30 AM")),
+        *((r"\frac{dM}{dt}=M^6", r"\frac{dM}{dt}=w^6"), ("a<b<c", "a>b>c"), (r"0.\overline{3}", "0.3")),
+    ],
+)
+def test_different_values_are_not_paid_for_looking_alike(gold, answer):
+    assert graded(gold, answer).score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        *(("4t", r"t \cdot 4"), ("9c+6", "6+9c"), ("3i, -3i", r"-i \cdot 3, i \cdot 3"), (r"\frac\pi4", r"\pi/4")),
+        *((r"8\sqrt{3} \text { square inches}", r"\sqrt{192}"), (r"3\pi\text{ in}^2", r"\pi \cdot 3 \text{ in}^{2}")),
+        *(("43_5", r"(43)_{\text{five}}"), (r"\text{A5}_{11}", "A5_{11}"), ("43_5", "43")),
+        *((r"\dfrac{1}{29,\!322,\!216}", "1/29322216"), ("-3./2", "-1.5"), ("4.5e33", r"4.5 \times 10^{33}")),
+        *((r"\begin{pmatrix} 1/2 \\ -3 \end{pmatrix}", r"\begin{bmatrix} 0.5 \\ \frac{-6}{2} \end{bmatrix}"),),
+        *((r"\{4,5\}", "5, 4"), ("6, 8\\text{, and }10", "10, 8, 6"), (r"k \geqslant 2", r"2 \le k")),
+        *(("f(2) < f(1) < f(4)", "f(4) > f(1) > f(2)"), ("0.56 = 56\\%", "0.56"), ("x^2+1", "f(x) = 1+x^2")),
+        *(
+            (r"\text{4:30 p.m.}", "4:30 PM"),
+            ("05:00", "5:00"),
+            (r"\text{B, A}", r"\text{A,B}"),
+            (r"\overline{CD}", "CD"),
+        ),
+        *(
+            (r"2,-\log _{10} 250", r"\frac{4}{2}, -\log_{10} 250"),
+            ("E_{1},E_{2}", "E_{2}, E_{1}"),
+            (r"45^\circ, 60^\circ", "60°, 45°"),
+            ("np.arcsin(10/13)", r"\arcsin(10/13)"),
+        ),
+        *((r"m_{\max }=n^{2}", r"n^2 = m_{\max}"), ("3:5", r"\frac{3}{5}"), (r"x^(1/2)", r"\sqrt{x}")),
+    ],
+)
+def test_second_forms_are_paid_without_the_shortcut(gold, answer):
+    result = graded(gold, answer, MathGrader(shortcuts=False))
+    assert (result.score, result.error) == (1.0, None)
+
+
+def test_the_shortcut_pays_for_the_same_spelling_alone():
+    sentence = "all that do not divide 7, and 3"
+    assert graded(sentence, f"${sentence}.$").how == "string"
+    assert graded(sentence, sentence.replace("7", "8")).score == 0.0
+    assert graded(sentence, sentence, MathGrader(shortcuts=False)).how != "string"
+
+
 @pytest.mark.parametrize("completion", ["", "it is 42", r"\boxed{}", r"<think>\boxed{42}", r"\boxed{42}<think>"])
 def test_no_box_is_no_answer(completion):
     result = GRADER.grade(completion=completion, gold="42")
@@ -156,15 +215,15 @@ def test_threads_share_one_worker_and_get_their_own_verdicts():
 
 def test_a_worker_that_died_is_replaced():
     assert graded("2", r"\sqrt{4}").score == 1.0
-    first = grade_module._running()
+    first = grade_module._worker.running()
     os.kill(first._process.pid, signal.SIGKILL)
     assert graded("4", r"\sqrt{16}").score == 1.0
-    assert grade_module._running() is not first
+    assert grade_module._worker.running() is not first
 
 
 def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
-    monkeypatch.setattr(grade_module, "_child", None)
-    monkeypatch.setattr(grade_module.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(grade_module._worker, "child", None)
+    monkeypatch.setattr(helper.sys, "executable", "/nowhere/python")
     assert graded("42", "42.0").score == 1.0
     with pytest.raises(GraderFailure, match="the grader's process cannot start") as caught:
         graded("2", r"\sqrt{4}")
@@ -213,7 +272,7 @@ def test_a_deadline_of_no_time_is_refused():
 def test_every_gsm8k_gold_is_paid_in_every_form_and_its_neighbours_are_not(name, monkeypatch):
     if not (DATA / "math" / name).exists():
         pytest.skip("../shared/data is absent")
-    monkeypatch.setattr(grade_module, "_running", lambda: pytest.fail("the fast path was left"))
+    monkeypatch.setattr(grade_module._worker, "ask", lambda *_: pytest.fail("the fast path was left"))
     tasks = load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)
     for i in range(len(tasks)):
         gold = tasks[i].gold.replace(",", "")
@@ -227,11 +286,17 @@ def test_every_gsm8k_gold_is_paid_in_every_form_and_its_neighbours_are_not(name,
             assert graded(gold, form).score == 0.0, (gold, form)
 
 
-@pytest.mark.parametrize("name", ["math_train.jsonl.gz", "olympiadbench_oe_to_maths_en.jsonl", "minerva_test.jsonl"])
-def test_golds_of_other_real_files_have_a_value(name):
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        *(("aime24_test.jsonl", 30), ("amc23_test.jsonl", 40), ("math_test_minus500.jsonl.gz", 4500)),
+        *(("math_train.jsonl.gz", 7470), ("minerva_test.jsonl", 272), ("olympiadbench_oe_to_maths_en.jsonl", 675)),
+    ],
+)
+def test_golds_of_other_real_files_have_a_value(name, rows):
     if not (DATA / "math" / name).exists():
         pytest.skip("../shared/data is absent")
-    assert len(load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)) > 200
+    assert len(load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)) == rows
 
 
 def test_real_predictions_are_graded_as_labelled():

@@ -1,0 +1,175 @@
+"""Tasks that reasoning-gym makes and scores (extra `tasks`): logic, games, arithmetic and more.
+
+Several answers to one task can be right, so reasoning-gym's own scorers decide, in a child process: some of them
+evaluate what they are given.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ...tools import process
+from ..tasks import SPLITS, Task, check_split
+from .extract import extract_answer
+from .grade import Grade
+from .helper import Helper
+
+PREFIX = "reasoning-gym:"
+SIZE = 1_000_000  # tasks of a data set in each split; entry i of a split is drawn with the seed of the split + i
+MAX_ANSWER = 20_000
+_CHANGES, _SILENT = "its tasks differ from process to process", "its entries hold no answer"
+REFUSED: Mapping[str, str] = {
+    "acre": "it makes all its tasks before the first",
+    "boxnet": _SILENT,
+    "codeio": _CHANGES,
+    "composite": "it is a mixture: name its parts, with commas between them",
+    "futoshiki": "a task can take half a minute to make",
+    "game_of_life_halting": "its scorer pays for any answer where the right one is False",
+    "graph_color": _SILENT,
+    "isomorphic_strings": _CHANGES,
+    "knight_swap": _CHANGES,
+    "list_functions": _CHANGES,
+    "polynomial_multiplication": _CHANGES,
+    "propositional_logic": _SILENT,
+    "puzzle24": "its scorer pays for any four numbers that make 24",
+    "ransom_note": _CHANGES,
+    "rubiks_cube": _SILENT,
+    "rush_hour": _SILENT,
+    "word_ladder": _CHANGES,
+}
+# Scorers that evaluate the answer; what they get may call nothing but these functions.
+_EVALUATING = {
+    "binary_matrix",
+    "countdown",
+    "intermediate_integration",
+    "n_queens",
+    "simple_integration",
+    "spiral_matrix",
+    "string_insertion",
+}
+_FUNCTION = re.compile(r"a?(?:sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|Abs|\d+", re.ASCII)
+
+
+class Gold(str):
+    """An answer of reasoning-gym, which knows the entry that it answers: (data set, seed, index)."""
+
+    entry: tuple[str, int, int]
+
+
+class ReasoningTasks:
+    """Tasks of one or several data sets of reasoning-gym, in turn.
+
+    Args:
+        names: The data sets.
+        split: `train`, `valid` or `test`: their entries are drawn with other seeds, though easy tasks may be equal.
+
+    Raises:
+        ValueError: reasoning-gym is missing or has no such data set, or its tasks cannot be used.
+    """
+
+    def __init__(self, names: Sequence[str], split: str = "train") -> None:
+        self.split = check_split(split)
+        self.names = tuple(name.strip() for name in names)
+        self.name = PREFIX + ",".join(self.names)
+        known = offered()
+        for name in self.names:
+            _check(name, known)
+
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+        return SIZE
+
+    def __getitem__(self, i: int, /) -> Task:
+        """Return task `i`; raise IndexError out of range."""
+        if not 0 <= i < SIZE:
+            raise IndexError(f"task {i} of {self.name}: there are tasks 0 to {SIZE - 1}")
+        index, turn = divmod(i, len(self.names))
+        name, seed = self.names[turn], SPLITS.index(self.split) * SIZE
+        entry = _entries(name, seed)[index]
+        gold = Gold(entry["answer"])
+        gold.entry = (name, seed, index)
+        return Task(f"{name}-{self.split}-{index}", entry["question"], gold)
+
+
+class ReasoningGrader:
+    """Grades answers to reasoning-gym's tasks as it does itself, from any thread; parts of 1 are possible.
+
+    Args:
+        deadline: Seconds that a scorer may take for an answer; after that the answer earns 0.
+    """
+
+    def __init__(self, deadline: float = 10.0) -> None:
+        if not deadline > 0:
+            raise ValueError(f"deadline is {deadline} seconds; it must be above 0")
+        self.deadline = deadline
+
+    def grade(self, *, completion: str, gold: str) -> Grade:
+        r"""Score the last `\boxed{}` of `completion`; raise `GraderFailure` if that cannot be done.
+
+        A gold that is no `Gold` is known by its text alone, and so is the answer to it.
+        """
+        answer = extract_answer(completion)
+        if answer is None:
+            return Grade(0.0, None, "no-answer")
+        said = re.sub(r"^\\text ?\{([^{}]*)\}$", r"\1", answer)
+        if not isinstance(gold, Gold):
+            return Grade(float(said == gold.strip()), answer, "string")
+        refusal = _refusal(said, gold.entry[0])
+        if refusal:
+            return Grade(0.0, answer, "failed", refusal)
+        name, seed, index = gold.entry
+        request = {"dataset": name, "seed": seed, "size": SIZE, "index": index, "answer": said}
+        try:
+            reply = _worker.ask(request, self.deadline)
+        except process.Deadline:
+            return Grade(0.0, answer, "timeout", f"scoring took over {self.deadline:g} s")
+        except process.Died as error:
+            return Grade(0.0, answer, "failed", f"scoring killed the grader's process: {error}")
+        return Grade(reply["score"], answer, "failed" if "error" in reply else "reasoning-gym", reply.get("error"))
+
+
+_worker = Helper(Path(__file__).with_name("reasoning_worker.py"), "reasoning-gym")
+
+
+def offered() -> tuple[str, ...]:
+    """Return the data sets whose tasks can be used; raise ValueError where reasoning-gym is missing."""
+    return tuple(sorted(set(_library().factory.DATASETS) - set(REFUSED)))
+
+
+def _refusal(answer: str, name: str) -> str | None:
+    """Return why a scorer does not get to see an answer."""
+    if len(answer) > MAX_ANSWER:
+        return f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
+    if name in _EVALUATING:
+        called = re.findall(r"(\w+)\s*\(", answer)
+        if re.search(r"[\\#]|__|[])}]\s*\(", answer) or not all(map(_FUNCTION.fullmatch, called)):
+            return "the box holds code; it needs the answer alone"
+    return None
+
+
+def _check(name: str, known: Collection[str]) -> None:
+    """Raise ValueError unless `name` is a data set whose tasks can be used."""
+    if name in REFUSED:
+        raise ValueError(f"reasoning-gym's {name!r} cannot be used: {REFUSED[name]}")
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"reasoning-gym has no data set {name!r}; {hint}it has {', '.join(known)}")
+
+
+@functools.lru_cache(maxsize=64)
+def _entries(name: str, seed: int) -> Any:
+    return _library().create_dataset(name, seed=seed, size=SIZE)
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("reasoning_gym")
+    except ImportError:
+        raise ValueError(f"{PREFIX}… needs the package reasoning-gym: pip install 'turngym[tasks]'") from None

@@ -1,0 +1,108 @@
+r"""One spelling for what LaTeX lets people write in several ways: `\dfrac12`, `\frac {1}2` and `\frac{1}{2}`.
+
+Only the spelling changes, never a value; nothing is evaluated here.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_REPLACED = str.maketrans({"−": "-", "–": "-", "$": None, "£": None, "€": None, "\u00a0": " ", "~": " "})
+_THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!]|\{,\}|, ?\\!) ?(?:\\! ?)?(?=\d{3}(?!\d))")
+# A backslash behind a backslash ends a matrix row and begins no command.
+_SPACING = re.compile(r"(?<!\\)\\(?:[,!;: ]|(?:q?quad|left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z]))")
+_DEGREE = re.compile(r" ?(?:\^ ?(?:\{ ?\\circ ?\}|\\circ(?![A-Za-z]))|°)")
+_ARGUMENT = r"((?!\\(?:frac|sqrt)(?![A-Za-z]))\\[A-Za-z]+|[0-9A-Za-z])"
+_TOP = re.compile(rf"\\frac ?{_ARGUMENT}")
+_BOTTOM = re.compile(rf"(\\frac ?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}) ?{_ARGUMENT}")
+_ROOT = re.compile(rf"\\sqrt ?{_ARGUMENT}")
+_WRAP = r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf|it)|mbox) ?\{"
+_WRAPPED = re.compile(rf"{_WRAP}([^{{}}]*)\}}")
+_WRAPPED_NUMBER = re.compile(rf"{_WRAP} ?(-?[\d,]*\.?\d+) ?\}}")
+_POWER = re.compile(r"\^ ?\(([^(){}]*)\)")
+_PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)")
+_SUBSCRIPT = re.compile(r"_ ?\{ ?\\(?:text ?\{ ?(\w+) ?\}|([A-Za-z]+)) ?\}")
+_PHANTOM = re.compile(r"\\[hv]?phantom ?(?:\{[^{}]*\}|\S)")
+_SEGMENT = re.compile(r"\\overline ?\{ ?([A-Z]{2}) ?\}")
+_JOINT = re.compile(rf"(?:, ?)?{_WRAP} ?,? ?(?:and|or) ?\}}")
+_UNIT = re.compile(rf"(?<=[\w)}}\]°]) ?{_WRAP}([^{{}}\d\\]*)\}}((?:\^\{{?[23]\}}?)?)$")
+_WORDS = re.compile(
+    rf"[A-Za-z][A-Za-z ]{{3,}}|{_WRAP} ?[\w ,.:'-]*[A-Za-z]{{2}}[\w ,.:'-]*\}}|{_WRAP}[A-Z](?:, ?[A-Z])+\}}"
+)
+_NAME = re.compile(r"\\(gamma)(?![A-Za-z])|(?<![A-Za-z\\])([Ee])(?= ?_)")
+_GREATER = re.compile(r"(>=?|≥|\\g(?:eq?|t)(?![A-Za-z]))")
+_CLOCK = re.compile(r"0?(\d{1,2}(?: ?: ?[0-5]\d)+) *(?:([ap])\.? ?m\.?)?")
+_BASED = re.compile(r"(-?)\(? ?(-?)([0-9A-Z]+)(?:\.([0-9A-Z]+))? ?\)? ?_ ?\{? ?(\d\d?|[a-z]+) ?\}?")
+_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+
+
+def tidy(text: str) -> str:
+    r"""Return `text` without dollar signs, sizing and spacing commands, with braces around all arguments.
+
+    Also with `\frac` for its variants, `°` for degrees, and numbers out of `\text{}` and apart from an `i` behind them.
+    """
+    text = text.replace("\\$", "").replace("\\%", "%").translate(_REPLACED)
+    text = " ".join(_SPACING.sub(" ", _THOUSANDS.sub(",", text)).split())
+    if "\\" in text:
+        text = re.sub(r"\\([lg]eq)slant|\\[dtc](frac)(?![A-Za-z])", r"\\\1\2", text)
+        text = _ROOT.sub(r"\\sqrt{\1}", _BOTTOM.sub(r"\1{\2}", _TOP.sub(r"\\frac{\1}", text)))
+        text = _SEGMENT.sub(r"\1", _PHANTOM.sub("", _WRAPPED_NUMBER.sub(r"\1", text)))
+        text = _SUBSCRIPT.sub(r"_{\1\2}", text)
+    text = _POWER.sub(r"^{\1}", _PLAIN_ROOT.sub(r"\\sqrt{\1}", _DEGREE.sub("°", text)))
+    return re.sub(r"(?<=\d)i(?![A-Za-z])", " i", re.sub(r"\bnp\.(?=[a-z])", r"\\", text))
+
+
+def words(text: str) -> str | None:
+    """Return the plain words of a tidy text that is words, choices or a time, and no formula; None for any other."""
+    if _CLOCK.fullmatch(_WRAPPED.sub(r"\1", text).lower()) or _WORDS.fullmatch(text.rstrip(" .,")):
+        return spoken(text)
+    return None
+
+
+def spoken(text: str) -> str:
+    """Return a tidy text as words: what wraps them, case and punctuation at their end count for nothing."""
+    text = _WRAPPED.sub(r"\1", text).lower().strip(" .,")
+    if clock := _CLOCK.fullmatch(text):
+        return clock[1].replace(" ", "") + (clock[2] or "")
+    parts = re.split(r" ?, ?", text)
+    # Choices, unlike words, may come in any order.
+    return ",".join(sorted(parts) if all(len(part) == 1 for part in parts) else parts)
+
+
+def based(text: str) -> tuple[Fraction, int] | None:
+    """Return value and base of a tidy number with a base behind it, such as `(12)_5`; None for anything else."""
+    match = _BASED.fullmatch(_WRAPPED.sub(r"\1", text).rstrip(" ."))
+    if match is None:
+        return None
+    outer, inner, whole, part, written = match.groups(default="")
+    base = int(written) if written.isdigit() else _BASES.get(written, 0)
+    try:
+        value = Fraction(int(whole + part, base or 1), base ** len(part))
+    except ValueError:  # a digit that the base does not have, or a base that is none
+        return None
+    return (-value if outer != inner else value), base
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    r"""Return a tidy text without the `\text{ unit}` at its end, and the unit: singular, lower-case, with its power."""
+    text = text.rstrip(" .,;")
+    match = _UNIT.search(text)
+    if match is None:
+        return text, ""
+    return text[: match.start()], match[1].strip(" .").lower().removesuffix("s") + re.sub(r"\W", "", match[2])
+
+
+def formula(text: str) -> str:
+    r"""Return a tidy text as math-verify reads it rightly.
+
+    With commas for the `\text{ and }` of a list, chains of `>` from their other end, and names for the letters that
+    it takes for numbers or cannot read.
+    """
+    text = _NAME.sub(r"\\text{name\1\2}", _JOINT.sub(", ", text))
+    sides = _GREATER.split(text)
+    if len(sides) < 5 or re.search(r"[<,;]|\\l(?:eq?|t)(?![A-Za-z])", text):
+        return text
+    for i in range(1, len(sides), 2):
+        sides[i] = "<" if sides[i] in (">", "\\gt") else "\\leq"
+    return "".join(reversed(sides))

@@ -1,0 +1,262 @@
+import json
+import sys
+from typing import ClassVar
+
+import pytest
+
+from turngym.envs.math.given import Given
+from turngym.envs.math.hub import DATA_SETS, SHAPES, DataSet, _once, boxed, is_hub_name, joined, load_hub, unframed
+
+datasets = pytest.importorskip("datasets")
+
+FRAME = (
+    "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
+    "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{}\n\n"
+    'Remember to put your answer on its own line after "Answer:".'
+)
+
+
+def dapo(problem, gold, index):
+    return {
+        "data_source": "math_dapo",
+        "prompt": [{"content": FRAME.format(problem), "role": "user"}],
+        "ability": "MATH",
+        "reward_model": {"ground_truth": gold, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": index},
+    }
+
+
+# What the cards say, with rows of our own: path -> config -> split -> rows.
+CARDS = {
+    "openai/gsm8k": {
+        "main": {
+            "train": [{"question": f"{n} + 0?", "answer": f"so <<{n}+0={n}>>{n}\n#### 1,{n}"} for n in range(200, 300)],
+            "test": [{"question": "1 + 1?", "answer": "#### 2"}],
+        },
+        "socratic": {"train": [{"question": "why?", "answer": "#### 3"}]},
+    },
+    "EleutherAI/hendrycks_math": {
+        subject: {
+            split: [
+                {
+                    "problem": f"{subject} {split}?",
+                    "level": "Level 1",
+                    "type": subject,
+                    "solution": rf"First $\boxed{{1}}$, so $\boxed{{\frac{{{i}}}{{7}}}}$.",
+                }
+            ]
+            for split in ("train", "test")
+        }
+        for i, subject in enumerate(DATA_SETS["math"].configs)
+    },
+    "HuggingFaceH4/MATH-500": {
+        "default": {"test": [{"problem": "m?", "solution": r"\boxed{5}", "answer": r"\frac{5}{1}", "unique_id": "x"}]}
+    },
+    "HuggingFaceH4/aime_2024": {
+        "default": {"train": [{"id": 60, "problem": "a?", "solution": "so", "answer": "033", "year": "2024"}]}
+    },
+    "math-ai/aime25": {"default": {"test": [{"problem": "b?", "answer": "70", "id": "0"}]}},
+    "math-ai/amc23": {"default": {"test": [{"id": 0, "question": "c?", "answer": 27.0, "url": "there"}]}},
+    "math-ai/minervamath": {"default": {"test": [{"question": "d?", "answer": "4.5e33"}]}},
+    "Hothan/OlympiadBench": {
+        "OE_TO_maths_en_COMP": {
+            "train": [{"id": 1, "question": "e?", "final_answer": ["$1$", "$2$"], "context": None, "unit": None}]
+        },
+        "OE_TO_physics_en_COMP": {"train": [{"id": 2, "question": "no", "final_answer": ["3"]}]},
+    },
+    "BytedTsinghua-SIA/DAPO-Math-17k": {
+        "default": {
+            "train": [
+                *(dapo(f"f{n}?", str(n), f"i{n}") for n in range(40)),
+                dapo("f7?", "7", "again"),
+                dapo("f8?", "-8", "another answer"),
+            ]
+            * 3
+        }
+    },
+    "agentica-org/DeepScaleR-Preview-Dataset": {
+        "default": {"train": [{"problem": f"g{n}?", "answer": f"{n}", "solution": ""} for n in range(60)]}
+    },
+    "someone/sums": {
+        "default": {
+            "train": [{"ask": {"text": "1 + 2?"}, "reply": 3}],
+            "validation": [{"ask": {"text": "2 + 2?"}, "reply": 4}, {"ask": {"text": " "}, "reply": 5}],
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hub(tmp_path_factory):
+    """A folder with the data sets, which the library reads in place of the hub's; nothing else can be reached."""
+    folder = tmp_path_factory.mktemp("hub")
+    for path, configs in CARDS.items():
+        card = {"configs": []}
+        for config, splits in configs.items():
+            for split, rows in splits.items():
+                file = folder / path / config / f"{split}.jsonl"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            files = [{"split": split, "path": f"{config}/{split}.jsonl"} for split in splits]
+            card["configs"].append({"config_name": config, "data_files": files})
+        (folder / path / "README.md").write_text(f"---\n{json.dumps(card)}\n---\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
+        patch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        datasets.disable_progress_bars()
+        yield folder
+        datasets.enable_progress_bars()
+
+
+def read(name, **given):
+    tasks = load_hub(name, Given(**given))
+    return [tasks[i] for i in range(len(tasks))]
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "gold"),
+    [
+        ("gsm8k", "1 + 1?", "2"),
+        ("math500", "m?", r"\frac{5}{1}"),
+        ("aime24", "a?", "033"),
+        ("aime25", "b?", "70"),
+        ("amc23", "c?", "27"),
+        ("minerva", "d?", "4.5e33"),
+        ("olympiadbench", "e?", "$1$, $2$"),
+    ],
+)
+def test_every_test_set_is_read_by_its_card(name, prompt, gold):
+    (task,) = read(name, split="test")
+    assert (task.id, task.prompt, task.gold) == (f"{name}-{DATA_SETS[name].splits['test']}-0", prompt, gold)
+    assert read(DATA_SETS[name].path, split="test")[0].gold == gold
+
+
+def test_the_parts_of_math_are_read_one_after_another():
+    tasks = read("math", split="test")
+    assert [task.gold for task in tasks] == [rf"\frac{{{i}}}{{7}}" for i in range(7)]
+    assert tasks[6].id == "math-precalculus-test-0" and tasks[6].prompt == "precalculus test?"
+    assert [task.prompt for task in read("math", split="test", config="geometry")] == ["geometry test?"]
+
+
+def test_a_share_of_train_is_valid_where_there_is_no_such_split():
+    whole = {row["question"] for row in CARDS["openai/gsm8k"]["main"]["train"]}
+    parts = {split: {task.prompt for task in read("gsm8k", split=split)} for split in ("train", "valid")}
+    assert parts["train"] | parts["valid"] == whole and not parts["train"] & parts["valid"]
+    assert 1 <= len(parts["valid"]) <= 15
+    assert len(read("gsm8k", split="valid", holdout=0.5)) > 30
+    assert {task.prompt for task in read("gsm8k", split="train", holdout=0.0)} == whole
+    assert read("gsm8k")[0].gold.startswith("12")
+
+
+def test_rows_that_repeat_are_read_once_and_problems_with_two_answers_not_at_all():
+    tasks = read("dapo-math", holdout=0.0)
+    assert [task.prompt for task in tasks] == [f"f{n}?" for n in range(40) if n != 8]
+    assert [task.gold for task in tasks] == [f"{n}" for n in range(40) if n != 8]
+    assert tasks[-1].id == "dapo-math-train-39"
+
+
+def test_rows_that_repeat_are_not_read_to_their_end():
+    class Endless:
+        column_names: ClassVar = ["prompt", "answer", "index"]
+
+        def iter(self, size):
+            for _ in range(3):
+                yield {"prompt": ["a", "b", "a"], "answer": ["1", "2", "1"], "index": [0, 1, 2]}
+            pytest.fail("the rows were read on")
+
+    assert list(_once(Endless(), ["prompt", "answer"])) == [(0, ("a", "1")), (1, ("b", "2"))]
+
+
+def test_deepscaler_is_split():
+    assert len(read("deepscaler")) + len(read("deepscaler", split="valid")) == 60
+
+
+def test_any_other_data_set_needs_its_fields_named_and_has_its_own_splits():
+    named = {"problem_field": "ask.text", "answer_field": "reply"}
+    assert read("someone/sums", **named)[0].gold == "3"
+    (task,) = read("someone/sums", split="valid", bad_rows=1, **named)
+    assert (task.id, task.prompt, task.gold) == ("someone/sums-validation-0", "2 + 2?", "4")
+    assert read("openai/gsm8k", config="socratic")[0].gold == "3"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "complaint"),
+    [
+        ("aime24", {}, "aime24 has no split for 'train'; its rows serve test"),
+        ("dapo-math", {"split": "test"}, "dapo-math has no split for 'test'; its rows serve train"),
+        ("gsm8k", {"split": "valid", "holdout": 0.0}, "holdout is 0, but gsm8k has no split for 'valid'"),
+        ("gsm8k", {"config": "main_"}, r"data set openai/gsm8k cannot be loaded: .*'main_' not found.*'socratic'"),
+        ("gsm8k", {"config": "socratic", "split": "test"}, "data set openai/gsm8k cannot be loaded: .*test"),
+        ("nobody/nothing", {}, "data set nobody/nothing cannot be loaded: .*nobody/nothing"),
+        (
+            "someone/sums",
+            {},
+            "someone/sums has the fields ask, reply; it needs `problem, answer` or `question, answer`",
+        ),
+        ("someone/sums", {"split": "test"}, "someone/sums has no split for 'test'; its rows serve train, valid"),
+        ("someone/sums", {"holdout": 0.1}, "holdout is 0.1, but someone/sums has a split of its own for 'train'"),
+        (
+            "someone/sums",
+            {"split": "valid", "problem_field": "ask.text", "answer_field": "reply"},
+            "^someone/sums, split 'validation', row 1: field 'ask.text' is ' '; it needs text .*bad_rows=1",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_there_is(name, given, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        read(name, **given)
+
+
+def test_a_bad_gold_is_named_with_its_part():
+    def refuse(gold):
+        raise ValueError("not that")
+
+    where = r"EleutherAI/hendrycks_math \(algebra\), split 'test', row 0: field 'solution' is .*: not that"
+    with pytest.raises(ValueError, match=where):
+        read("math", split="test", check_gold=refuse)
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match=r"gsm8k needs the package datasets: pip install 'turngym\[tasks\]'"):
+        read("gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold"),
+    [
+        (r"$\boxed{1}$ then $\boxed{\frac{2}{3}}$.", r"\frac{2}{3}"),
+        (r"thus $\boxed 4$ it is", "4"),
+        (r"\boxed{1}, no, \fbox 12.", "12."),
+    ],
+)
+def test_the_gold_of_a_solution_is_its_last_box(solution, gold):
+    assert boxed(solution) == gold
+
+
+def test_what_is_no_solution_list_or_chat_is_refused():
+    with pytest.raises(ValueError, match=r"it needs a \\boxed\{\} answer"):
+        boxed("4")
+    for value in ([], "4", [None]):
+        with pytest.raises(ValueError, match="it needs"):
+            joined(value)
+    for value in ("text", [], [{"role": "user"}], [{"content": "a"}, {"content": "b"}]):
+        with pytest.raises(ValueError, match="it needs"):
+            unframed(value)
+    assert unframed([{"content": "Solve x = 1.\n\nShow it."}]) == "Solve x = 1.\n\nShow it."
+
+
+@pytest.mark.parametrize(
+    ("name", "could_be"),
+    [("gsm8k", True), ("a/b", True), ("a.b/c_d-1", True), ("a/b.jsonl", False), ("./a", False), ("a/b/c", False)],
+)
+def test_names_of_data_sets_are_told_from_paths(name, could_be):
+    assert is_hub_name(name) is could_be
+
+
+def test_every_entry_of_the_table_is_complete():
+    for source in DATA_SETS.values():
+        assert is_hub_name(source.path) and source.splits and set(source.splits) <= {"train", "valid", "test"}
+    assert DataSet("a/b").fields == SHAPES

@@ -1,0 +1,134 @@
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngym.envs.math.spelling import based, formula, split_unit, spoken, tidy, words
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        (r"\dfrac12", r"\frac{1}{2}"),
+        (r"\frac 1{72}", r"\frac{1}{72}"),
+        (r"\frac{15}4", r"\frac{15}{4}"),
+        (r"\frac{\sqrt6}3", r"\frac{\sqrt{6}}{3}"),
+        (r"\frac \pi4 + \tfrac\pi 2", r"\frac{\pi}{4} + \frac{\pi}{2}"),
+        (r"2\sqrt 5", r"2\sqrt{5}"),
+        (r"\$ 1{,}234\,567", "1,234,567"),
+        (r"111, \! 111, \! 111", "111,111,111"),
+        (r"\left(1,\ 2\right)", "(1, 2 )"),
+        (r"\begin{pmatrix} 1 \\ -2 \\ 3 \end{pmatrix}", r"\begin{pmatrix} 1 \\ -2 \\ 3 \end{pmatrix}"),
+        (r"\begin{pmatrix} 1 & \phantom -1 \end{pmatrix}", r"\begin{pmatrix} 1 & 1 \end{pmatrix}"),
+        (r"90^\circ, 45 ^{\circ}, 30°", "90°, 45°, 30°"),
+        (r"k \geqslant 2", r"k \geq 2"),
+        (r"\text{the slant}", r"\text{the slant}"),
+        (r"\mathbf{2340} \text{ or } \text{13}", r"2340 \text{ or } 13"),
+        ("3i + 2in", "3 i + 2in"),
+        ("x^(1/2) + sqrt(3)", r"x^{1/2} + \sqrt{3}"),
+        ("np.arcsin(1/2)", r"\arcsin(1/2)"),
+        (r"m_{\max } + \lambda_{\text {red}}", r"m_{max} + \lambda_{red}"),
+        (r"\overline{CD} + 0.\overline{3}", r"CD + 0.\overline{3}"),
+    ],
+)
+def test_every_spelling_becomes_one(text, same):
+    assert tidy(text) == same
+    assert tidy(same) == same
+
+
+@given(st.text(alphabet=r"\{}[]()$^_,.;:!%°~ 123abcifrtextsqpi+-=<>", max_size=80))
+def test_no_text_breaks_the_spelling(text):
+    once = tidy(text)
+    for make in (words, spoken, based, split_unit, formula):
+        make(once)
+
+
+@pytest.mark.parametrize(
+    "piece", [r"\frac", r"\frac{", r"\sqrt", "_{", r"\text{", "(", "{", "^(", r"\phantom", "1,", " "]
+)
+def test_hostile_texts_are_read_in_no_time(piece):
+    began = time.process_time()
+    once = tidy(piece * 5000)
+    for make in (words, spoken, based, split_unit, formula):
+        make(once)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("gold", "said"),
+    [
+        ("Evelyn", "evelyn"),
+        (r"\text{May}", "may"),
+        (r"\mbox{two lines}.", "two lines"),
+        (r"\text{Softball, Kickball}", "softball,kickball"),
+        (r"\text{C,A}", "a,c"),
+        (r"\text{4:30 p.m.}", "4:30p"),
+        (r"4:30 \text{ PM}", "4:30p"),
+        ("05:00", "5:00"),
+        ("9 : 24", "9:24"),
+    ],
+)
+def test_words_choices_and_times_are_told_from_formulas(gold, said):
+    assert words(tidy(gold)) == said
+    assert spoken(tidy(gold)) == said
+
+
+@pytest.mark.parametrize(
+    "gold", ["abc", "C", r"\text{C}", "3:5", "19:60", "x+1", "12", r"\text{12}", r"5 \text{ cm}", "i"]
+)
+def test_formulas_are_no_words(gold):
+    assert words(tidy(gold)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("43_5", (23, 5)),
+        (r"(43)_{\text{five}}", (23, 5)),
+        ("-221_{3}", (-25, 3)),
+        ("(-221)_3", (-25, 3)),
+        (r"\text{A5}_{11}", (115, 11)),
+        ("0.0011_{2}", (Fraction(3, 16), 2)),
+        ("0043_5", (23, 5)),
+        *(
+            (text, None)
+            for text in ("43", "48_5", "43_1", "43_0", "43_37", "x_2", "E_{1}", "43_{zwei}", "4.3.1_5", "_5")
+        ),
+    ],
+)
+def test_numbers_with_a_base_have_its_value(text, value):
+    assert based(tidy(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (r"8\sqrt{3} \text { square inches}", (r"8\sqrt{3}", "square inche")),
+        (r"3\pi\text{ in}^2.", (r"3\pi", "in2")),
+        (r"12 \mathrm{cm}", ("12", "cm")),
+        (r"\text{cm}", (r"\text{cm}", "")),
+        (r"5 + \text{cm}", (r"5 + \text{cm}", "")),
+        (r"x \text{ for } y", (r"x \text{ for } y", "")),
+    ],
+)
+def test_a_unit_is_what_stands_behind_a_value(text, parts):
+    assert split_unit(tidy(text)) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (r"6, 8\text{, and }10", "6, 8, 10"),
+        (r"2, 3, \text{ and } 4", "2, 3, 4"),
+        ("c > b >= a", r"a\leq b <c"),
+        ("a < b < c", "a < b < c"),
+        ("a > b < c", "a > b < c"),
+        ("x > 1, y > 2", "x > 1, y > 2"),
+        ("x > 1", "x > 1"),
+        (r"E_{1} + \gamma^2 + Ex", r"\text{nameE}_{1} + \text{namegamma}^2 + Ex"),
+    ],
+)
+def test_formulas_are_written_as_math_verify_reads_them(text, read):
+    assert " ".join(formula(tidy(text)).split()) == " ".join(read.split())
