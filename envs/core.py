@@ -122,12 +122,19 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return an expert's actions for the rest of this episode; never shown to the agent."""
         raise TypeError(f"{type(self).__name__} has no expert: define gold() -> list[str]")
 
+    def plant(self, canary: str) -> bool:
+        """Put `canary` in place of every gold answer from the next `reset` on; return whether there is any such text.
+
+        False means that the gold is no text but a way of acting. A check looks for the canary where no gold may be.
+        """
+        return False
+
     def messages(self, observation: str) -> list[Message]:
         """Return the chat messages an episode opens with."""
         return [{"role": "user", "content": observation}]
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the JSON schemas of the tools an agent can call here."""
+        """Return the JSON schemas of tools for the chat template to show; empty where the messages teach the calls."""
         return []
 
     # -- Gymnasium --------------------------------------------------------------------------------------------------
@@ -135,13 +142,14 @@ class TextEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode; `info` holds `messages`, `tools` (JSON schemas) and `task_id`."""
         super().reset(seed=seed)
-        began = {"rng": self.np_random.bit_generator.state, "options": dict(options or {})}
+        # A copy, as `on_reset` may take apart what it is given.
+        began = {"rng": self.np_random.bit_generator.state, "options": copy.deepcopy(options or {})}
         self.live, self.turn, self.actions, self.turn_rewards, self._began = False, 0, [], [], {}
-        observation = _carried(self.on_reset(self.np_random, began["options"]))
+        observation = _carried(self.on_reset(self.np_random, copy.deepcopy(began["options"])))
         info = {"messages": self.messages(observation), "tools": self.tool_schemas(), "task_id": self.task_id}
-        self._began, self._last, self._seen = copy.deepcopy(began), observation, _digest("", observation, info)
+        self._began, self._last, self._seen = began, observation, _digest("", observation, info)
         self.live = True
-        return observation, info
+        return observation, copy.deepcopy(info)  # whoever gets it may change it
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take one turn; when the episode ends `info` holds `stop` and `outcome`.
@@ -168,7 +176,7 @@ class TextEnv(gymnasium.Env[str, str]):
         info: dict[str, Any] = {
             "turn": self.turn,
             "messages": [{"role": reply.role, "content": text}],
-            **reply.info,
+            **copy.deepcopy(dict(reply.info)),  # what it is made of may live on in the environment
         }
         if outcome is not None:
             info |= {"stop": str(stop), "outcome": str(outcome)}

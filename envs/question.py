@@ -7,13 +7,18 @@ tools every reply is final, so a single-turn environment is this one with nothin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..tools import Format, Status, Tool, ToolCall, get_format
+from ..tools import Format, Status, Tool, ToolCall, ToolFailure, ToolResult, get_format
+from ..tools.threads import Overdue, within
 from .core import Message, Reply, StopReason, TextEnv
 from .tasks import Task, Tasks
+
+TOOL_TIMEOUT = 60.0
+RESULT_CHARACTERS = 16_000  # of a tool's result that an agent sees: at most 4 bytes each, they fit in the text space
 
 
 class Verdict(Protocol):
@@ -40,9 +45,16 @@ class Grader(Protocol):
 
 
 class Toolbox:
-    """The tools of one episode, by name; forks and ends as one."""
+    """The tools of one episode, by name; forks and ends as one.
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    A call may take `timeout` seconds. A tool that needs longer cannot run: nothing but its `close` is called then, even
+    though the call may still be under way.
+    """
+
+    def __init__(self, tools: Sequence[Tool], timeout: float = TOOL_TIMEOUT) -> None:
+        if not timeout > 0:
+            raise ValueError(f"tool_timeout is {timeout} seconds; it must be above 0")
+        self.timeout = timeout
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) != len(tools):
             raise ValueError(f"two tools share a name: {', '.join(tool.name for tool in tools)}")
@@ -51,9 +63,22 @@ class Toolbox:
         """Return the number of tools."""
         return len(self.tools)
 
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The tools' JSON schemas."""
+        return [tool.schema for tool in self.tools.values()]
+
     def fork(self) -> Toolbox:
         """Return a copy whose tools are live, independent and in the same state."""
-        return Toolbox([tool.fork() for tool in self.tools.values()])
+        return Toolbox([tool.fork() for tool in self.tools.values()], self.timeout)
+
+    def call(self, call: ToolCall) -> ToolResult:
+        """Run one call; raise `ToolFailure` where the tool cannot run or does not answer in time."""
+        tool = self.tools[call.name]
+        try:
+            return within(self.timeout, lambda: tool.call(call.arguments), f"the tool {call.name}")
+        except Overdue as overdue:
+            raise ToolFailure(str(overdue)) from None
 
     def reset(self) -> None:
         """Give every tool a fresh state."""
@@ -66,6 +91,20 @@ class Toolbox:
             tool.close()
 
 
+class _Planted:
+    """The tasks of another set with one gold for all."""
+
+    def __init__(self, tasks: Tasks, gold: str) -> None:
+        self.name, self.split, self._tasks, self._gold = tasks.name, tasks.split, tasks, gold
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, i: int, /) -> Task:
+        task = self._tasks[i]
+        return replace(task, gold=self._gold, solution=task.solution and f"print({self._gold!r})")
+
+
 class QuestionEnv(TextEnv):
     """Ask a question, let the agent use tools, grade its answer.
 
@@ -76,6 +115,8 @@ class QuestionEnv(TextEnv):
         format: How calls are written (`turngym.tools.FORMATS`).
         system: The system prompt, in front of the format's own instructions.
         max_turns: Turn limit; a question without tools has one turn.
+        tool_timeout: Seconds after which a tool that has not answered counts as unable to run. A tool's own limits on
+            what an agent does should be well below.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "grader", "format", "task"}
@@ -88,12 +129,14 @@ class QuestionEnv(TextEnv):
         format: str = "hermes",
         system: str = "",
         max_turns: int = 4,
+        tool_timeout: float = TOOL_TIMEOUT,
     ) -> None:
         super().__init__(max_turns if tools else 1)
         self.tasks = tasks
         self.grader = grader
-        self.toolbox = Toolbox(tools)
+        self.toolbox = Toolbox(tools, tool_timeout)
         self.format: Format = get_format(format)
+        self.format.instructions(self.toolbox.schemas)  # refuses tools that it cannot call
         self.system = system
         self.task: Task | None = None
         self.results: list[str] = []
@@ -123,8 +166,9 @@ class QuestionEnv(TextEnv):
             if parsed.call is not None:
                 return self._use(parsed.call)
             if parsed.error is not None:
-                role, content = self.format.observe(f"error: {parsed.error}")
+                role, content = self.format.observe(f"error: {parsed.error}", None)
                 return Reply(content, role=role, info={"tool": None, "tool_status": "malformed"})
+            text = parsed.text  # nothing behind a final answer counts
         return self._grade(text)
 
     def gold(self) -> list[str]:
@@ -136,27 +180,32 @@ class QuestionEnv(TextEnv):
             return [answer]
         return [self.format.render(ToolCall("python", {"code": self.task.solution})), answer]
 
+    def plant(self, canary: str) -> bool:
+        """Put `canary` in place of every task's gold and of what its solution prints; an episode under way is over."""
+        self.tasks, self.live = _Planted(self.tasks, canary), False
+        return True
+
     def messages(self, observation: str) -> list[Message]:
         """Open with the system prompt (with the format's instructions) and the question."""
-        instructions = self.format.instructions(self.tool_schemas()) if len(self.toolbox) else ""
+        instructions = self.format.instructions(self.toolbox.schemas) if len(self.toolbox) else ""
         system = "\n".join(part for part in (self.system, instructions) if part)
         opening = [{"role": "system", "content": system}] if system else []
         return [*opening, {"role": "user", "content": observation}]
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the tools' JSON schemas."""
-        return [tool.schema for tool in self.toolbox.tools.values()]
+        """Return the tools' JSON schemas for the chat template; empty where the system prompt teaches the calls."""
+        return self.toolbox.schemas if self.format.native else []
 
     def close(self) -> None:
         """End the tools' processes."""
         self.toolbox.close()
 
     def _use(self, call: ToolCall) -> Reply:
-        result = self.toolbox.tools[call.name].call(call.arguments)
-        text = result.text.rstrip("\n")
+        result = self.toolbox.call(call)
+        text = _shorten(result.text.rstrip("\n"))
         if result.status is Status.OK:
             self.results.append(text)
-        role, content = self.format.observe(text or "(no output)")
+        role, content = self.format.observe(text or "(no output)", call.name)
         return Reply(content, role=role, info={"tool": call.name, "tool_status": str(result.status)})
 
     def _grade(self, text: str) -> Reply:
@@ -167,3 +216,9 @@ class QuestionEnv(TextEnv):
         info = {"score": verdict.score, "answer": verdict.answer, "how": verdict.how, "used_tool": used}
         stop = StopReason.NO_ANSWER if verdict.answer is None else StopReason.ANSWERED
         return Reply("", reward=verdict.score, stop=stop, info=info)
+
+
+def _shorten(text: str) -> str:
+    """Return the head and the tail of a result that is too long for an observation."""
+    cut, half = len(text) - RESULT_CHARACTERS, RESULT_CHARACTERS // 2
+    return f"{text[:half]}\n… [{cut} characters cut] …\n{text[-half:]}" if cut > 0 else text

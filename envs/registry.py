@@ -1,27 +1,38 @@
-"""Which environment ids exist and what makes them; importing `turngym` registers them with Gymnasium."""
+"""Which environment ids exist and what makes them; importing `turngym` registers them with Gymnasium.
+
+Other packages declare theirs as entry points of the group `turngym.envs`: the name is the id, the value
+`module:factory`. They are registered without importing the module, so a broken one is an error only when it is made.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import difflib
 import inspect
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import metadata
+from typing import Any, NoReturn
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from .core import TextEnv
+
+GROUP = "turngym.envs"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered environment: its id, what makes it, and a line for `turngym envs`."""
+    """One environment: its id, what makes it, a line for `turngym envs`, and the package it comes from."""
 
     id: str
     entry_point: str
     summary: str
     play: dict[str, Any] = field(default_factory=dict)  # options that make it comfortable for a person at a terminal
+    package: str = "turngym"
 
 
 ENVS = (
@@ -30,16 +41,24 @@ ENVS = (
         "turngym/MathPython-v0",
         "turngym.envs.math:make_math_python",
         "math questions with a Python tool, several turns",
-        play={"format": "python-tag"},
+        play={"format": "tags"},
     ),
 )
 
 
+def entries() -> tuple[Entry, ...]:
+    """Return the environments of turngym, then those that installed packages declare, by id and package."""
+    found = metadata.entry_points(group=GROUP)
+    return (*ENVS, *sorted(map(_declared, found), key=lambda entry: (entry.id, entry.package)))
+
+
 def register_all() -> None:
-    """Register every environment of `ENVS` that Gymnasium does not know yet."""
-    for entry in ENVS:
+    """Register every environment of `entries()` that Gymnasium does not know yet."""
+    known = entries()
+    for entry in known:
         if entry.id not in gymnasium.registry:
-            gymnasium.register(entry.id, entry_point=entry.entry_point)
+            with contextlib.suppress(gymnasium.error.Error):  # an id that Gymnasium refuses: `make` says so
+                _register(entry, known)
 
 
 def play_options(env_id: str) -> dict[str, Any]:
@@ -51,17 +70,17 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     """Make the bare environment (no wrappers) for rollouts, evaluation and play.
 
     Raises:
-        ValueError: the id is unknown, or the environment does not take one of `kwargs`.
+        ValueError: the id is unknown or its declaration broken, or the environment does not take one of `kwargs`.
         TypeError: the environment is not a `TextEnv`.
     """
-    spec = gymnasium.registry.get(env_id)
-    if spec is None or spec.entry_point is None:
-        known = ", ".join(entry.id for entry in ENVS)
-        raise ValueError(f"unknown environment {env_id!r}; {_nearest(env_id, gymnasium.registry)}turngym has {known}")
-    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    if env_id not in gymnasium.registry:
+        _register_late(env_id)
+    spec = gymnasium.registry[env_id]
+    creator = _creator(spec)
     options = inspect.signature(creator).parameters
+    takes_any = any(option.kind is option.VAR_KEYWORD for option in options.values())
     for name in kwargs:
-        if name not in options:
+        if name not in options and not takes_any:
             hint = _nearest(name, options)
             raise ValueError(f"{env_id} takes no option {name!r}; {hint}its options are {', '.join(options)}")
     try:
@@ -70,7 +89,65 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}") from error
     if not isinstance(env, TextEnv):
         raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym acts in TextEnv environments only")
+    env.spec = copy.deepcopy(spec)  # as `gymnasium.make` does: what made an environment can be read from it
+    env.spec.kwargs |= kwargs
     return env
+
+
+def _creator(spec: EnvSpec) -> Callable[..., Any]:
+    """Return what makes an environment, imported where it is declared by name."""
+    if callable(spec.entry_point):
+        return spec.entry_point
+    if spec.entry_point is None:
+        raise ValueError(f"{spec.id} has no entry point: Gymnasium makes it as a vector only, and turngym needs one")
+    try:
+        return load_env_creator(spec.entry_point)
+    except Exception as error:
+        package = next((f" by the package {entry.package}" for entry in entries() if entry.id == spec.id), "")
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{spec.id} is declared{package} as {spec.entry_point}, which cannot be loaded: {what}"
+        ) from error
+
+
+def _register_late(env_id: str) -> None:
+    """Register what was installed after `import turngym`; say what is wrong with an id that cannot be registered."""
+    known = entries()
+    entry = next((entry for entry in known if entry.id == env_id), None)
+    if entry is None:
+        names = ", ".join(entry.id for entry in known)
+        raise ValueError(f"unknown environment {env_id!r}; {_nearest(env_id, gymnasium.registry)}turngym has {names}")
+    try:
+        _register(entry, known)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"the package {entry.package} declares {env_id!r}, which Gymnasium refuses: {error}") from None
+
+
+def _register(entry: Entry, known: Iterable[Entry]) -> None:
+    """Register an environment, or in place of a broken declaration a factory that says what is wrong with it."""
+    packages = [other.package for other in known if other.id == entry.id]
+    wrong = ""
+    if len(packages) > 1 and entry not in ENVS:  # an id of turngym's own is nobody else's
+        wrong = f"{entry.id} is declared by the packages {' and '.join(packages)}; uninstall all but one"
+    elif not re.fullmatch(r"[\w.]+:\w+", entry.entry_point):
+        wrong = (
+            f"{entry.id} is declared by the package {entry.package} as {entry.entry_point!r}; it needs module:factory"
+        )
+    gymnasium.register(entry.id, entry_point=_refusal(wrong) if wrong else entry.entry_point)
+
+
+def _refusal(wrong: str) -> Callable[..., NoReturn]:
+    def refuse(**options: Any) -> NoReturn:
+        raise ValueError(wrong)
+
+    return refuse
+
+
+def _declared(point: metadata.EntryPoint) -> Entry:
+    if point.dist is None:  # never so for an installed package
+        return Entry(point.name, point.value, "", package="?")
+    summary = str(point.dist.metadata.json.get("summary", ""))
+    return Entry(point.name, point.value, summary, package=point.dist.name)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -108,6 +108,33 @@ def test_an_episode_that_ends_in_its_last_turn_is_done_and_not_truncated():
     assert env.step("stop answered")[2:4] == (True, False)
 
 
+def test_what_an_environment_gives_belongs_to_whoever_gets_it():
+    class Sharing(Walk):
+        rules = [{"role": "system", "content": "be brief"}]  # noqa: RUF012
+        tools = [{"type": "function"}]  # noqa: RUF012
+
+        def messages(self, observation):
+            return self.rules
+
+        def tool_schemas(self):
+            return self.tools
+
+        def on_step(self, text):
+            super().on_step(text)
+            return Reply("on", info={"path": self.path})
+
+    env = Sharing()
+    _, opening = env.reset(seed=0)
+    *_, first = env.step("a")
+    seen = copy.deepcopy([opening, first])
+    *_, second = env.step("b")
+    assert [opening, first] == seen and len(first["path"]) == 2 and len(second["path"]) == 3
+    opening["messages"][0]["content"] = opening["tools"][0]["type"] = "changed"
+    second["path"].clear()
+    assert len(env.path) == 3
+    assert env.reset(seed=0)[1] == seen[0]
+
+
 @pytest.mark.parametrize("limit", [0, -3])
 def test_a_turn_limit_below_one_is_refused(limit):
     with pytest.raises(ValueError, match=f"max_turns is {limit}; an episode needs at least 1 turn"):
@@ -328,6 +355,25 @@ def test_a_snapshot_is_not_changed_by_what_happens_later():
     env.step("b")
     env.reset(seed=9)
     assert snapshot == kept
+
+
+def test_options_that_the_environment_takes_apart_are_written_down_whole():
+    class Taking(Walk):
+        def on_reset(self, rng, options):
+            grid = options.pop("grid")
+            return super().on_reset(rng, {"offset": grid.pop()})
+
+    env, options = Taking(), {"grid": [5, 7]}
+    observation, _ = env.reset(seed=0, options=options)
+    assert options == env.snapshot()["options"] == {"grid": [5, 7]}
+    options["grid"].clear()
+    assert Taking().restore(json.loads(json.dumps(env.snapshot()))) == observation
+
+
+def test_an_environment_holds_no_gold_text_unless_it_says_so():
+    env = Walk()
+    before = vars(env).copy()
+    assert env.plant("42") is False and vars(env) == before
 
 
 def test_a_failed_episode_is_written_down_like_any_other():

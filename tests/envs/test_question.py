@@ -1,6 +1,7 @@
 import json
 import math
 
+import gymnasium
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,18 @@ def echo(text: str) -> str:
     return text
 
 
+@tool
+def python(code: str) -> str:
+    """Run code."""
+    return f"ran {code}"
+
+
+@tool
+def search(query: str) -> str:
+    """Find text."""
+    return f"found {query}"
+
+
 def call(name="memory", **arguments):
     return get_format("hermes").render(ToolCall(name, arguments))
 
@@ -89,11 +102,14 @@ def test_without_tools_every_reply_is_final():
 
 
 def test_the_opening_has_the_system_prompt_the_formats_instructions_and_the_schemas():
-    env = QuestionEnv(TASKS, Exact(), [Memory(), echo], format="python-tag", system="Be brief.")
+    env = QuestionEnv(TASKS, Exact(), [Memory(), echo], format="pythonic", system="Be brief.")
     _, info = env.reset(seed=0)
     assert [message["role"] for message in info["messages"]] == ["system", "user"]
-    lines = info["messages"][0]["content"].split("\n")
-    assert lines == ["Be brief.", get_format("python-tag").instructions([Memory.schema, echo.schema])]
+    first, _, rest = info["messages"][0]["content"].partition("\n")
+    assert (first, rest) == ("Be brief.", get_format("pythonic").instructions([Memory.schema, echo.schema]))
+    # A chat template would teach the calls in its own form, too.
+    assert info["tools"] == []
+    _, info = QuestionEnv(TASKS, Exact(), [Memory(), echo]).reset(seed=0)
     assert info["tools"] == [Memory.schema, echo.schema]
     assert make().messages("q") == [{"role": "user", "content": "q"}]  # hermes leaves the tools to the template
 
@@ -128,6 +144,27 @@ def test_an_unknown_option_of_reset_is_refused():
 def test_an_unknown_format_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="unknown tool-call format 'hermse'; did you mean 'hermes'"):
         QuestionEnv(TASKS, Exact(), format="hermse")
+
+
+def test_a_format_that_cannot_call_the_tools_is_refused():
+    with pytest.raises(ValueError, match="the format tags has no tag for the tool 'memory'; use hermes"):
+        QuestionEnv(TASKS, Exact(), [Memory()], format="tags")
+    assert QuestionEnv(TASKS, Exact(), format="tags").format is get_format("tags")
+
+
+def test_nothing_behind_a_final_answer_is_graded():
+    env = QuestionEnv(TASKS, Exact(), [python], format="tags")
+    env.reset(seed=0, options={"task": 2})
+    info = env.step(f"So <answer>answer: {CANARY}-2</answer> <python>1</python> answer: no")[4]
+    assert (info["stop"], info["answer"]) == ("answered", f"{CANARY}-2</answer>")
+
+
+def test_a_result_comes_back_in_the_tags_of_its_tool():
+    env = QuestionEnv(TASKS, Exact(), [python, search], format="tags")
+    env.reset(seed=0, options={"task": 2})
+    seen = [env.step(f"<{tag}>x</{tag}>")[0] for tag in ("python", "search")]
+    assert seen == ["<result>\nran x\n</result>", "<information>\nfound x\n</information>"]
+    assert env.step("<python>x")[0].startswith("<result>\nerror: malformed tool call: <python> is never closed")
 
 
 def test_tools_of_one_name_are_refused():
@@ -192,6 +229,19 @@ def test_a_result_that_no_one_can_carry_or_that_is_empty_is_still_text():
     assert env.step('<tool_call>{"name": "echo", "arguments": {"text": "\\ud800"}}</tool_call>')[0] == "?"
     assert env.step(call("echo", text=""))[0] == "(no output)"
     assert env.step(call("echo", text="two\n\n"))[0] == "two"
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "🍎"])
+def test_a_result_that_is_too_long_for_an_observation_keeps_its_head_and_tail(letter):
+    env = make(format="hermes")
+    long = f"head{letter * 20_000}tail"
+    text, *_ = env.step(call("echo", text=long))
+    assert env.observation_space.contains(text)
+    assert text.startswith(f"head{letter}") and text.endswith(f"{letter}tail")
+    assert text.count(letter) == 15_992 and "\n… [4008 characters cut] …\n" in text
+    assert env.results == [text]
+    whole = letter * 16_000
+    assert env.step(call("echo", text=whole))[0] == whole
 
 
 def test_calls_use_up_the_turns():
@@ -278,6 +328,27 @@ def test_the_gold_is_in_nothing_that_anyone_but_the_grader_sees():
     seen += [env.step("unanswerable"), env.reset(), env.step(call(word="fail")), env.snapshot(), str(env)]
     assert CANARY not in repr(seen)
     assert CANARY in str(env.gold())
+
+
+def test_a_planted_gold_takes_the_place_of_every_gold_and_solution():
+    env = QuestionEnv(TASKS, Exact(), [Memory(), echo])
+    env.reset(seed=0, options={"task": 1})
+    assert env.plant("1234") is True and env.plant("5678") is True
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(f"answer: {CANARY}-1")
+    for task in range(5):
+        env.reset(options={"task": task})
+        assert CANARY not in str(env.gold()) and env.gold() == ["\\boxed{5678}"]
+        assert env.task == Task(f"t{task}", f"question {task}", "5678", "print('5678')")
+        assert env.fork().step("answer: 5678")[1] == 1.0
+        assert env.step(f"answer: {CANARY}-{task}")[1] == 0.0
+    assert (len(env.tasks), env.tasks.name, env.tasks.split) == (5, "toys", "train")
+    assert "5678" not in repr([env, vars(env), env.task, env.tasks])
+    assert TASKS[1].gold == f"{CANARY}-1"
+    unsolved = QuestionEnv(ListTasks([Task("t", "q", "g")]), Exact())
+    assert unsolved.plant("1234") and unsolved.tasks[0].solution is None
+    with pytest.raises(IndexError):
+        env.tasks[5]
 
 
 def test_an_expert_needs_an_episode():

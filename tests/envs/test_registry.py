@@ -1,3 +1,5 @@
+import importlib
+import os
 import subprocess
 import sys
 
@@ -53,6 +55,14 @@ def test_make_passes_options_over_those_of_the_registration(echo):
     assert registry.make(echo, greeting="hi", max_turns=1).reset(seed=0)[0] == "hi"
 
 
+def test_what_made_an_environment_can_be_read_from_it(echo):
+    for env in (registry.make(echo, max_turns=3), gymnasium.make(echo, max_turns=3).unwrapped):
+        for one in (env, env.fork()):
+            assert (one.spec.id, one.spec.kwargs) == (echo, {"greeting": "good day", "max_turns": 3})
+    registry.make(echo, greeting="hi").spec.kwargs["more"] = 1
+    assert gymnasium.spec(echo).kwargs == {"greeting": "good day"}
+
+
 @pytest.mark.parametrize(
     ("env_id", "hint"),
     [("turngym/MathPyton-v0", "did you mean 'turngym/MathPython-v0'?"), ("zzz", "turngym has turngym/Math-v0")],
@@ -77,9 +87,9 @@ def test_an_environment_that_does_not_speak_text_is_refused():
 
 
 def test_options_for_play_are_copies():
-    assert registry.play_options("turngym/MathPython-v0") == {"format": "python-tag"}
+    assert registry.play_options("turngym/MathPython-v0") == {"format": "tags"}
     registry.play_options("turngym/MathPython-v0").clear()
-    assert registry.play_options("turngym/MathPython-v0") == {"format": "python-tag"}
+    assert registry.play_options("turngym/MathPython-v0") == {"format": "tags"}
     assert registry.play_options("turngym/Math-v0") == registry.play_options("test/Echo-v0") == {}
 
 
@@ -92,3 +102,151 @@ def test_an_id_with_the_packages_name_works_in_a_fresh_process():
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd="/")
     assert (done.stdout, done.stderr) == ("12 True\n", "")
+
+
+# --- what other packages declare
+
+WORLDS = """
+from turngym.envs import Reply, TextEnv
+
+class World(TextEnv):
+    def __init__(self, size=3, **others):
+        super().__init__()
+        self.size, self.others = size, others
+
+    def on_reset(self, rng, options):
+        return "x" * self.size
+
+    def on_step(self, text):
+        return Reply(text)
+
+thing = "no factory"
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install packages that declare environments; whatever they register is forgotten again."""
+
+    def install(package, lines, summary=None, module=WORLDS):
+        name = package.replace("-", "_").lower()
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        about = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n" + (f"Summary: {summary}\n" if summary else "")
+        (info / "METADATA").write_text(about)
+        (info / "entry_points.txt").write_text(f"[turngym.envs]\n{lines}\n")
+        (tmp_path / f"{name}.py").write_text(module)
+        importlib.invalidate_caches()
+
+    before = dict(gymnasium.registry)
+    modules = set(sys.modules)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield install
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+    for name in set(sys.modules) - modules:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in sys.modules[name].__file__:
+            del sys.modules[name]
+
+
+def test_environments_of_other_packages_are_listed_and_registered_without_being_imported(install):
+    install("My-Worlds", "my/World-v0 = my_worlds:World\nmy/Other-v1 = my_worlds:World", summary="Worlds of mine.")
+    install("all-worlds", "all/World-v0 = all_worlds:World")
+    listed = registry.entries()
+    assert listed[:2] == registry.ENVS and all(entry.package == "turngym" for entry in registry.ENVS)
+    assert [(entry.id, entry.package, entry.summary) for entry in listed[2:]] == [
+        ("all/World-v0", "all-worlds", ""),
+        ("my/Other-v1", "My-Worlds", "Worlds of mine."),
+        ("my/World-v0", "My-Worlds", "Worlds of mine."),
+    ]
+    register_all()
+    register_all()
+    assert gymnasium.spec("my/World-v0").entry_point == "my_worlds:World"
+    assert "my_worlds" not in sys.modules
+    assert gymnasium.make("my/World-v0", size=2).reset(seed=0)[0] == "xx"
+    env = registry.make("my/Other-v1", size=5)
+    assert env.reset(seed=0)[0] == "xxxxx" and env.spec.id == "my/Other-v1"
+
+
+def test_importing_turngym_registers_them(install, tmp_path):
+    install("my-worlds", "my/World-v0 = my_worlds:World\nturngym/Math-v0 = my_worlds:World")
+    code = (
+        "import sys, gymnasium, turngym\n"
+        "print('my_worlds' in sys.modules, gymnasium.make('my/World-v0').reset(seed=0)[0])\n"
+        "print(type(gymnasium.make('turngym/Math-v0').unwrapped).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )
+    assert (done.stdout, done.stderr) == ("False xxx\nQuestionEnv\n", "")
+
+
+def test_what_was_installed_after_the_import_is_found(install):
+    install("my-worlds", "my/World-v0 = my_worlds:World")
+    assert "my/World-v0" not in gymnasium.registry
+    assert registry.make("my/World-v0").reset(seed=0)[0] == "xxx"
+    with pytest.raises(ValueError, match="unknown environment 'my/Wrld-v0'; did you mean 'my/World-v0'"):
+        registry.make("my/Wrld-v0")
+
+
+def test_a_factory_that_takes_any_option_is_given_them(install):
+    install("my-worlds", "my/World-v0 = my_worlds:World")
+    assert registry.make("my/World-v0", colour="red").others == {"colour": "red"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("my_worlds:Wrld", "which cannot be loaded: AttributeError: module 'my_worlds' has no attribute 'Wrld'"),
+        ("my_wrlds:World", "which cannot be loaded: ModuleNotFoundError: No module named 'my_wrlds'"),
+        ("my_worlds", "as 'my_worlds'; it needs module:factory"),
+        ("my_worlds:World.make", "as 'my_worlds:World.make'; it needs module:factory"),
+        ("my_worlds:World [extra]", "as 'my_worlds:World [extra]'; it needs module:factory"),
+    ],
+)
+def test_a_broken_declaration_is_an_error_only_when_it_is_used(value, words, install):
+    install("my-worlds", f"my/World-v0 = {value}\nmy/Good-v0 = my_worlds:World")
+    register_all()
+    assert registry.make("my/Good-v0").reset(seed=0)[0] == "xxx"
+    with pytest.raises(ValueError) as caught:
+        registry.make("my/World-v0", size=3)
+    assert "my/World-v0 is declared by the package my-worlds as" in str(caught.value) and words in str(caught.value)
+    with pytest.raises((ValueError, ImportError, AttributeError), match="my_w"):
+        gymnasium.make("my/World-v0")
+
+
+def test_a_module_that_cannot_be_imported_is_named_with_its_reason(install):
+    install("my-worlds", "my/World-v0 = my_worlds:World", module="raise RuntimeError('no display')")
+    with pytest.raises(ValueError, match="which cannot be loaded: RuntimeError: no display"):
+        registry.make("my/World-v0")
+
+
+def test_an_id_that_two_packages_declare_belongs_to_neither(install):
+    install("my-worlds", "my/World-v0 = my_worlds:World")
+    install("our-worlds", "my/World-v0 = our_worlds:World\nturngym/Math-v0 = our_worlds:World")
+    register_all()
+    assert type(registry.make("turngym/Math-v0")) is QuestionEnv
+    for make in (registry.make, gymnasium.make):
+        with pytest.raises(ValueError, match="by the packages my-worlds and our-worlds; uninstall all but one"):
+            make("my/World-v0")
+
+
+def test_an_id_that_gymnasium_refuses_harms_no_other(install):
+    install("my-worlds", "no good id!-v0 = my_worlds:World\nmy/Good-v0 = my_worlds:World")
+    register_all()
+    assert registry.make("my/Good-v0").reset(seed=0)[0] == "xxx"
+    with pytest.raises(ValueError, match="the package my-worlds declares 'no good id!-v0', which Gymnasium refuses: "):
+        registry.make("no good id!-v0")
+
+
+def test_an_environment_that_is_a_vector_only_is_refused():
+    gymnasium.register("test/Vector-v0", vector_entry_point="nowhere:Vector")
+    try:
+        with pytest.raises(ValueError, match="test/Vector-v0 has no entry point: Gymnasium makes it as a vector only"):
+            registry.make("test/Vector-v0")
+    finally:
+        del gymnasium.registry["test/Vector-v0"]

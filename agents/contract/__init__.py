@@ -1,0 +1,1 @@
+"""What every environment promises, clause by clause; `turngym.agents.check` runs them."""

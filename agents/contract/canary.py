@@ -1,0 +1,198 @@
+"""The promise that golds are seen nowhere: a canary takes their place, and all that leaves an episode is searched.
+
+Searched are observations, info, journals, snapshots, the environment's repr, the texts of exceptions, logs, warnings,
+what is printed, and what tools are called with and give back. Where there is a Python tool, a program searches its own
+process: environment, arguments, working and temporary folders, open files, objects, memory. It does not read the memory
+of other processes: that they cannot be read is a promise of the tool's confinement, not of the environment.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from ...envs import TextEnv
+from ...envs.question import QuestionEnv
+from ...tools import PythonTool, Tool, ToolCall, ToolResult
+from ..journal import to_json
+from ..players import Script, play
+from . import search
+from .episodes import Broken, Case, example_calls, expert, task_count
+from .steps import odd_actions
+
+EPISODES = 4
+ODD = 4  # of the odd actions, tried in each episode
+DIGITS = 15  # of a canary: a number that every grader takes, and that no float rounds
+
+
+class Watch:
+    """Looks for a canary in all it is shown; `seen` names where it was and what stood around it.
+
+    The canary itself is left out there: it would be found again where a problem is written to a temporary file.
+    """
+
+    def __init__(self, canary: str) -> None:
+        self.canary, self.seen = canary, dict[str, str]()
+
+    def look(self, where: str, *things: Any) -> None:
+        """Search the text of `things`, also for the canary with separators between its digits."""
+        for thing in things:
+            text = thing if isinstance(thing, str) else repr(thing)
+            if self.canary in text or self.canary in re.sub(r"[\s,_]", "", text):
+                start = max(text.find(self.canary) - 60, 0)
+                self.seen.setdefault(where, text[start : start + 140].replace(self.canary, "GOLD"))
+
+
+class _Overheard:
+    """A tool whose calls and results are watched."""
+
+    def __init__(self, tool: Tool, watch: Watch) -> None:
+        self.tool, self.watch, self.name, self.schema = tool, watch, tool.name, tool.schema
+
+    def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        self.watch.look(f"the arguments of {self.name}", dict(arguments))
+        result = self.tool.call(arguments)
+        self.watch.look(f"the result of {self.name}", result)
+        return result
+
+    def reset(self) -> None:
+        self.tool.reset()
+
+    def fork(self) -> _Overheard:
+        return _Overheard(self.tool.fork(), self.watch)
+
+    def close(self) -> None:
+        self.tool.close()
+
+
+class _Log(logging.Handler):
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def emit(self, record: logging.LogRecord) -> None:
+        where = f"the log {record.name}"
+        self.watch.look(where, vars(record))
+        with suppress(Exception):  # the arguments may not fit the message; they have been looked at
+            self.watch.look(where, self.format(record))
+
+
+def check_canary(case: Case) -> str:
+    """Hunt for a canary in some episodes."""
+    cases = [replace(case, seed=case.seed + i) for i in range(EPISODES)]
+    if not all(hunt(one) for one in cases):
+        return "not checked: the environment's plant() says that it holds no gold text"
+    return f"{EPISODES} episodes"
+
+
+def hunt(case: Case) -> bool:
+    """Search all that is seen of the episode of a seed whose gold is a canary; False where there is no gold text.
+
+    Raises:
+        Broken: the canary was seen, or the environment only says that it has put it in place.
+    """
+    rng = np.random.default_rng((case.seed, 0xCA))
+    canary = str(rng.integers(10 ** (DIGITS - 1), 10**DIGITS))
+    watch, began = Watch(canary), time.time() - 1.0  # the clock of file systems lags a little
+    with case.bare() as env, case.bare() as plain, _everything_said(watch):
+        if not env.plant(canary):
+            return False
+        env.reset(seed=case.seed)
+        gold = env.gold()
+        if canary not in "".join(gold):
+            raise Broken(f"{type(env).__name__}.plant returns True, but gold() is {gold!r} and holds no canary")
+        if isinstance(env, QuestionEnv):
+            env.toolbox.tools = {name: _Overheard(tool, watch) for name, tool in env.toolbox.tools.items()}
+        known = expert(plain, case.seed)
+        odd = list(odd_actions(plain, known[-1:]))
+        tried = (*known, *example_calls(plain), *(odd[int(i)] for i in rng.integers(len(odd), size=ODD)))
+        _episode(env, watch, case.seed, tried)
+        _mistakes(env, watch)
+        if isinstance(plain, QuestionEnv) and isinstance(plain.toolbox.tools.get("python"), PythonTool):
+            _search(env, plain, watch, began)
+    if watch.seen:
+        where, text = next(iter(watch.seen.items()))
+        raise Broken(f"seed {case.seed}: the gold is seen in {', '.join(watch.seen)}; {where} is {text!r}")
+    return True
+
+
+def _episode(env: TextEnv, watch: Watch, seed: int, actions: Sequence[str]) -> None:
+    """Take `actions`, none of which knows the gold, in the episode of a seed; begin it again where it ends."""
+    watch.look("what reset gives", env.reset(seed=seed))
+    for action in actions:
+        if not env.live:
+            env.reset(seed=seed)
+        _watched(watch, "what step gives", lambda: env.step(action))  # noqa: B023 (called at once)
+    watch.look("the snapshot", env.snapshot())
+    watch.look("the repr", repr(env), str(env))
+    _watched(watch, "the journal", lambda: _journal(env, seed, actions))
+
+
+def _journal(env: TextEnv, seed: int, actions: Sequence[str]) -> str:
+    return json.dumps(to_json(play(env, Script(actions), seed % task_count(env), seed)), default=repr)
+
+
+def _watched(watch: Watch, what: str, work: Callable[[], Any]) -> None:
+    """Look at what `work` returns, or at the traceback of what it raises."""
+    try:
+        watch.look(what, work())
+    except Exception as error:
+        watch.look(
+            f"an exception ({type(error).__name__}) instead of {what}", "".join(traceback.format_exception(error))
+        )
+
+
+def _mistakes(env: TextEnv, watch: Watch) -> None:
+    """Look at what is said of mistakes."""
+    env.reset()
+    _watched(watch, "a restored snapshot", lambda: env.restore({**env.snapshot(), "digest": "another"}))
+    _watched(watch, "a step with None", lambda: env.step(cast(str, None)))
+    for options in ({"task": -1}, {"task": 10**DIGITS}, {"no such option": 0}):
+        _watched(watch, f"a reset with {options}", lambda: env.reset(options=options))  # noqa: B023 (called at once)
+
+
+def _search(env: TextEnv, plain: QuestionEnv, watch: Watch, began: float) -> None:
+    """Let the agent search its own process, in a call as `plain` writes it."""
+    env.reset()
+    half = DIGITS // 2
+    head, tail = watch.canary[:half], watch.canary[half:]
+    code = f"{Path(search.__file__).read_text('utf-8')}\nprint('found in', search({head!r}, {tail!r}, {began}))"
+    observation, *_ = env.step(plain.format.render(ToolCall("python", {"code": code})))
+    said = re.search(r"found in \[(.*)\]", observation)
+    if said is None:
+        raise Broken(f"the program that searches its own process did not get to its end: {observation!r:.300}")
+    if said[1]:
+        watch.seen[f"the tool's own process ({said[1]})"] = "GOLD"
+
+
+@contextmanager
+def _everything_said(watch: Watch) -> Iterator[None]:
+    """Watch the logs of all levels, warnings, and what is printed."""
+    root, handler, printed = logging.getLogger(), _Log(watch), io.StringIO()
+    level, disabled = root.level, root.manager.disable
+    root.addHandler(handler)
+    root.setLevel(logging.NOTSET + 1)
+    logging.disable(logging.NOTSET)
+    try:
+        with warnings.catch_warnings(record=True) as caught, redirect_stdout(printed), redirect_stderr(printed):
+            warnings.simplefilter("always")
+            yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        logging.disable(disabled)
+    watch.look("what is printed", printed.getvalue())
+    for warning in caught:
+        watch.look("a warning", str(warning.message))

@@ -1,0 +1,174 @@
+"""The episodes that a check plays: environments made afresh, the actions tried in them, and what was seen of both.
+
+What was seen is kept as text, so that episodes of other instances, threads and processes can be compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+import gymnasium
+
+from ...envs import TextEnv
+from ...envs.question import QuestionEnv
+from ...envs.registry import make
+from ...tools import PythonTool, Tool, ToolCall
+
+LONGEST = 32  # turns of an expert's episode that are played: what is done at every turn is done this often at most
+# Every call of a session that keeps its variables prints another number.
+COUNTER = "n = globals().get('n', 0) + 1\nprint(n)"
+_EXAMPLES = {"string": "1", "integer": 1, "number": 1.5, "boolean": True, "null": None, "array": [], "object": {}}
+
+
+class Broken(Exception):
+    """A promise that an environment does not keep: what broke, its value and the fix."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An episode to play: the seed of its reset and the actions, of which an ended episode takes no more."""
+
+    seed: int
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An environment under check: its id, the options it is made with, and a seed for tasks and actions."""
+
+    env_id: str
+    options: Mapping[str, Any]
+    seed: int = 0
+
+    @contextmanager
+    def bare(self) -> Iterator[TextEnv]:
+        """Make the environment as rollouts do, without wrappers."""
+        env = make(self.env_id, **self.options)
+        try:
+            yield env
+        finally:
+            env.close()
+
+    @contextmanager
+    def wrapped(self) -> Iterator[gymnasium.Env[str, str]]:
+        """Make the environment as Gymnasium does."""
+        env = gymnasium.make(self.env_id, **self.options)
+        try:
+            yield env
+        finally:
+            env.close()
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """Two experts' episodes, one of tools and words, and one whose end the expert leaves to chance."""
+        with self.bare() as env:
+            golds = [Plan(seed, expert(env, seed)) for seed in range(self.seed, self.seed + 3)]
+            tried = words(env, self.seed)
+            calls = tuple(example_calls(env))
+        return (
+            *golds[:2],
+            Plan(self.seed + 3, (*calls, *calls, *tried)),
+            Plan(golds[2].seed, (*golds[2].actions[:-1], *tried)),
+        )
+
+    def episode(self, plan: Plan) -> list[str]:
+        """Return what is seen of an episode in a fresh environment."""
+        with self.bare() as env:
+            return episode(env, plan)
+
+
+def moment(*seen: Any) -> str:
+    """Return all that a `reset` or a `step` gave, to the last bit."""
+    return repr(seen)
+
+
+def play(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
+    """Return what is seen of each action, up to the end of the episode."""
+    seen = []
+    for action in actions:
+        answer = env.step(action)
+        seen.append(moment(*answer))
+        if answer[2] or answer[3]:
+            break
+    return seen
+
+
+def episode(env: gymnasium.Env[str, str], plan: Plan) -> list[str]:
+    """Return what is seen of an episode from its reset on."""
+    return [moment(*env.reset(seed=plan.seed)), *play(env, plan.actions)]
+
+
+def same(expected: Sequence[str], found: Sequence[str], what: str, turn: int = 0) -> None:
+    """Raise `Broken` with `what` and the first moment in which two episodes, seen from `turn` on, are not the same."""
+    for number, (one, other) in enumerate(zip_longest(expected, found, fillvalue="nothing, as it has ended"), turn):
+        if one != other:
+            alike = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+            start = max(alike - 40, 0)
+            where = f"turn {number}" if number else "reset"
+            raise Broken(f"{what}: at {where} it gave {_cut(other, start)} and not {_cut(one, start)}")
+
+
+def expert(env: TextEnv, seed: int, options: dict[str, Any] | None = None) -> tuple[str, ...]:
+    """Return the first of the expert's actions, as many as `LONGEST`; none where there is no usable expert.
+
+    Whether there is one is the business of the clause on golds.
+    """
+    actions: list[str] = []
+    env.reset(seed=seed, options=options)
+    try:
+        while env.live and len(actions) < LONGEST:
+            actions.append(env.gold()[0])
+            env.step(actions[-1])
+    except Exception:
+        return ()
+    return tuple(actions)
+
+
+def words(env: TextEnv, seed: int, count: int = 3) -> tuple[str, ...]:
+    """Return words drawn from the action space."""
+    env.action_space.seed(seed)
+    return tuple(env.action_space.sample() for _ in range(count))
+
+
+def example_calls(env: TextEnv, text: str | None = None) -> Iterator[str]:
+    """Return one call of each tool, as the environment's format writes it, with `text` for every string in it."""
+    if not isinstance(env, QuestionEnv):
+        return
+    for tool in env.toolbox.tools.values():
+        try:
+            yield env.format.render(ToolCall(tool.name, _arguments(tool, text)))
+        except ValueError:  # the format has no words for this call, so no agent can make it
+            continue
+
+
+def task_count(env: TextEnv) -> int:
+    """Return how many tasks there are to draw from; 1 where the environment does not say."""
+    tasks = getattr(env, "tasks", None)
+    return len(tasks) if tasks is not None else 1
+
+
+def _arguments(tool: Tool, text: str | None) -> dict[str, Any]:
+    parameters = tool.schema["function"]["parameters"]
+    fields = {name: parameters["properties"][name] for name in parameters.get("required", ())}
+    if isinstance(tool, PythonTool) and text is None:
+        return {"code": COUNTER}
+    return {name: _example(field, text) for name, field in fields.items()}
+
+
+def _example(field: Mapping[str, Any], text: str | None) -> Any:
+    if "enum" in field:
+        return field["enum"][0]
+    if "anyOf" in field:
+        return _example(field["anyOf"][0], text)
+    if field.get("type") == "string" and text is not None:
+        return text
+    return _EXAMPLES[field.get("type", "string")]
+
+
+def _cut(text: str, start: int, most: int = 120) -> str:
+    return f"{'…' if start else ''}{text[start : start + most]}{'…' if len(text) > start + most else ''}"

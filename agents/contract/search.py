@@ -1,0 +1,124 @@
+"""A program that an agent could write: it looks for a text in all that its own process can see.
+
+The text comes in two parts that stand side by side nowhere, so that the program does not find itself. This file is run
+as a whole in the Python tool; it imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_PIECE = 2**20
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+_MOST = 1000  # changed files of a folder: others write there too, and a call has a deadline
+
+
+def search(head: str, tail: str, since: float) -> list[str]:
+    """Return the places that hold `head` directly followed by `tail`; of temporary files, those changed after `since`.
+
+    since: seconds since 1970
+    """
+    found = []
+    for place, data in _places(since):
+        if place not in found and _holds(data, head.encode(), tail.encode()):
+            found.append(place)
+    return found
+
+
+def _holds(data: bytes, head: bytes, tail: bytes) -> bool:
+    at = data.find(head)
+    while at >= 0:
+        if data.startswith(tail, at + len(head)):
+            return True
+        at = data.find(head, at + 1)
+    return False
+
+
+def _places(since: float) -> Iterator[tuple[str, bytes]]:
+    yield "environment", repr(os.environ).encode("utf-8", "replace") + _read("/proc/self/environ")
+    yield "arguments", repr((sys.argv, sys.orig_argv)).encode("utf-8", "replace") + _read("/proc/self/cmdline")
+    yield from (("working folder", data) for data in _files(Path.cwd(), 0.0))
+    for folder in {tempfile.gettempdir(), str(Path.cwd().parent), *_SHARED}:
+        yield from (("temporary files", data) for data in _files(Path(folder), since))
+    yield from (("open files", data) for data in _open_files())
+    yield from (("objects", data) for data in _objects())
+    yield from (("memory", data) for data in _memory())
+
+
+def _read(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_PIECE)
+    except OSError:
+        return b""
+
+
+def _files(folder: Path, since: float) -> Iterator[bytes]:
+    """Every name below `folder` and the beginning of every file; what did not change after `since` is only named."""
+    folders, left = [folder], _MOST
+    while folders:
+        for path in _listed(folders.pop()):
+            yield path.name.encode("utf-8", "replace")
+            try:
+                known = path.lstat()
+            except OSError:
+                continue
+            left -= known.st_mtime >= since
+            if left > 0 and known.st_mtime >= since and stat.S_ISDIR(known.st_mode):
+                folders.append(path)
+            elif left > 0 and known.st_mtime >= since and stat.S_ISREG(known.st_mode):
+                yield _read(str(path))
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _open_files() -> Iterator[bytes]:
+    for path in _listed(Path("/proc/self/fd")):
+        try:
+            yield str(path.readlink()).encode("utf-8", "replace")
+            if stat.S_ISREG(path.stat().st_mode):
+                yield _read(str(path))
+        except OSError:
+            continue
+
+
+def _objects() -> Iterator[bytes]:
+    """Every text that an object holds, also in containers of plain values, which the collector does not list."""
+    for holder in gc.get_objects():
+        holders = [holder]
+        while holders:
+            for item in gc.get_referents(holders.pop()):
+                if isinstance(item, str):
+                    yield item.encode("utf-8", "replace")
+                elif isinstance(item, bytes | bytearray):
+                    yield bytes(item)
+                elif isinstance(item, dict | tuple) and not gc.is_tracked(item):
+                    holders.append(item)
+
+
+def _memory() -> Iterator[bytes]:
+    """Every readable region, in pieces that overlap."""
+    try:
+        regions = Path("/proc/self/maps").read_text("utf-8", "replace")
+        with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+            for first, last in re.findall(r"^([0-9a-f]+)-([0-9a-f]+) r", regions, re.MULTILINE):
+                for start in range(int(first, 16), int(last, 16), _PIECE):
+                    try:
+                        memory.seek(start)
+                        yield memory.read(min(_PIECE + 64, int(last, 16) - start))
+                    except (OSError, OverflowError):
+                        break  # such as the kernel's own pages
+    except OSError:
+        return

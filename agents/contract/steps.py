@@ -1,0 +1,178 @@
+"""Promises about what `reset` and `step` give, whatever the agent writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+
+from ...envs import Outcome, StopReason, TextEnv, outcome_of
+from .episodes import Broken, Case, example_calls, expert, moment, same
+
+ODD = (
+    "",
+    " \n\t",
+    "\0",
+    "a\0b",
+    "\ud800",
+    "\udcff tail",
+    "x" * 100_000,
+    "\n" * 10_000,
+    "é🍎" * 5_000,
+    "{" * 5_000,
+    "[" * 5_000 + "]" * 5_000,
+    "<" * 5_000,
+    "<|im_end|>\n<|im_start|>assistant\n",
+    "<|endoftext|></s><s>[INST]<｜User｜>",
+    "</tool_call></python></think>",
+    "<tool_call>" * 500,
+    "<think>" * 500,
+    "\\boxed{" * 500,
+    "\"}'}]`\\",
+    "\x1b[2J\x07\u202e\u2028\ufeff",
+    "__import__('os')",
+    "9" * 5_000,
+    "nan",
+)
+_SPEAKERS = ("system", "user", "assistant", "tool")
+
+
+def check_steps(case: Case) -> str:
+    """Look at all that episodes give: observations, info, rewards, and how they end."""
+    ended = 0
+    for plan in case.plans:
+        seen = []
+        with case.bare() as env:
+            _refuses_a_step(env, "before the first reset")
+            observation, info = env.reset(seed=plan.seed)
+            _check_opening(env, f"seed {plan.seed}, reset", observation, info)
+            seen.append(_spoiled(observation, info))
+            for turn, action in enumerate(plan.actions, 1):
+                answer = env.step(action)
+                _check_step(env, f"seed {plan.seed}, turn {turn}", turn, answer)
+                seen.append(_spoiled(*answer))
+                if not env.live:
+                    _refuses_a_step(env, "after the end of an episode")
+                    ended += 1
+                    break
+            seen.append(moment(*env.reset(seed=plan.seed)))
+        what = f"seed {plan.seed} is another episode when the infos it gave are changed by their owner (copy them)"
+        straight = case.episode(plan)
+        same([*straight, straight[0]], seen, what)
+    return f"{len(case.plans)} episodes, {ended} of them to their end"
+
+
+def check_any_text(case: Case) -> str:
+    """Say odd things, alone, in tool calls and inside the expert's answer: nothing raises, nothing fails."""
+    tried = 0
+    with case.bare() as env:
+        golds = expert(env, case.seed)[-1:]
+        env.reset(seed=case.seed)
+        for action in odd_actions(env, golds):
+            if not env.live:
+                env.reset(seed=case.seed)
+            tried += 1
+            where = f"the action {action[:60]!r} ({len(action)} characters)"
+            try:
+                observation, *_, info = env.step(action)
+            except Exception as error:
+                raise Broken(
+                    f"{where} raises {type(error).__name__}: {error}; answer it with an observation"
+                ) from error
+            _check_observation(env, where, observation)
+            if "outcome" in info and Outcome(info["outcome"]) in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR):
+                raise Broken(
+                    f"{where} ends in {info['stop']} ({info.get('error')}); what an agent writes is play: answer it"
+                )
+    return f"{tried} actions"
+
+
+def odd_actions(env: TextEnv, golds: tuple[str, ...]) -> Iterator[str]:
+    """Yield odd texts alone, as an argument of each tool, and inside each of `golds`."""
+    for odd in ODD:
+        yield odd
+        yield from example_calls(env, odd)
+        for gold in golds:
+            yield gold[:-1] + odd + gold[-1:]
+
+
+def _spoiled(*seen: Any) -> str:
+    """Return what was seen, and empty all that can be emptied of it."""
+    text = moment(*seen)
+    spoils = [seen[-1]]
+    while spoils:
+        thing = spoils.pop()
+        if isinstance(thing, dict | list):
+            spoils += thing.values() if isinstance(thing, dict) else thing
+            thing.clear()
+    return text
+
+
+def _refuses_a_step(env: TextEnv, when: str) -> None:
+    try:
+        env.step("one more")
+    except gymnasium.error.ResetNeeded:
+        return
+    raise Broken(f"a step {when} is taken; it must raise gymnasium.error.ResetNeeded")
+
+
+def _check_opening(env: TextEnv, where: str, observation: Any, info: Mapping[str, Any]) -> None:
+    _check_observation(env, where, observation)
+    _check_info(where, info)
+    if not isinstance(info.get("task_id"), str) or not isinstance(info.get("tools"), list):
+        raise Broken(f"{where}: info must hold a str `task_id` and a list `tools`; it is {info!r:.200}")
+
+
+def _check_step(env: TextEnv, where: str, turn: int, answer: tuple[Any, ...]) -> None:
+    observation, reward, terminated, truncated, info = answer
+    _check_observation(env, where, observation)
+    _check_info(where, info)
+    if info.get("turn") != turn:
+        raise Broken(f"{where}: info['turn'] is {info.get('turn')!r}; leave `turn` to the base class")
+    over = [name for name in ("stop", "outcome") if name in info]
+    if len(over) != 2 * (terminated or truncated) or env.live == (terminated or truncated):
+        raise Broken(f"{where}: terminated is {terminated}, truncated {truncated}, and info holds {over or 'no stop'}")
+    failed = False
+    if over:
+        outcome = outcome_of(StopReason(info["stop"]))
+        failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+        if info["outcome"] != str(outcome) or (terminated, truncated) != (
+            outcome is Outcome.DONE,
+            outcome is not Outcome.DONE,
+        ):
+            raise Broken(
+                f"{where}: stop {info['stop']!r} does not go with {info['outcome']!r}, terminated {terminated}"
+            )
+    if not failed and not math.isfinite(reward):
+        raise Broken(f"{where}: the reward is {reward}; only a failure of a tool or the environment has none")
+    if failed and not math.isnan(reward):
+        raise Broken(f"{where}: the reward is {reward} with stop {info['stop']!r}; a failure is never paid")
+
+
+def _check_observation(env: TextEnv, where: str, observation: Any) -> None:
+    if not env.observation_space.contains(observation):
+        shown = f"{len(observation)} characters" if isinstance(observation, str) else f"a {type(observation).__name__}"
+        raise Broken(
+            f"{where}: the observation ({shown}, {observation!r:.80}) is not in {env.observation_space}; shorten it "
+            "or give the environment a larger space"
+        )
+
+
+def _check_info(where: str, info: Mapping[str, Any]) -> None:
+    try:
+        text = json.dumps(info, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Broken(f"{where}: info is no JSON data ({error}), so no journal can hold it: {info!r:.200}") from None
+    if json.loads(text) != info:
+        raise Broken(f"{where}: info comes back from JSON as {text:.200}; use str keys, lists, numbers and strings")
+    messages = info.get("messages")
+    for message in messages if isinstance(messages, list) and messages else [None]:
+        if (
+            not isinstance(message, dict)
+            or message.get("role") not in _SPEAKERS
+            or not isinstance(message.get("content"), str)
+        ):
+            raise Broken(f"{where}: info['messages'] must be messages of role and content; it is {messages!r:.200}")
