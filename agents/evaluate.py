@@ -16,12 +16,13 @@ import numpy as np
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
 from ..envs.registry import make
-from .chat import Chat, TemplateError
-from .engine import Sampling
-from .journal import write_trees
-from .players import PLAYERS
+from .chat import Chat
+from .engine import Cut, Sampling
+from .fit import check_fit
+from .journal import origin_of, write_trees
+from .players import PLAYERS, play_all
 from .rollout import Actor, collect
-from .scores import Episode, Report, from_trees, play_all, summarize
+from .scores import Episode, Report, from_trees, summarize
 from .source import Source, check_machine, find, load
 from .trajectory import Tree
 
@@ -70,6 +71,7 @@ def prepare(
     if source is not None:
         checked_chat(source.folder, env)
     if out is not None:
+        origin_of(env)
         writable(out)
     return Evaluation(
         env,
@@ -87,30 +89,36 @@ def prepare(
 
 
 def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] | None = None) -> Report:
-    """Play all episodes and return the report; with `out` set, also write a policy's journal `trees.jsonl`."""
+    """Play all episodes and return the report; with `out` set, also write their journal `trees.jsonl`."""
+    on_tree = None if on_episode is None else partial(_each, on_episode)
     if evaluation.source is None:
         player = PLAYERS[evaluation.player]()
-        return summarize(play_all(evaluation.env, player, evaluation.tasks, evaluation.samples, on_episode))
+        trees = play_all(evaluation.env, player, evaluation.tasks, evaluation.samples, on_tree)
+    else:
+        trees = _rolled_out(evaluation, evaluation.source, on_tree)
+    if evaluation.out is not None:
+        write_trees(evaluation.out / "trees.jsonl", trees, origin_of(evaluation.env))
+    return summarize(from_trees(trees))
+
+
+def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree], None] | None) -> list[Tree]:
     from .engines.torch import TorchEngine
 
-    policy = load(evaluation.source, device=evaluation.device, dtype=evaluation.dtype, threads=evaluation.threads)
-    chat = checked_chat(evaluation.source.folder, evaluation.env)
+    policy = load(source, device=evaluation.device, dtype=evaluation.dtype, threads=evaluation.threads)
+    chat = checked_chat(source.folder, evaluation.env)
     engine = TorchEngine(policy)
     try:
-        trees = collect(
-            Actor(engine, chat, policy.end_ids, closers(evaluation.env)),
+        return collect(
+            Actor(engine, chat, policy.end_ids, cut(evaluation.env, chat)),
             evaluation.env,
             evaluation.tasks,
             group=evaluation.samples,
             key=(evaluation.seed, 0),
             sampling=evaluation.sampling,
-            on_tree=None if on_episode is None else partial(_each, on_episode),
+            on_tree=on_tree,
         )
     finally:
         engine.close()
-    if evaluation.out is not None:
-        write_trees(evaluation.out / "trees.jsonl", trees)
-    return summarize(from_trees(trees))
 
 
 def _each(on_episode: Callable[[Episode], None], tree: Tree) -> None:
@@ -122,24 +130,33 @@ def checked_chat(folder: Path, env: TextEnv) -> Chat:
     """Return the chat format of a model folder, checked to be able to speak with `env`.
 
     Raises:
-        TemplateError: the template is not prefix-preserving, or has no place for the environment's messages.
+        TemplateError: the template is not prefix-preserving, or cannot carry what the environment says.
     """
     chat = Chat.from_folder(folder)
-    if isinstance(env, QuestionEnv) and len(env.toolbox):
-        role = env.format.observe("")[0]
-        lacks = "" if chat.template.speaks(role) else f"without the role {role!r} that this environment answers in"
-        if env.format.native and not chat.template.shows(env.tool_schemas()):
-            lacks = "that does not show tools to the model"
-        if lacks:
-            raise TemplateError(
-                f"{folder} has a chat template {lacks}; choose another call format: --option format=python-tag"
-            )
+    check_fit(chat.template, env)
     return chat
 
 
-def closers(env: TextEnv) -> tuple[str, ...]:
-    """Return the strings that end a call in `env`."""
-    return tuple(env.format.closers) if isinstance(env, QuestionEnv) and len(env.toolbox) else ()
+@dataclass(frozen=True)
+class _Continued:
+    """A cut for turns whose first words, `opened`, stand in the prompt."""
+
+    inner: Cut
+    opened: str
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        return self.inner.closers
+
+    def complete(self, text: str) -> bool:
+        return self.inner.complete(self.opened + text)
+
+
+def cut(env: TextEnv, chat: Chat) -> Cut | None:
+    """Return what ends a turn in `env` before the policy does: its first call; None where there is nothing to call."""
+    if not (isinstance(env, QuestionEnv) and len(env.toolbox)):
+        return None
+    return _Continued(env.format, chat.opened) if chat.opened else env.format
 
 
 def pick_tasks(env: TextEnv, count: int, seed: int) -> list[int]:

@@ -1,44 +1,117 @@
-"""Trees as JSON lines: tokens, statistics and text of every turn, exact to the last bit, and no wall-clock time."""
+"""Journals: trees as JSON lines behind a header that says what made them; exact to the last bit, no wall-clock time.
+
+Every line ends in its own checksum and the header says how many trees follow, so that a journal that was cut or damaged
+is never taken for a whole one, and an undamaged one needs nothing else to be replayed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from ..envs import Outcome
+from .. import __version__
+from ..envs import Outcome, TextEnv
+from .durable import sync
 from .trajectory import Leaf, Tree, Turn
 
+FORMAT = 1  # of the lines; a journal of another format is refused
+
 _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "entropy": np.float32}
+_SEAL = b', "crc32": "%08x"}\n'  # of all that stands in front of it
+_SEALED = len(_SEAL % 0)
 
 
-def write_trees(path: Path, trees: Iterable[Tree]) -> None:
-    """Write one tree a line to `path`, first under a temporary name, so that a file is whole or absent."""
+@dataclass(frozen=True)
+class Origin:
+    """What made a journal: `turngym.envs.registry.make(env, **options)` makes its environment again."""
+
+    env: str
+    options: Mapping[str, Any]  # JSON data
+    turngym: str = __version__
+
+
+def origin_of(env: TextEnv) -> Origin:
+    """Return the origin of what is played in `env`. A path among its options becomes a string.
+
+    Raises:
+        ValueError: the environment was not made by its id, or an option is not JSON data.
+    """
+    if env.spec is None:
+        raise ValueError(
+            f"{type(env).__name__} was made without an id, so its journal could not say what made it: "
+            "register it with Gymnasium and use turngym.envs.registry.make"
+        )
+    options = {}
+    for name, value in env.spec.kwargs.items():
+        try:
+            options[name] = json.loads(json.dumps(value, default=_path, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"option {name} of {env.spec.id} is {value!r}; a journal can hold JSON ({error})"
+            ) from None
+    return Origin(env.spec.id, options)
+
+
+def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
+    """Write one tree a line to `path`, first under a temporary name, so that a file is whole or absent.
+
+    Raises:
+        ValueError: two trees have the same key, or one holds what is not JSON data.
+    """
+    trees = list(trees)
+    _all_different(trees)
     temporary = path.with_suffix(path.suffix + ".tmp")
-    with temporary.open("w", encoding="utf-8", errors="surrogatepass") as file:
-        for tree in trees:
-            file.write(json.dumps(to_json(tree), ensure_ascii=False, allow_nan=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(_sealed({"journal": FORMAT, **asdict(origin), "trees": len(trees)}))
+            for tree in trees:
+                file.write(_line(tree))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
-    """Read the trees of a journal.
+    """Read the trees of a journal, each whole or not at all.
 
     Raises:
-        ValueError: a line is not a tree; the message names the file and the line.
+        ValueError: a line is not what was written, or trees are missing; the message names the file and the line.
     """
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        _, count = _header(path, file)
+        keys: set[tuple[int, ...]] = set()
+        number = 1
+        for number, line in enumerate(file, 2):
             try:
-                yield from_json(json.loads(line))
+                tree = from_json(_opened(line))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"{path}, line {number}: not a tree of this version ({error!r})") from error
+            if tree.key in keys:
+                raise ValueError(f"{path}, line {number}: the tree {tree.key} is there twice")
+            keys.add(tree.key)
+            yield tree
+        if len(keys) != count:
+            raise ValueError(f"{path}, line {number}: {len(keys)} trees end here, but {count} were written")
+
+
+def read_origin(path: Path) -> Origin:
+    """Return what made a journal.
+
+    Raises:
+        ValueError: the file has no header of this version; the message names it.
+    """
+    with path.open("rb") as file:
+        return _header(path, file)[0]
 
 
 def to_json(tree: Tree) -> dict[str, Any]:
@@ -56,15 +129,71 @@ def to_json(tree: Tree) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> Tree:
-    """Return the tree that `to_json` wrote."""
-    turns = []
+    """Return the tree that `to_json` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError, OverflowError: it did not write `data`.
+    """
+    tree = Tree(tuple(data["key"]), data["task"], data["task_id"])
     for row in data["turns"]:
         columns: dict[str, Any] = {name: np.array(row[name], kind) for name, kind in _COLUMNS.items()}
-        turns.append(Turn(**{**row, **columns, "reward": _score(row["reward"])}))
-    leaves = [
-        Leaf(**{**row, "outcome": Outcome(row["outcome"]), "score": _score(row["score"])}) for row in data["leaves"]
-    ]
-    return Tree(tuple(data["key"]), data["task"], data["task_id"], turns, leaves)
+        tree.add(Turn(**{**row, **columns, "reward": _score(row["reward"])}))
+    for row in data["leaves"]:
+        if not 0 <= row["node"] < len(tree.turns):
+            raise ValueError(f"branch {row['branch']} ends in turn {row['node']} of {len(tree.turns)}")
+        tree.leaves.append(Leaf(**{**row, "outcome": Outcome(row["outcome"]), "score": _score(row["score"])}))
+    if to_json(tree) != data:  # what NumPy would round, cut or take for true
+        raise ValueError("a value has another type or more digits than a tree can hold")
+    return tree
+
+
+def _header(path: Path, file: BinaryIO) -> tuple[Origin, int]:
+    """Return the origin and the number of trees that the first line of a journal names."""
+    line = file.readline()
+    try:
+        if not line:
+            raise ValueError("the file is empty")
+        data = _opened(line)
+        if (found := data.pop("journal", None)) != FORMAT:
+            raise ValueError(f"it is of format {found}")
+        count = data.pop("trees")
+        return Origin(**data), int(count)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}, line 1: not the header of a journal of format {FORMAT} ({error}); "
+            "read it with the turngym that wrote it, or write it again"
+        ) from error
+
+
+def _line(tree: Tree) -> bytes:
+    try:
+        return _sealed(to_json(tree))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"tree {tree.key} cannot be written ({error}): statistics must be finite, and the info of an "
+            "environment must be JSON data"
+        ) from error
+
+
+def _sealed(data: Mapping[str, Any]) -> bytes:
+    body = json.dumps(data, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")[:-1]
+    return body + _SEAL % zlib.crc32(body)
+
+
+def _opened(line: bytes) -> dict[str, Any]:
+    body = line[:-_SEALED]
+    if line[-_SEALED:] != _SEAL % zlib.crc32(body):
+        raise ValueError("its checksum does not fit: it was cut, damaged or changed")
+    data: dict[str, Any] = json.loads((body + b"}").decode("utf-8", "surrogatepass"), parse_constant=_refuse)
+    return data
+
+
+def _all_different(trees: Iterable[Tree]) -> None:
+    keys: set[tuple[int, ...]] = set()
+    for tree in trees:
+        if tree.key in keys:
+            raise ValueError(f"two trees have the key {tree.key}; a journal holds the tree of a key once")
+        keys.add(tree.key)
 
 
 def _turn_json(turn: Turn) -> dict[str, Any]:
@@ -79,3 +208,13 @@ def _number(value: float) -> float | None:
 
 def _score(value: float | None) -> float:
     return float("nan") if value is None else float(value)
+
+
+def _path(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} is not")
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")

@@ -7,15 +7,13 @@ avg@k is the mean score of k samples a task; pass@k is the unbiased estimate 1 â
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from ..envs import Outcome, TextEnv
-from .players import Player
+from ..envs import Outcome
 from .trajectory import Tree
 
 _Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
@@ -67,7 +65,7 @@ class Report:
 
 
 def from_trees(trees: Iterable[Tree]) -> list[Episode]:
-    """Return the episodes of rollouts."""
+    """Return the episodes of rollouts, or of a player."""
     return [
         Episode(
             tree.task,
@@ -80,44 +78,6 @@ def from_trees(trees: Iterable[Tree]) -> list[Episode]:
         for tree in trees
         for leaf in tree.leaves
     ]
-
-
-def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Episode:
-    """Let a player play one task in a fork of `env`."""
-    env = env.fork()
-    try:
-        observation, info = env.reset(seed=seed, options={"task": task})
-        score, done = 0.0, False
-        while not done:
-            observation, reward, terminated, truncated, info = env.step(player.act(env, observation, info))
-            score, done = score + reward, terminated or truncated
-        return Episode(
-            task, Outcome(info["outcome"]), info["stop"], score, env.turn, bool(info.get("used_tool", False))
-        )
-    finally:
-        env.close()
-
-
-def play_all(
-    env: TextEnv,
-    player: Player,
-    tasks: Sequence[int],
-    samples: int,
-    on_episode: Callable[[Episode], None] | None = None,
-    threads: int = 8,
-) -> list[Episode]:
-    """Let a player play every task `samples` times; what one episode raises ends them all."""
-    episodes = []
-    with ThreadPoolExecutor(threads) as pool:
-        jobs = [pool.submit(play, env, player, task, seed) for task in tasks for seed in range(samples)]
-        try:
-            for job in jobs:
-                episodes.append(job.result())
-                if on_episode is not None:
-                    on_episode(episodes[-1])
-        finally:
-            pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C, does not wait for what has not begun
-    return episodes
 
 
 def summarize(episodes: Sequence[Episode]) -> Report:

@@ -7,13 +7,13 @@ branches start at the prompt.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..envs import Outcome
+from ..envs import Outcome, StopReason, outcome_of
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -51,6 +51,12 @@ def given(parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Turn:
     return Turn(parent, role, text, tokens, np.zeros(len(tokens), np.bool_), zeros, zeros)
 
 
+def opening(observation: str, info: Mapping[str, Any], tokens: NDArray[np.int32]) -> Turn:
+    """Return the root of a tree: what `reset` gave, and the tokens that its messages and tools became."""
+    shown = {name: info[name] for name in ("messages", "tools")}
+    return replace(given(-1, "user", observation, tokens), info=shown)
+
+
 @dataclass(frozen=True)
 class Leaf:
     """How one path ended. Only `done` and `truncated` paths have a score."""
@@ -61,6 +67,12 @@ class Leaf:
     stop: str
     score: float  # sum of the turns' rewards; NaN where an infrastructure failure left none
     info: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def ended(cls, node: int, branch: int, stop: StopReason, score: float, info: Mapping[str, Any]) -> Leaf:
+        """Return the end of a path for the reason `stop`; `score` is forgotten where it was a failure."""
+        leaf = cls(node, branch, outcome_of(stop), str(stop), score, info)
+        return leaf if leaf.rewarded else replace(leaf, score=float("nan"))
 
     @property
     def rewarded(self) -> bool:
@@ -109,14 +121,6 @@ class Tree:
                 if node not in order:
                     turn = self.turns[node]
                     parent = order[turn.parent] if turn.parent >= 0 else -1
-                    order[node] = tree.add(_moved(turn, parent))
-            tree.leaves.append(_grown(leaf, order[leaf.node]))
+                    order[node] = tree.add(replace(turn, parent=parent))
+            tree.leaves.append(replace(leaf, node=order[leaf.node]))
         return tree
-
-
-def _moved(turn: Turn, parent: int) -> Turn:
-    return Turn(**{**vars(turn), "parent": parent})
-
-
-def _grown(leaf: Leaf, node: int) -> Leaf:
-    return Leaf(**{**vars(leaf), "node": node})

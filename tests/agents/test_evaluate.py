@@ -4,17 +4,21 @@ import shutil
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 
 from turngym.agents import evaluate
+from turngym.agents.chat import Chat
 from turngym.agents.engine import Sampling
-from turngym.agents.journal import read_trees
+from turngym.agents.journal import Origin, read_origin, read_trees
+from turngym.agents.replay import replay_journal
 from turngym.agents.scores import from_trees, summarize
 from turngym.agents.source import TINY, Source
 from turngym.agents.template import TemplateError
 from turngym.envs import EnvFailure, Outcome, Reply, TextEnv
 from turngym.envs.question import QuestionEnv
 from turngym.envs.registry import make
+from turngym.tools import FORMATS, ToolCall, get_format
 
 MATH, PYTHON = "turngym/Math-v0", "turngym/MathPython-v0"
 SHORT = Sampling(max_tokens=24)
@@ -73,9 +77,9 @@ def test_a_template_without_the_tools_role_is_refused_with_the_format_that_needs
     source = json.loads((TINY / "tokenizer_config.json").read_text())["chat_template"]
     refusal = "{%- for m in messages if m.role == 'tool' %}{{ raise_exception('no tools') }}{%- endfor %}"
     folder = with_template(tmp_path / "plain", refusal + source)
-    with pytest.raises(TemplateError, match=r"without the role 'tool' .*--option format=python-tag"):
+    with pytest.raises(TemplateError, match=r"cannot carry the role 'tool' .*--option format=tags"):
         prepare(policy=str(folder))
-    assert prepare(policy=str(folder), options={"format": "python-tag"}).source == Source(folder)
+    assert prepare(policy=str(folder), options={"format": "tags"}).source == Source(folder)
     assert prepare(MATH, str(folder)).source == Source(folder)  # no tool there to answer
 
 
@@ -111,12 +115,38 @@ def test_an_environment_without_tasks_is_refused():
 
 
 def test_only_an_environment_with_tools_closes_calls():
-    assert evaluate.closers(make(MATH)) == evaluate.closers(Untasked()) == ()
-    assert evaluate.closers(make(PYTHON)) == ("</tool_call>",)
-    assert evaluate.closers(make(PYTHON, format="python-tag")) == ("</python>",)
+    chat = Chat.from_folder(TINY)
+    assert evaluate.cut(make(MATH), chat) is evaluate.cut(Untasked(), chat) is None
+    assert evaluate.cut(make(PYTHON), chat) is get_format("hermes")
+    assert evaluate.cut(make(PYTHON, format="tags"), chat) is get_format("tags")
+
+
+def test_a_call_in_a_thought_that_the_template_opened_ends_no_turn(tmp_path):
+    source = json.loads((TINY / "tokenizer_config.json").read_text())["chat_template"]
+    thinks = "'<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"
+    source = source.replace("'<|im_start|>assistant\\n' }}{%- endif %}", thinks)
+    # Earlier turns keep their thoughts: the message holds what was said behind the tag.
+    source = source.replace(
+        "message.role + '\\n' + message.content",
+        "message.role + '\\n' + ('<think>\\n' if message.role == 'assistant' else '') + message.content",
+    )
+    chat = Chat.from_folder(with_template(tmp_path / "thinks", source))
+    assert chat.opened == "<think>\n"
+    assert chat.text(np.array(chat.tokenizer.encode("hm").ids), frozenset()) == "<think>\nhm"
+    env = make(PYTHON)
+    call, cut = env.format.render(ToolCall("python", {"code": "1"})), evaluate.cut(env, chat)
+    assert cut is not None and cut.closers == env.format.closers
+    assert [cut.complete(text) for text in (call, f"{call}</think>", f"a</think>{call[:-1]}")] == [False] * 3
+    assert cut.complete(f"{call}</think>{call}") and cut.complete(f"a</think><think>b</think>{call}")
 
 
 # --- playing
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_expert_earns_everything_in_every_format(name):
+    report = evaluate.run(prepare(PYTHON, "expert", options={"format": name}, episodes=2))
+    assert (report.success.value, report.tool_share, report.turns) == (1.0, 1.0, 2.0)
 
 
 @pytest.mark.parametrize(("env", "share"), [(MATH, 0.0), (PYTHON, 1.0)])
@@ -127,6 +157,24 @@ def test_the_expert_earns_everything_by_the_tool_where_there_is_one(env, share):
     assert (report.success.value, report.reward, report.tool_share) == (1.0, 1.0, share)
     assert report.pass_at[2].value == 1.0
     assert len(seen) == 12 and {episode.outcome for episode in seen} == {Outcome.DONE}
+
+
+def test_the_episodes_of_a_player_are_journaled_like_those_of_a_policy(tmp_path):
+    prepared, seen = prepare(policy="expert", episodes=3, samples=2, out=tmp_path), []
+    report = evaluate.run(prepared, seen.append)
+    trees = list(read_trees(tmp_path / "trees.jsonl"))
+    assert [tree.key for tree in trees] == [(seed, 0, task) for task in prepared.tasks for seed in (0, 1)]
+    assert report == summarize(from_trees(trees)) and seen == from_trees(trees)
+    assert read_origin(tmp_path / "trees.jsonl") == Origin(PYTHON, {"split": "test"})
+    assert [path.divergence for path in replay_journal(tmp_path / "trees.jsonl")] == [None] * 6
+
+
+def test_an_option_that_a_journal_cannot_hold_is_named_before_anything_is_played(monkeypatch, tmp_path):
+    monkeypatch.setitem(gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost))
+    assert evaluate.prepare("test/Lost", {"often": {2}}, "expert", episodes=1).out is None
+    with pytest.raises(ValueError, match=r"option often of test/Lost is \{2\}; a journal can hold JSON"):
+        evaluate.prepare("test/Lost", {"often": {2}}, "expert", episodes=1, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")

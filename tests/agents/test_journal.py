@@ -1,15 +1,23 @@
 import json
 import math
+import os
+import zlib
+from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngym import __version__
 from turngym.agents import journal
+from turngym.agents.journal import Origin, origin_of, read_origin, read_trees, write_trees
 from turngym.agents.trajectory import Leaf, Tree, Turn
-from turngym.envs import Outcome
+from turngym.envs import Outcome, TextEnv
+from turngym.envs.registry import make
 
+ORIGIN = Origin("test/Talk-v0", {"names": ["a", None], "share": 0.1})
 COLUMNS = ("tokens", "sampled", "logp_roll", "entropy")
 INFO = st.dictionaries(
     st.text(max_size=4), st.none() | st.booleans() | st.text(max_size=4) | st.lists(st.integers(0, 9))
@@ -65,13 +73,14 @@ def facts(tree):
     return tree.key, tree.task, tree.task_id, turns, leaves
 
 
-@given(st.lists(trees(), max_size=3))
+@given(st.lists(trees(), max_size=3, unique_by=lambda tree: tree.key))
 @settings(max_examples=40, deadline=None)
 def test_a_journal_gives_back_its_trees_to_the_last_bit(tmp_path_factory, written):
     path = tmp_path_factory.getbasetemp() / "journal.jsonl"
-    journal.write_trees(path, written)
-    assert [facts(tree) for tree in journal.read_trees(path)] == [facts(tree) for tree in written]
-    assert path.read_bytes().count(b"\n") == len(written)
+    write_trees(path, written, ORIGIN)
+    assert [facts(tree) for tree in read_trees(path)] == [facts(tree) for tree in written]
+    assert path.read_bytes().count(b"\n") == 1 + len(written)
+    assert read_origin(path) == ORIGIN
 
 
 def example():
@@ -83,9 +92,14 @@ def example():
 
 def test_lines_are_plain_json_in_which_text_can_be_read(tmp_path):
     path = tmp_path / "step.jsonl"
-    journal.write_trees(path, [example()])
+    write_trees(path, [example()], ORIGIN)
     assert "café 🍎" in path.read_text("utf-8")
-    row = json.loads(path.read_text("utf-8"), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    header, row = (
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+        for line in path.read_text("utf-8").splitlines()
+    )
+    assert (header["journal"], header["turngym"], header["env"]) == (1, __version__, "test/Talk-v0")
+    assert (header["options"], header["trees"]) == ({"names": ["a", None], "share": 0.1}, 1)
     assert row["leaves"][0]["score"] is None and row["leaves"][0]["outcome"] == "infra_error"
     assert row["turns"][0]["sampled"] == [1, 0]
     assert np.float32(row["turns"][0]["logp_roll"][1]) == np.float32(-1e-30)
@@ -99,15 +113,15 @@ def test_a_file_is_whole_or_absent(tmp_path):
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
-        journal.write_trees(path, broken())
+        write_trees(path, broken(), ORIGIN)
     assert not path.exists()
-    journal.write_trees(path, [example()])
+    write_trees(path, [example()], ORIGIN)
     before = path.read_bytes()
     with pytest.raises(OSError, match="no space left"):
-        journal.write_trees(path, broken())
+        write_trees(path, broken(), ORIGIN)
     assert path.read_bytes() == before
-    journal.write_trees(path, [])
-    assert [*journal.read_trees(path)] == [] and [file.name for file in tmp_path.iterdir()] == ["step.jsonl"]
+    write_trees(path, [], ORIGIN)
+    assert [*read_trees(path)] == [] and [file.name for file in tmp_path.iterdir()] == ["step.jsonl"]
 
 
 @pytest.mark.parametrize("column", ["logp_roll", "entropy"])
@@ -115,39 +129,204 @@ def test_a_statistic_that_is_no_number_is_refused(tmp_path, column):
     tree = example()
     getattr(tree.turns[0], column)[0] = np.nan
     with pytest.raises(ValueError, match="not JSON compliant"):
-        journal.write_trees(tmp_path / "step.jsonl", [tree])
+        write_trees(tmp_path / "step.jsonl", [tree], ORIGIN)
+
+
+# --- damage
+
+
+def sealed(data):
+    """A line of a journal, with the checksum written by hand."""
+    text = json.dumps(data)[:-1] if isinstance(data, dict) else data
+    return f'{text}, "crc32": "{zlib.crc32(text.encode()):08x}"}}\n'.encode()
 
 
 def spoil(change):
     row = journal.to_json(example())
     change(row)
-    return json.dumps(row).encode()
+    return sealed(row)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"3",
-        b'"\xff"',
+        b"\n",
+        b"{\n",
+        b"[]\n",
+        json.dumps(journal.to_json(example())).encode() + b"\n",  # without a checksum
+        sealed("[3"),
+        sealed('{"key": NaN'),
         spoil(lambda row: row.pop("key")),
+        spoil(lambda row: row.update(mood="new")),
         spoil(lambda row: row.update(turns=[3])),
         spoil(lambda row: row["turns"][0].pop("entropy")),
         spoil(lambda row: row["turns"][0].update(tokens=[1])),
         spoil(lambda row: row["turns"][0].update(tokens=[2**40, 1])),
         spoil(lambda row: row["turns"][0].update(tokens=["a", "b"])),
+        spoil(lambda row: row["turns"][0].update(tokens=[1.5, 2])),
+        spoil(lambda row: row["turns"][0].update(sampled=[2, 0])),
+        spoil(lambda row: row["turns"][0].update(entropy=[None, 0.0])),
+        spoil(lambda row: row["turns"][0].update(logp_roll=[-0.1, 0.0])),  # no float32 is -0.1
         spoil(lambda row: row["turns"][0].update(mood="new")),
+        spoil(lambda row: row["turns"][0]["info"].update(share=math.nan)),
+        spoil(lambda row: row["turns"][0].update(parent=0)),
         spoil(lambda row: row["leaves"][0].update(outcome="won")),
+        spoil(lambda row: row["leaves"][0].update(node=1)),
+        spoil(lambda row: row["leaves"][0].update(node=-1)),
     ],
 )
 def test_a_line_that_is_no_tree_is_named(tmp_path, line):
     path = tmp_path / "step.jsonl"
-    journal.write_trees(path, [example()])
-    path.write_bytes(path.read_bytes() + line + b"\n")
-    found = journal.read_trees(path)
+    write_trees(path, [example()], ORIGIN)
+    path.write_bytes(path.read_bytes() + line)
+    found = read_trees(path)
     assert next(found).task_id == "t2"
     with pytest.raises(ValueError) as caught:
         next(found)
-    assert str(caught.value).startswith(f"{path}, line 2: not a tree of this version (")
+    assert str(caught.value).startswith(f"{path}, line 3: not a tree of this version (")
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A journal of three trees."""
+    path, forest = tmp_path / "step.jsonl", [example(), example(), example()]
+    for number, tree in enumerate(forest):
+        tree.key = (0, 1, number)
+    write_trees(path, forest, ORIGIN)
+    return path
+
+
+def read(path):
+    """The trees that can be read before an error, and the error; both readers agree on the header."""
+    found = []
+    try:
+        read_origin(path)
+        for tree in read_trees(path):
+            found.append(facts(tree))
+    except ValueError as error:
+        return found, str(error)
+    return found, None
+
+
+def test_a_journal_cut_anywhere_gives_whole_trees_and_then_names_the_line(three):
+    whole, _ = read(three)
+    written = three.read_bytes()
+    ends = [0, *(i + 1 for i, byte in enumerate(written) if byte == 10)]
+    for size in sorted({*range(0, len(written), 29), *ends, *(end - 1 for end in ends[1:])} - {len(written)}):
+        three.write_bytes(written[:size])
+        found, error = read(three)
+        lines = sum(end <= size for end in ends[1:])
+        assert found == whole[: max(lines - 1, 0)]
+        assert error.startswith(f"{three}, line {lines if size in ends and lines else lines + 1}: "), (size, error)
+
+
+def test_every_flipped_bit_is_found_in_its_line(three):
+    whole, _ = read(three)
+    written = three.read_bytes()
+    rng = np.random.default_rng(0)
+    places = rng.choice(8 * len(written), 200, replace=False)
+    for place in sorted({*places.tolist(), *(8 * i + bit for i in (0, written.index(10)) for bit in range(8))}):
+        damaged = bytearray(written)
+        damaged[place // 8] ^= 1 << place % 8
+        three.write_bytes(damaged)
+        found, error = read(three)
+        line = 1 + written[: place // 8].count(10)
+        assert found == whole[: max(line - 2, 0)], place
+        assert error.startswith(f"{three}, line {line}: "), (place, error)
+
+
+def test_lines_that_are_lost_added_or_doubled_are_noticed(three):
+    header, *lines = three.read_bytes().splitlines(keepends=True)
+    three.write_bytes(b"".join([header, *lines[:2]]))
+    assert read(three)[1] == f"{three}, line 3: 2 trees end here, but 3 were written"
+    three.write_bytes(b"".join([header, *lines[:2], lines[0]]))
+    assert read(three)[1] == f"{three}, line 4: the tree (0, 1, 0) is there twice"
+    three.write_bytes(b"".join([header, *lines, spoil(lambda row: row.update(key=[7]))]))
+    assert read(three)[1] == f"{three}, line 5: 4 trees end here, but 3 were written"
+
+
+def test_two_trees_of_one_key_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match=r"two trees have the key \(0, 1, 2\); a journal holds the tree of a key once"):
+        write_trees(tmp_path / "step.jsonl", [example(), example()], ORIGIN)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        (b"", "the file is empty"),
+        (b"\n", "its checksum does not fit"),
+        (spoil(lambda row: None), "it is of format None"),
+        (sealed({"journal": 0, "env": "x", "options": {}, "trees": 0}), "it is of format 0"),
+        (sealed({"journal": 1, "env": "x", "options": {}}), "'trees'"),
+        (sealed({"journal": 1, "env": "x", "mood": {}, "trees": 0}), "mood"),
+        (sealed({"journal": 1, "env": "x", "options": {}, "trees": "many"}), "invalid literal"),
+        (json.dumps(journal.to_json(example())).encode() + b"\n", "its checksum does not fit"),
+    ],
+)
+def test_a_file_without_a_header_of_this_version_is_refused(tmp_path, start, what):
+    path = tmp_path / "step.jsonl"
+    path.write_bytes(start)
+    for reader in (read_origin, lambda path: next(read_trees(path))):
+        with pytest.raises(ValueError) as caught:
+            reader(path)
+        assert str(caught.value).startswith(f"{path}, line 1: not the header of a journal of format 1 (")
+        assert what in str(caught.value)
+
+
+# --- what made it
+
+
+class Talk(TextEnv):
+    def __init__(self, **options):
+        super().__init__()
+
+
+@pytest.fixture
+def talk():
+    gymnasium.register("test/Talk-v0", entry_point=lambda tasks=None, names=(): Talk(), kwargs={"names": ("x",)})
+    yield "test/Talk-v0"
+    del gymnasium.registry["test/Talk-v0"]
+
+
+def test_the_origin_of_an_environment_makes_it_again(talk):
+    env = make(talk, tasks=Path("questions") / "one.jsonl")
+    for one in (env, env.fork(), gymnasium.make(talk, tasks=Path("questions") / "one.jsonl").unwrapped):
+        found = origin_of(one)
+        assert found == Origin(talk, {"names": ["x"], "tasks": "questions/one.jsonl"}, __version__)
+    again = make(found.env, **found.options)
+    assert origin_of(again) == found
+
+
+def test_an_environment_that_a_journal_could_not_name_is_refused(talk):
+    with pytest.raises(ValueError, match="Talk was made without an id, so its journal could not say what made it"):
+        origin_of(Talk())
+    for value in (float("nan"), {1, 2}):
+        with pytest.raises(ValueError, match=r"option names of test/Talk-v0 is .*; a journal can hold JSON"):
+            origin_of(make(talk, names=value))
+
+
+def test_what_an_environment_says_must_be_data(tmp_path):
+    tree = example()
+    tree.turns[0].info["count"] = np.int64(3)
+    with pytest.raises(ValueError, match=r"tree \(0, 1, 2\) cannot be written .*int64.*must be JSON data"):
+        write_trees(tmp_path / "step.jsonl", [tree], ORIGIN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_is_on_the_disk_with_its_name_before_writing_returns(tmp_path, monkeypatch):
+    order, path = [], tmp_path / "step.jsonl"
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(handle):
+        order.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    def replaced(self, target):
+        order.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    write_trees(path, [example()], ORIGIN)
+    assert order == [f"{path}.tmp", "rename", str(tmp_path)]

@@ -1,7 +1,15 @@
+import math
+import threading
+
+import numpy as np
 import pytest
 
-from turngym.agents.players import PLAYERS, Expert, Human
+from turngym.agents.players import PLAYERS, Expert, Human, Script, play, play_all
+from turngym.agents.scores import Episode, from_trees
+from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
+from turngym.envs.math import make_math, make_math_python
 from turngym.envs.registry import make
+from turngym.tools import ToolFailure
 
 
 @pytest.mark.parametrize(("env_id", "turns"), [("turngym/Math-v0", 1), ("turngym/MathPython-v0", 2)])
@@ -17,8 +25,6 @@ def test_the_expert_wins(env_id, turns):
 
 
 def test_the_expert_of_an_environment_without_one_is_an_error():
-    from turngym.envs import TextEnv
-
     with pytest.raises(TypeError, match="TextEnv has no expert: define gold"):
         Expert().act(TextEnv(), "", {})
 
@@ -28,3 +34,157 @@ def test_a_human_is_asked_with_what_was_observed():
     player = Human(lambda observation: asked.append(observation) or "typed")
     assert player.act(make("turngym/Math-v0"), "What?", {}) == "typed"
     assert asked == ["What?"]
+
+
+# --- episodes
+
+
+class Stubborn:
+    """Says one thing for ever."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def act(self, env, observation, info):
+        return self.action
+
+
+CALL = '<tool_call>{"name": "python", "arguments": {"code": "6 * 7"}}</tool_call>'
+
+
+def test_the_expert_wins_every_task_in_order():
+    env, seen = make_math_python(timeout=30.0), []
+    trees = play_all(env, Expert(), [3, 1, 2], 2, on_tree=seen.append, threads=3)
+    assert trees == seen and [tree.key for tree in trees] == [(seed, 0, task) for task in (3, 1, 2) for seed in (0, 1)]
+    assert from_trees(trees) == [Episode(task, Outcome.DONE, "answered", 1.0, 2, True) for task in (3, 3, 1, 1, 2, 2)]
+    assert not env.live  # forks were played, not the template
+
+
+def test_an_episode_is_a_tree_of_what_was_said_and_paid():
+    env = make_math_python(max_turns=3)
+    tree = play(env, Script([CALL, "I do not know."]), 5, seed=9)
+    observation, info = env.reset(seed=9, options={"task": 5})
+    assert (tree.key, tree.task, tree.task_id) == ((9, 0, 5), 5, info["task_id"])
+    assert [turn.parent for turn in tree.turns] == [-1, 0, 1, 2]
+    assert [(turn.role, turn.text) for turn in tree.turns] == [
+        ("user", observation),
+        ("assistant", CALL),
+        ("tool", "42"),
+        ("assistant", "I do not know."),
+    ]
+    assert tree.turns[0].info == {"messages": info["messages"], "tools": info["tools"]}
+    assert tree.turns[1].info == {"turn": 1, "tool": "python", "tool_status": "ok"}
+    (leaf,) = tree.leaves
+    assert (leaf.node, leaf.branch, leaf.stop, leaf.score) == (3, 0, "no_answer", 0.0)
+    assert leaf.info == tree.turns[3].info and leaf.info["answer"] is None
+    assert sum(len(turn.tokens) for turn in tree.turns) == 0 and tree.tokens(leaf).dtype == np.int32
+
+
+def test_a_player_that_leaves_gets_a_path_without_an_end():
+    tree = play(make_math_python(), Script([CALL]), 0)
+    assert [turn.role for turn in tree.turns] == ["user", "assistant", "tool"] and tree.leaves == []
+    assert from_trees([tree]) == []
+    assert [turn.role for turn in play(make_math_python(), Script([]), 0).turns] == ["user"]
+
+
+class Chance(TextEnv):
+    """Opens with what its generator draws."""
+
+    shared = TextEnv.shared | {"closed"}
+
+    def __init__(self):
+        super().__init__()
+        self.closed = []
+
+    def on_reset(self, rng, options):
+        return str(rng.integers(10**12))
+
+    def close(self):
+        self.closed.append(self.live)
+
+
+def test_an_episode_depends_on_its_seed_and_its_fork_is_closed():
+    env = Chance()
+    texts = [play(env, Script([]), 0, seed).turns[0].text for seed in (5, 5, 6)]
+    assert texts[0] == texts[1] != texts[2] and texts[0] == env.reset(seed=5)[0]
+    with pytest.raises(TypeError, match="Chance has no expert"):
+        play(env, Expert(), 0)
+    assert env.closed == [True] * 4
+
+
+class Generous(TextEnv):
+    """Pays for every turn, then fails or pays what is no number."""
+
+    def __init__(self, last):
+        super().__init__(max_turns=9)
+        self.last = last
+
+    def on_reset(self, rng, options):
+        self.task_id = "generous"
+        return "Say."
+
+    def on_step(self, text):
+        if text == "more":
+            return Reply("Again.", reward=0.1, info={"heard": text})
+        if isinstance(self.last, Exception):
+            raise self.last
+        return Reply("", reward=self.last, stop=StopReason.GOAL)
+
+
+def test_a_score_is_the_sum_of_rewards_from_first_to_last():
+    (leaf,) = play(Generous(1.0), Script(["more", "more", "more", "end"]), 0).leaves
+    assert leaf.score == 0.1 + 0.1 + 0.1 + 1.0 and leaf.rewarded
+
+
+@pytest.mark.parametrize(
+    ("last", "stop", "error"),
+    [
+        (ToolFailure("no sandbox"), "tool_error", "no sandbox"),
+        (EnvFailure("no grader"), "infra_error", "no grader"),
+        (RuntimeError("a bug"), "infra_error", "RuntimeError: a bug"),
+        (math.inf, "infra_error", "the environment paid a reward of inf"),
+        (math.nan, "infra_error", "the environment paid a reward of nan"),
+    ],
+)
+def test_a_failure_of_the_environment_is_an_end_without_a_score(last, stop, error):
+    tree = play(Generous(last), Script(["more", "end", "more"]), 0)
+    (leaf,) = tree.leaves
+    assert (leaf.stop, str(leaf.outcome), leaf.info["error"]) == (stop, stop, error)
+    assert math.isnan(leaf.score) and math.isnan(tree.turns[-1].reward) and not leaf.rewarded
+    assert [turn.text for turn in tree.turns] == ["Say.", "more", "Again.", "end"]
+
+
+def test_an_episode_that_was_cut_or_failed_is_told_apart(monkeypatch):
+    env = make_math_python(max_turns=3)
+    (cut,) = from_trees([play(env, Stubborn("<tool_call>"), 0)])
+    assert (cut.outcome, cut.stop, cut.score, cut.turns) == (Outcome.TRUNCATED, "max_turns", 0.0, 3)
+
+    def broken(self, arguments):
+        raise ToolFailure("no sandbox")
+
+    monkeypatch.setattr("turngym.tools.PythonTool.call", broken)
+    (failed,) = from_trees([play(env, Stubborn(CALL), 0)])
+    assert (failed.outcome, failed.stop, failed.turns) == (Outcome.TOOL_ERROR, "tool_error", 1)
+    assert math.isnan(failed.score)
+
+
+def test_an_error_does_not_wait_for_the_episodes_that_have_not_begun():
+    begun, gate = [], threading.Event()
+
+    class Faulty:
+        def act(self, env, observation, info):
+            begun.append(env.task_id)
+            if len(begun) == 1:
+                raise KeyError("a player's bug")
+            gate.wait(10)
+            return "\\boxed{0}"
+
+    def release():
+        gate.set()
+
+    timer = threading.Timer(0.2, release)
+    timer.start()
+    with pytest.raises(KeyError, match="a player's bug"):
+        play_all(make_math(), Faulty(), range(200), 1, threads=2)
+    timer.join()
+    assert len(begun) < 10

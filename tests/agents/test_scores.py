@@ -1,6 +1,5 @@
 import itertools
 import math
-import threading
 from fractions import Fraction
 from statistics import NormalDist
 
@@ -10,13 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.agents import scores
-from turngym.agents.players import Expert
 from turngym.agents.scores import Episode, from_trees, interval, pass_at_k, summarize
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.agents.trajectory import given as given_turn
 from turngym.envs import Outcome
-from turngym.envs.math import make_math, make_math_python
-from turngym.tools import ToolFailure
 
 Z = NormalDist().inv_cdf(0.975)
 
@@ -167,59 +163,3 @@ def test_paths_of_trees_are_episodes():
         Episode(5, Outcome.DONE, "s0", 1.0, 1, True),
         Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False),
     ]
-
-
-# --- play
-
-
-def test_the_expert_wins_every_task_in_order():
-    env, seen = make_math_python(timeout=30.0), []
-    episodes = scores.play_all(env, Expert(), [3, 1, 2], 2, on_episode=seen.append, threads=3)
-    assert episodes == seen == [Episode(task, Outcome.DONE, "answered", 1.0, 2, True) for task in (3, 3, 1, 1, 2, 2)]
-    assert not env.live  # forks were played, not the template
-
-
-class Stubborn:
-    """Calls a broken tool, then never answers."""
-
-    def __init__(self, action):
-        self.action = action
-
-    def act(self, env, observation, info):
-        return self.action
-
-
-def test_an_episode_that_was_cut_or_failed_is_told_apart(monkeypatch):
-    env = make_math_python(max_turns=3)
-    cut = scores.play(env, Stubborn("<tool_call>"), 0)
-    assert (cut.outcome, cut.stop, cut.score, cut.turns) == (Outcome.TRUNCATED, "max_turns", 0.0, 3)
-
-    def broken(self, arguments):
-        raise ToolFailure("no sandbox")
-
-    monkeypatch.setattr("turngym.tools.PythonTool.call", broken)
-    failed = scores.play(env, Stubborn('<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>'), 0)
-    assert (failed.outcome, failed.stop, failed.turns) == (Outcome.TOOL_ERROR, "tool_error", 1)
-    assert math.isnan(failed.score)
-
-
-def test_an_error_does_not_wait_for_the_episodes_that_have_not_begun():
-    begun, gate = [], threading.Event()
-
-    class Faulty:
-        def act(self, env, observation, info):
-            begun.append(env.task_id)
-            if len(begun) == 1:
-                raise KeyError("a player's bug")
-            gate.wait(10)
-            return "\\boxed{0}"
-
-    def release():
-        gate.set()
-
-    timer = threading.Timer(0.2, release)
-    timer.start()
-    with pytest.raises(KeyError, match="a player's bug"):
-        scores.play_all(make_math(), Faulty(), range(200), 1, threads=2)
-    timer.join()
-    assert len(begun) < 10

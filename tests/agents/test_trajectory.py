@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
-from turngym.envs import Outcome
+from turngym.agents.trajectory import Leaf, Tree, Turn, given, opening
+from turngym.envs import Outcome, StopReason, outcome_of
 
 
 def tokens(*ids):
@@ -98,3 +98,18 @@ def test_an_unknown_speaker_and_columns_of_other_lengths_are_refused():
 @pytest.mark.parametrize("outcome", Outcome)
 def test_only_done_and_truncated_paths_are_rewarded(outcome):
     assert leaf(0, 0, outcome).rewarded == (str(outcome) in ("done", "truncated"))
+
+
+@pytest.mark.parametrize("stop", StopReason)
+def test_the_end_of_a_path_has_the_outcome_of_its_stop_and_no_score_where_it_failed(stop):
+    found = Leaf.ended(3, 2, stop, 0.5, {"answer": "7"})
+    assert (found.node, found.branch, found.stop, found.info) == (3, 2, str(stop), {"answer": "7"})
+    assert type(found.stop) is str and found.outcome is outcome_of(stop)
+    assert (found.score == 0.5) == found.rewarded and found.rewarded != (found.score != found.score)
+
+
+def test_an_opening_keeps_the_messages_and_tools_that_its_tokens_spell():
+    messages, tools = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], [{"type": "function"}]
+    turn = opening("q", {"messages": messages, "tools": tools, "task_id": "t", "mood": "new"}, tokens(1, 2))
+    assert (turn.parent, turn.role, turn.text, turn.tokens.tolist()) == (-1, "user", "q", [1, 2])
+    assert turn.info == {"messages": messages, "tools": tools} and not turn.sampled.any()

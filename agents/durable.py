@@ -1,0 +1,63 @@
+"""Files that survive the death of the process and of the machine: when a call returns, they are on the disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file under a temporary name first, so that it is whole, or what it was before.
+
+    Raises:
+        OSError: it cannot be written; `path` is what it was before.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def append(path: Path, line: str) -> None:
+    """Add a line, in place of a last one that a process left unfinished when it died.
+
+    Raises:
+        OSError: it cannot be written; what is there of it counts as unfinished.
+    """
+    new = not path.exists()
+    with path.open("ab") as file:
+        file.truncate(_whole(path))
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        sync(path.parent)
+
+
+def _whole(path: Path) -> int:
+    """Return the size of a file up to the end of its last whole line (bytes)."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(end - 4096, 0)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0

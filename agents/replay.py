@@ -1,0 +1,205 @@
+"""Replay: the actions of a journal are taken again, and the first thing that comes out otherwise is named.
+
+A replay needs no policy: an environment that keeps its contract answers the same texts alike. What an agent's code
+reads from a clock or an address in memory comes out otherwise, and is a divergence like any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..envs import StopReason, TextEnv
+from ..envs.registry import make
+from ..tools import Status
+from .journal import read_origin, read_trees
+from .players import Script, play
+from .trajectory import Leaf, Tree, Turn
+
+OPENING = -1  # in place of a turn: what `reset` gave
+SHOWN = 160  # characters of a value that a sentence shows
+NOTHING = "(nothing)"  # in place of a value that is not there
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where a replay first saw something else than the journal says.
+
+    key: (seed, step, task, branch) of the path.
+    turn: Which of the agent's turns was answered otherwise, from 0; -1 for the opening.
+    field: What of the answer: task_id, info[…], reward, stop, outcome, score, role or text.
+    deadline: A deadline of a tool cut this turn, now or then: what it leaves depends on the machine's speed.
+    """
+
+    key: tuple[int, ...]
+    turn: int
+    field: str
+    recorded: Any
+    replayed: Any
+    deadline: bool = False
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        *_, task, branch = self.key
+        where = "the opening" if self.turn == OPENING else f"turn {self.turn}"
+        why = "; a deadline cut this turn, and what it leaves depends on the machine's speed" if self.deadline else ""
+        was, now = _shortened(repr(self.recorded), repr(self.replayed))
+        return f"task {task}, branch {branch}, {where}: {self.field} was {was}, is {now}{why}"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One path, taken again. Of a path that failed, all but the failure itself is repeated."""
+
+    task_id: str
+    key: tuple[int, ...]  # (seed, step, task, branch)
+    turns: int  # of the agent that were taken again
+    failed: bool  # the path ended in an infrastructure failure
+    divergence: Divergence | None
+
+
+@dataclass(frozen=True)
+class _Fact:
+    turn: int
+    field: str
+    value: Any
+    cut: bool = False  # by a deadline of a tool
+
+
+def replay(env: TextEnv, tree: Tree) -> Divergence | None:
+    """Take every path of a tree again, each in a fork of `env`, and return the first divergence."""
+    return next((found for leaf in tree.leaves if (found := replay_path(env, tree, leaf).divergence)), None)
+
+
+def replay_path(env: TextEnv, tree: Tree, leaf: Leaf) -> Replayed:
+    """Take one path of a tree again in a fork of `env`."""
+    nodes, key = _repeated(tree, leaf), (*tree.key, leaf.branch)
+    texts = [turn.text for turn in nodes if turn.role == "assistant"]
+    found = None
+    if nodes:
+        try:
+            again = play(env, Script(texts), tree.task, tree.key[0])
+        except Exception as error:
+            found = Divergence(key, OPENING, "text", nodes[0].text, f"{type(error).__name__}: {error}")
+        else:
+            found = _first(key, _recorded(tree, leaf, nodes), _replayed(again, leaf, nodes))
+    return Replayed(tree.task_id, key, len(texts), not leaf.rewarded, found)
+
+
+def replay_journal(
+    path: Path, *, task: int | None = None, branch: int | None = None, options: Mapping[str, Any] | None = None
+) -> Iterator[Replayed]:
+    """Make a journal's environment again and yield each of its paths when it has been replayed.
+
+    Args:
+        path: The journal.
+        task: Only paths of this task.
+        branch: Only this branch of each tree.
+        options: Options of the environment in place of the recorded ones, where, say, a task file has moved.
+
+    Raises:
+        ValueError: the journal is damaged, has no such path, or its environment cannot be made.
+    """
+    origin = read_origin(path)
+    env = make(origin.env, **{**origin.options, **(options or {})})
+    count = 0
+    try:
+        for tree in read_trees(path):
+            for leaf in tree.leaves:
+                if task in (None, tree.task) and branch in (None, leaf.branch):
+                    count += 1
+                    yield replay_path(env, tree, leaf)
+    finally:
+        env.close()
+    if not count:
+        chosen = ", ".join(
+            f"{name} {value}" for name, value in (("task", task), ("branch", branch)) if value is not None
+        )
+        raise ValueError(f"{path} holds no path{chosen and f' of {chosen}'}; there is nothing to replay")
+
+
+def _repeated(tree: Tree, leaf: Leaf) -> list[Turn]:
+    """Return the turns of a path; of one that failed those before the action, or the opening, that was not answered."""
+    nodes = [tree.turns[node] for node in tree.path(leaf)]
+    if not leaf.rewarded and (nodes[-1].role == "assistant" or (leaf.node == 0 and not nodes[0].info)):
+        nodes.pop()
+    return nodes
+
+
+def _recorded(tree: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:
+    if not leaf.rewarded:
+        return _facts(tree.task_id, nodes, None, None)
+    return _facts(tree.task_id, nodes, None if _left(leaf, nodes) else leaf.stop, leaf)
+
+
+def _replayed(again: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:
+    """Return the facts of a replay. Where the policy ended the path that is replayed, it ends this one too."""
+    turns = again.turns[: len(nodes)]
+    if again.leaves:
+        return _facts(again.task_id, turns, again.leaves[0].stop, again.leaves[0])
+    if not leaf.rewarded or not _left(leaf, nodes):
+        return _facts(again.task_id, turns, None, None)
+    score = 0.0
+    for turn in turns:  # one after the other, as a rollout adds
+        score += turn.reward
+    end = Leaf.ended(len(turns) - 1, 0, StopReason.CONTEXT, score, turns[-1].info if turns[-1].parent >= 0 else {})
+    return _facts(again.task_id, turns, None, end)
+
+
+def _left(leaf: Leaf, nodes: list[Turn]) -> bool:
+    """Return whether the policy ended the path: its context was full, of which an environment knows nothing."""
+    return leaf.stop == StopReason.CONTEXT and (nodes[-1].role != "assistant" or nodes[-1].ended == "context")
+
+
+def _facts(task_id: str, nodes: list[Turn], stop: str | None, end: Leaf | None) -> list[_Fact]:
+    """Return all that an environment says on a path, in the order in which it is seen; `stop` ended its episode."""
+    turn, cut = OPENING, False
+    facts = [_Fact(turn, "task_id", task_id), _Fact(turn, "text", nodes[0].text)]
+    for node in nodes:
+        if node.parent < 0:
+            said: dict[str, Any] = {name: node.info.get(name) for name in ("messages", "tools")}
+        elif node.role == "assistant":
+            turn, cut = turn + 1, node.info.get("tool_status") == Status.TIMEOUT
+            last = stop if node is nodes[-1] else None
+            said = {"info": dict(node.info), "reward": node.reward, "stop": last}
+        else:
+            said = {"role": node.role, "text": node.text}
+        facts += [_Fact(turn, name, value, cut) for name, value in said.items()]
+    if end is not None:
+        said = {"outcome": str(end.outcome), "score": end.score, "info": dict(end.info)}
+        facts += [_Fact(turn, name, value, cut) for name, value in said.items()]
+    return facts
+
+
+def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -> Divergence | None:
+    for old, new in zip(recorded, replayed, strict=False):  # where one of them ends early, its `stop` differs
+        field, was, now = old.field, _data(old.value), _data(new.value)
+        if _bits(was) == _bits(now):
+            continue
+        if field == "info":
+            name = next(n for n in sorted({*was, *now}) if _bits(was.get(n, NOTHING)) != _bits(now.get(n, NOTHING)))
+            field, was, now = f"info[{name!r}]", was.get(name, NOTHING), now.get(name, NOTHING)
+        return Divergence(key, old.turn, field, was, now, old.cut or new.cut)
+    return None
+
+
+def _data(value: Any) -> Any:
+    """Return a value as it is after a journal held it."""
+    return json.loads(json.dumps(value, default=repr))
+
+
+def _bits(value: Any) -> str:
+    """Return what two values must share to be the same: numbers to the last bit, NaN like NaN."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _shortened(one: str, other: str) -> list[str]:
+    """Return the texts, if long from a little before where they part."""
+    parts = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    start = max(parts - SHOWN // 4, 0) if max(len(one), len(other)) > SHOWN else 0
+    return [
+        f"{'…' * (start > 0)}{text[start : start + SHOWN]}{'…' * (len(text) > start + SHOWN)}" for text in (one, other)
+    ]
