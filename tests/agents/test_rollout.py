@@ -15,10 +15,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from turngym.agents.chat import Chat
-from turngym.agents.engine import Sampling
+from turngym.agents.engine import Cut, Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.evaluate import closers
-from turngym.agents.journal import read_trees, write_trees
+from turngym.agents.evaluate import cut
+from turngym.agents.journal import Origin, read_trees, write_trees
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout import Actor, collect, shuffled_scores
 from turngym.agents.source import TINY
@@ -88,9 +88,9 @@ class WitnessSession:
         self.seen: list[int] = []
         witness.sessions.append(self)
 
-    async def sample(self, tokens: Any, sampling: Sampling, key: tuple[int, ...], closers: tuple[str, ...]) -> Any:
+    async def sample(self, tokens: Any, sampling: Sampling, key: tuple[int, ...], cut: Any) -> Any:
         self.key = key[:-1]
-        drawn = await self.inner.sample(tokens, sampling, key, closers)
+        drawn = await self.inner.sample(tokens, sampling, key, cut)
         if len(drawn.tokens):
             self.seen += [*tokens.tolist(), *drawn.tokens.tolist()]
         return drawn
@@ -103,7 +103,7 @@ class WitnessSession:
         self.inner.close()
 
 
-def actor_of(folder: Path, ends: tuple[str, ...] = (), **options: Any) -> Iterator[Actor]:
+def actor_of(folder: Path, ends: Cut | None = None, **options: Any) -> Iterator[Actor]:
     policy = load_policy(folder)
     engine = TorchEngine(policy, **options)
     yield Actor(engine, Chat.from_folder(folder), policy.end_ids, ends)
@@ -117,7 +117,7 @@ def actor(qwen3_folder: Path) -> Iterator[Actor]:
 
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Actor]:
-    yield from actor_of(TINY, closers(make("turngym/MathPython-v0")))
+    yield from actor_of(TINY, cut(make("turngym/MathPython-v0"), Chat.from_folder(TINY)))
 
 
 def bits(trees: list[Tree]) -> list[Any]:
@@ -185,8 +185,10 @@ def test_finished_trees_are_handed_over_once_each_and_the_template_is_never_step
 
 def test_every_fork_of_environment_and_session_is_closed(actor):
     env, witness = Talk(fails=RuntimeError("lost")), Witness(actor.engine)
-    grow(replace(actor, engine=witness), env)
+    grow(replace(actor, engine=witness), env, retries=0)
     assert sum(env.open) == 0 and env.open.count(1) == 4 * (1 + 4)
+    grow(replace(actor, engine=witness), env, retries=1)
+    assert sum(env.open) == 0 and env.open.count(1) > 2 * 4 * (1 + 4)
     assert all(session.closed for session in witness.sessions)
 
 
@@ -283,9 +285,16 @@ def test_a_turn_of_max_tokens_is_cut_closed_by_the_template_and_answered(talked,
         assert closed.endswith("<|im_end|>\n<|im_start|>assistant\n") and not answer.sampled.any()
 
 
+class Ends:
+    closers = ("e", "the")
+
+    def complete(self, text: str) -> bool:
+        return any(closer in text for closer in self.closers)
+
+
 def test_closers_cut_the_turn_at_the_token_that_completes_one(actor):
-    ends = ("e", "the")
-    trees = grow(replace(actor, closers=ends), Talk(), sampling=Sampling(max_tokens=40))
+    ends = Ends.closers
+    trees = grow(replace(actor, cut=Ends()), Talk(), sampling=Sampling(max_tokens=40))
     turns = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
     decode = actor.chat.tokenizer.decode
     assert {turn.ended for turn in turns} >= {"closer", "length"}
@@ -345,9 +354,9 @@ def test_paths_that_fill_the_context_end_truncated_and_nothing_given_is_cut(cram
 
 
 def test_real_trees_survive_the_journal_to_the_bit(actor, talked, tmp_path):
-    trees = [*talked, *grow(actor, Talk(fails=ToolFailure("lost")))]
-    write_trees(tmp_path / "trees.jsonl", trees)
-    assert bits(list(read_trees(tmp_path / "trees.jsonl"))) == bits(trees)
+    for trees in (talked, grow(actor, Talk(fails=ToolFailure("lost")))):
+        write_trees(tmp_path / "trees.jsonl", trees, Origin("test/Talk-v0", {}))
+        assert bits(list(read_trees(tmp_path / "trees.jsonl"))) == bits(trees)
 
 
 def test_shuffled_scores_deals_the_same_scores_and_touches_nothing_else(actor):
@@ -373,4 +382,7 @@ def test_an_engine_that_fails_ends_the_rollout_with_its_error(actor, monkeypatch
     env = Talk()
     with pytest.raises(FloatingPointError, match="weights are broken"):
         grow(replace(actor, engine=Witness(actor.engine)), env)
+    until = time.monotonic() + 5
+    while sum(env.open) and time.monotonic() < until:  # a fork that was under way is closed when it is made
+        time.sleep(0.01)
     assert sum(env.open) == 0
