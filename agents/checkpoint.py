@@ -1,102 +1,228 @@
-"""Checkpoints that are whole or not there: written aside, fsynced, renamed, with a sha256 manifest."""
+"""Checkpoints that are whole or not there: written aside, fsynced, renamed, with a sha256 manifest.
+
+Invariants: once two were saved, two whole ones are there at every instant; a checkpoint is used only if it holds the
+files of its manifest and no other, each with its checksum, and nothing of it is parsed before that is known.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from .durable import sync
+from .incidents import Incident, OnIncident, ignore
+
+log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+STATE = "state.json"
+
+_NAME = re.compile(r"step-(\d{6,})(\.old)?")  # `.old`: the same step is being saved again, and this one still counts
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be trusted: the message names the file and what is wrong with it."""
+    """A checkpoint that cannot be trusted, or cannot be written: the message names the file and what is wrong."""
 
 
 def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Path], None], keep: int = 2) -> Path:
-    """Write the checkpoint of `step` into `folder` and remove all but the newest `keep`.
+    """Write the checkpoint of `step` into `folder`, and then remove all but the newest `keep` up to that step.
 
     Args:
         folder: Where checkpoints live.
-        step: Optimizer steps done.
+        step: Training steps done. Checkpoints of later steps are removed: they were passed over, or the run would have
+            gone on from them.
         state: JSON data (control state, counters).
         write: Writes the tensors (adapter, optimizer) into a folder it is given.
         keep: How many checkpoints stay.
 
     Raises:
-        ValueError: `keep` is below 1.
+        ValueError: `keep` is below 1, or `state` is not JSON data.
+        CheckpointError: it cannot be written, for want of space, say. Those before it are untouched.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}; a run needs at least its newest checkpoint")
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".step-*"):  # by a process that was killed
-        shutil.rmtree(left)
     final = folder / f"step-{step:06d}"
     temporary = folder / f".{final.name}.tmp"
-    temporary.mkdir()
-    write(temporary)
-    (temporary / "state.json").write_text(json.dumps({"step": step, **state}, indent=1, allow_nan=False))
-    files = sorted(path for path in temporary.rglob("*") if path.is_file())
-    manifest = {str(path.relative_to(temporary)): _sha256(path) for path in files}
-    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (*temporary.rglob("*"), temporary):
-        _sync(path)
-    if final.exists():
-        _remove(final)
-    temporary.rename(final)
-    _sync(folder)
-    for old in steps(folder)[:-keep]:
-        _remove(old)
+    try:
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            sync(folder.parent)
+        for left in folder.glob(".step-*"):  # by a process that was killed
+            shutil.rmtree(left)
+        _fill(temporary, {"step": step, **state}, write)
+        _name(temporary, final)
+    except Exception as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        raise CheckpointError(
+            f"the checkpoint {final} cannot be written ({error}); those before it are whole: make room, and go on "
+            "from them"
+        ) from error
+    past = [path for path in steps(folder) if path == final or _number(path) < step]
+    for path in steps(folder):
+        if path not in past[-keep:]:
+            _remove(path)
     return final
 
 
 def steps(folder: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    return sorted((path for path in folder.glob("step-*") if path.is_dir()), key=lambda path: (len(path.name), path))
+    return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_age)
 
 
-def latest(folder: Path) -> Path | None:
-    """Return the newest checkpoint, verified; None where there is none.
+def latest(
+    folder: Path, on_incident: OnIncident = ignore, check: Callable[[Path], object] | None = None
+) -> Path | None:
+    """Return the newest checkpoint that can be trusted; None where there is none at all.
+
+    Args:
+        folder: Where checkpoints live.
+        on_incident: Called for each damaged checkpoint that is passed over; a warning is logged as well.
+        check: Raises CheckpointError for what is wrong with a checkpoint of which each file is what was written.
 
     Raises:
-        CheckpointError: the newest one is damaged.
+        CheckpointError: there are checkpoints, and all are damaged; the message names what is wrong with each.
     """
-    found = steps(folder)
-    return verify(found[-1]) if found else None
+    faults: list[str] = []
+    for path in reversed(steps(folder)):
+        try:
+            (check or read_state)(verify(path))
+        except CheckpointError as error:
+            faults.append(str(error))
+            continue
+        for fault in faults:
+            log.warning("a damaged checkpoint is passed over, %s is used: %s", path, fault)
+            on_incident(Incident("checkpoint", fault))
+        return path
+    if faults:
+        raise CheckpointError(
+            f"all {len(faults)} checkpoints in {folder} are damaged: {'; '.join(faults)}; put a copy back, or remove "
+            "them to begin again"
+        )
+    return None
 
 
 def verify(checkpoint: Path) -> Path:
-    """Return `checkpoint` if every file is there and is what was written.
+    """Return `checkpoint` if its files are exactly those that were written.
 
     Raises:
-        CheckpointError: it is not.
+        CheckpointError: they are not, or they cannot be read.
     """
     try:
-        manifest: dict[str, str] = dict(json.loads((checkpoint / MANIFEST).read_text()))
-    except (OSError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{checkpoint} has no readable {MANIFEST} ({error}); remove the folder to use the one before"
-        ) from error
-    for name, digest in manifest.items():
-        path = checkpoint / name
-        if not path.is_file() or _sha256(path) != digest:
-            what = "is not what was written" if path.is_file() else "is missing"
-            raise CheckpointError(f"{path} {what}; remove {checkpoint} to use the checkpoint before it")
+        manifest = _manifest(checkpoint)
+        for name, digest in manifest.items():
+            if _sha256(checkpoint / name) != digest:
+                raise CheckpointError(f"{checkpoint}: the file {name!r} is not what was written")
+    except (OSError, RecursionError) as error:
+        raise CheckpointError(f"{checkpoint} cannot be read ({error})") from error
     return checkpoint
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Return the JSON data of a checkpoint."""
-    state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
+    """Return the JSON data of a checkpoint that `verify` has passed.
+
+    Raises:
+        CheckpointError: it is no JSON object, or not that of this step.
+    """
+    state = _read(checkpoint / STATE)
+    if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] != _number(checkpoint):
+        raise CheckpointError(f"{checkpoint / STATE} is not the state of step {_number(checkpoint)}")
     return state
+
+
+def _fill(folder: Path, state: Mapping[str, Any], write: Callable[[Path], None]) -> None:
+    """Write all files of a checkpoint, and wait until they are on the disk."""
+    folder.mkdir()
+    write(folder)
+    (folder / STATE).write_text(json.dumps(state, indent=1, allow_nan=False))
+    manifest = {name: _sha256(folder / name) for name in sorted(_files(folder))}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
+def _name(temporary: Path, final: Path) -> None:
+    """Give a checkpoint its name. One that has it stays a checkpoint until then."""
+    if os.path.lexists(final):
+        aside = final.with_name(f"{final.name}.old")
+        if os.path.lexists(aside):
+            _remove(aside)
+        final.rename(aside)
+    temporary.rename(final)
+    sync(final.parent)
+
+
+def _manifest(checkpoint: Path) -> dict[str, str]:
+    """Return the names and checksums of a checkpoint's files, which are exactly those that are there."""
+    if checkpoint.is_symlink():
+        raise CheckpointError(f"{checkpoint} is a link; a checkpoint is a folder")
+    found = _files(checkpoint)
+    if MANIFEST not in found:
+        raise CheckpointError(f"{checkpoint} has no {MANIFEST}")
+    manifest = _read(checkpoint / MANIFEST)
+    if not isinstance(manifest, dict) or STATE not in manifest:
+        raise CheckpointError(f"{checkpoint / MANIFEST} is no manifest of a checkpoint")
+    for name in sorted(manifest.keys() ^ (found - {MANIFEST})):
+        what = "is not in its manifest" if name in found else "is missing"
+        raise CheckpointError(f"{checkpoint}: the file {name!r} {what}")
+    return manifest
+
+
+def _files(folder: Path) -> set[str]:
+    """Return the names of all files below `folder`, relative to it."""
+    names = set()
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            names |= {f"{entry.name}/{name}" for name in _files(folder / entry.name)}
+        elif entry.is_file(follow_symlinks=False):
+            names.add(entry.name)
+        else:
+            raise CheckpointError(f"{entry.path!r} is a link or no plain file; a checkpoint holds plain files")
+    return names
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error})") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _number(checkpoint: Path) -> int:
+    named = _NAME.fullmatch(checkpoint.name)
+    return int(named[1]) if named else -1
+
+
+def _age(checkpoint: Path) -> tuple[int, bool]:
+    return _number(checkpoint), not checkpoint.name.endswith(".old")
 
 
 def _remove(checkpoint: Path) -> None:
     """Remove a checkpoint, under another name first: a half removed one must not be taken for one."""
+    if checkpoint.is_symlink() or not checkpoint.is_dir():
+        checkpoint.unlink()
+        return
     aside = checkpoint.with_name(f".{checkpoint.name}.old")
     checkpoint.rename(aside)
     shutil.rmtree(aside)
@@ -105,11 +231,3 @@ def _remove(checkpoint: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -70,6 +70,14 @@ class TrainConfig:
     """Of the frozen weights: `float32` or `bfloat16`."""
     threads: int = 1
     """CPU threads of torch: more for larger models; part of what makes runs bit-identical."""
+    turn_deadline: float = 600.0
+    """Seconds that drawing a turn, or an answer of the environment, may take before its path counts as failed."""
+    episode_deadline: float = 3600.0
+    """Seconds that a path may take."""
+    step_deadline: float = 7200.0
+    """Seconds that a step's rollout may take; what is under way then has failed."""
+    retries: int = 2
+    """How often a path that an infrastructure failure ended begins again, with the same key."""
     out: str = ""
     """Run folder; the first free one of runs/ENV, runs/ENV-2, … when left out."""
     resume: bool = False
@@ -88,9 +96,18 @@ class TrainConfig:
             "eval_tasks",
         ):
             _require(self, name, getattr(self, name) >= 1, "must be at least 1")
-        for name in ("lr", "alpha", "clip_norm", "temperature"):
+        for name in (
+            "lr",
+            "alpha",
+            "clip_norm",
+            "temperature",
+            "turn_deadline",
+            "episode_deadline",
+            "step_deadline",
+        ):
             value = getattr(self, name)
             _require(self, name, 0 < value < float("inf"), "must be above 0 and finite")
+        _require(self, "retries", self.retries >= 0, "must be 0 or more")
         _require(self, "lr_end", 0 <= self.lr_end <= 1, "must lie in [0, 1]")
         _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
         check_machine(self.device, self.dtype, self.threads, self.seed)

@@ -42,10 +42,8 @@ def line(metrics: dict[str, Any]) -> str:
     """Return one step in a line: reward, success, entropy by turn (nats), speed."""
     turns = [value for name, value in metrics.items() if name.startswith("entropy_turn/")]
     by_turn = " ".join(f"{value:.2f}" for value in turns)
-    speed = metrics["tokens"] / metrics["seconds"]
-    return (
-        f"reward {metrics['reward']:.2f}  success {metrics['success']:.2f}  entropy [{by_turn}]  {speed:.0f} tokens/s"
-    )
+    speed = f"  {metrics['tokens'] / metrics['seconds']:.0f} tokens/s" if metrics["seconds"] else ""
+    return f"reward {metrics['reward']:.2f}  success {metrics['success']:.2f}  entropy [{by_turn}]{speed}"
 
 
 def before_after(summary: Mapping[str, Any]) -> Table:

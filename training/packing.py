@@ -17,11 +17,16 @@ from ..agents.trajectory import Leaf, Tree
 from .columns import OUTCOMES, Batch, Turns
 
 
+class NothingToLearn(ValueError):
+    """No path of the trees was rewarded, or the policy had no turn on any."""
+
+
 @dataclass(frozen=True, eq=False)
 class Packed:
     """The paths of a step, shortest first, and their slots in the same order."""
 
     names: list[str]  # of the paths, for messages: task id and branch
+    keys: list[tuple[int, ...]]  # of the paths: (seed, step, task, branch)
     tokens: list[Int[Tensor, "_"]]  # of each path, root to leaf
     sampled: list[Bool[Tensor, "_"]]
     token: Int[Tensor, "s"]  # token id of each slot
@@ -55,12 +60,13 @@ def pack(trees: Sequence[Tree]) -> Packed:
     """Lay the rewarded paths of `trees` out as rows and slots.
 
     Raises:
-        ValueError: no path of the trees was rewarded, or the policy had no turn on any.
+        NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
     """
     paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.rewarded]
     if not any(tree.replies(leaf) for _, tree, leaf in paths):
         stops = sorted({f"{leaf.stop}" for tree in trees for leaf in tree.leaves})
-        raise ValueError(f"{len(trees)} trees hold nothing to learn from; their paths ended by {', '.join(stops)}")
+        ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
+        raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
     paths.sort(key=lambda path: len(path[1].tokens(path[2])))
     turns = _turns(paths)
     slots: dict[str, list[np.ndarray]] = {
@@ -95,6 +101,7 @@ def pack(trees: Sequence[Tree]) -> Packed:
     )
     return Packed(
         names=[f"{tree.task_id} branch {leaf.branch}" for _, tree, leaf in paths],
+        keys=[(*tree.key, leaf.branch) for _, tree, leaf in paths],
         tokens=[torch.from_numpy(tree.tokens(leaf).astype(np.int64)) for _, tree, leaf in paths],
         sampled=[
             torch.from_numpy(np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)]))

@@ -1,6 +1,7 @@
 """A training run from its config: check everything first, then load, train, and write the run folder.
 
-A run folder holds `config.toml`, `metrics.jsonl`, `trees/` (one journal a step), `checkpoints/` and `summary.json`.
+A run folder holds `config.toml`, `metrics.jsonl`, `trees/` (one journal a step), `checkpoints/`, `summary.json`, and
+`incidents.jsonl` where anything went wrong on the way.
 """
 
 from __future__ import annotations
@@ -11,23 +12,36 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..agents.chat import Chat
-from ..agents.checkpoint import latest, read_state
+from ..agents.checkpoint import latest, steps
+from ..agents.deadlines import Deadlines
+from ..agents.durable import write
 from ..agents.engine import Sampling
-from ..agents.evaluate import checked_chat, closers, pick_tasks, task_count, writable
+from ..agents.evaluate import checked_chat, cut, pick_tasks, task_count, writable
+from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
 from ..envs.options import EnvOptions
 from ..envs.registry import make
+from .boundary import read_boundary
 from .config import TrainConfig, from_run, revision, to_toml
+from .logbook import METRICS
+
+if TYPE_CHECKING:
+    from ..agents.engines.torch import TorchEngine
+    from ..agents.policy import Policy
+    from .loop import Loop
 
 log = logging.getLogger(__name__)
 
+CONFIG = "config.toml"
+SUMMARY = "summary.json"
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
-FREE = ("steps", "threads", "out", "resume", "micro_tokens")  # what may differ when a run is resumed
+DEADLINES = ("turn_deadline", "episode_deadline", "step_deadline", "retries")
+FREE = ("steps", "threads", "out", "resume", "micro_tokens", *DEADLINES)  # what may differ when a run is resumed
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,8 @@ class Prepared:
     valid_env: TextEnv
     source: Source
     chat: Chat
-    checkpoint: Path | None
+    checkpoint: Path | None  # to go on from
+    incidents: tuple[Incident, ...] = ()  # checkpoints that were passed over
 
 
 def prepare(config: TrainConfig) -> Prepared:
@@ -53,7 +68,7 @@ def prepare(config: TrainConfig) -> Prepared:
     # A recipe's difficulty is for its generator; a file has its own.
     difficulty = config.difficulty if config.tasks is None else None
     options = EnvOptions(config.tasks, difficulty, config.option).kwargs()
-    if config.tasks is not None:
+    if config.tasks is not None and Path(config.tasks).is_file():  # other sources know their own split or share
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
         raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
@@ -65,21 +80,18 @@ def prepare(config: TrainConfig) -> Prepared:
     source = find(config.policy)
     chat = checked_chat(source.folder, env)
     folder = Path(config.out) if config.out else _free_folder(config)
-    checkpoint = _resumable(config, folder)
+    incidents: list[Incident] = []
+    checkpoint = _resumable(config, folder, incidents)
     writable(folder)
     _check_methods(config)
-    return Prepared(replace(config, out=str(folder)), folder, env, valid_env, source, chat, checkpoint)
+    config = replace(config, out=str(folder))
+    return Prepared(config, folder, env, valid_env, source, chat, checkpoint, tuple(incidents))
 
 
 def execute(prepared: Prepared) -> Iterator[Any]:
     """Train, yielding a `Record` after each step; writes the run folder and, at the end, `summary.json`."""
     from ..agents.engines.torch import TorchEngine
     from ..agents.policy import LoraSpec
-    from ..agents.rollout import Actor
-    from .chain import chain
-    from .learner import Learner
-    from .loop import Loop
-    from .methods import parse_methods
 
     config, began = prepared.config, time.monotonic()
     lora = LoraSpec(config.rank, config.alpha)
@@ -87,10 +99,39 @@ def execute(prepared: Prepared) -> Iterator[Any]:
         prepared.source, device=config.device, dtype=config.dtype, lora=lora, threads=config.threads, seed=config.seed
     )
     engine = TorchEngine(policy)
+    try:
+        loop = _loop(prepared, policy, engine)
+        record = {"version": __version__, "revision": revision(), "engine": engine.mode}
+        if engine.mode != "exact":
+            log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
+        write(prepared.folder / CONFIG, to_toml(config, record))
+        if prepared.checkpoint is not None:
+            loop.load(prepared.checkpoint, prepared.incidents)
+        yield from loop.run()
+    finally:
+        engine.close()
+    _summarize(prepared.folder, time.monotonic() - began)
+
+
+def way_on(folder: Path) -> str:
+    """Return how to go on with a run that was interrupted."""
+    if (folder / CONFIG).is_file():
+        return f"go on with: turngym train --resume --out {folder}"
+    return "it had not begun; give the same command again"
+
+
+def _loop(prepared: Prepared, policy: Policy, engine: TorchEngine) -> Loop:
+    from ..agents.rollout import Actor
+    from .chain import chain
+    from .learner import Learner
+    from .loop import Loop
+    from .methods import parse_methods
+
+    config = prepared.config
     control = chain(*parse_methods(config.method, {"steps": max(config.steps, 2)}))
-    loop = Loop(
+    return Loop(
         folder=prepared.folder,
-        actor=Actor(engine, prepared.chat, policy.end_ids, closers(prepared.env)),
+        actor=Actor(engine, prepared.chat, policy.end_ids, cut(prepared.env, prepared.chat)),
         learner=Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens),
         env=prepared.env,
         valid_env=prepared.valid_env,
@@ -103,24 +144,14 @@ def execute(prepared: Prepared) -> Iterator[Any]:
         eval_every=config.eval_every,
         lr_end=config.lr_end,
         shuffle_rewards=config.shuffle_rewards,
+        deadlines=Deadlines(config.turn_deadline, config.episode_deadline, config.step_deadline),
+        retries=config.retries,
     )
-    (prepared.folder / "trees").mkdir(exist_ok=True)
-    record = {"version": __version__, "revision": revision(), "engine": engine.mode}
-    (prepared.folder / "config.toml").write_text(to_toml(config, record))
-    if engine.mode != "exact":
-        log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
-    if prepared.checkpoint is not None:
-        loop.load(prepared.checkpoint)
-    try:
-        yield from loop.run()
-    finally:
-        engine.close()
-    _summarize(prepared.folder, time.monotonic() - began)
 
 
 def _summarize(folder: Path, seconds: float) -> None:
     """Write `summary.json`: held-out success before and after, with 95 % intervals, of the run from its first step."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     valid = [line for line in lines if "valid/success" in line]
     measured = ("success", "low", "high", "tool_share", "turns")
     before, after = ({name: line[f"valid/{name}"] for name in measured} for line in (valid[0], valid[-1]))
@@ -132,7 +163,7 @@ def _summarize(folder: Path, seconds: float) -> None:
         "refused_steps": sum(bool(line.get("refused")) for line in lines),
         "seconds": round(seconds, 1),
     }
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
 
 
 def _free_folder(config: TrainConfig) -> Path:
@@ -141,18 +172,19 @@ def _free_folder(config: TrainConfig) -> Path:
     number = 1
     while True:
         folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if config.resume or not (folder / "config.toml").exists():
+        if config.resume or not (folder / CONFIG).exists():
             return folder
         number += 1
 
 
-def _resumable(config: TrainConfig, folder: Path) -> Path | None:
-    """Return the checkpoint to go on from; None for a new run."""
+def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> Path | None:
+    """Return the checkpoint to go on from; None where a run begins. Damaged ones that are passed over are incidents."""
+    held = (folder / CONFIG).is_file()
     if not config.resume:
-        if (folder / "config.toml").exists():
+        if held or steps(folder / "checkpoints") or (folder / METRICS).exists():
             raise ValueError(f"{folder} already holds a run; go on with --resume, or choose another folder with --out")
         return None
-    if not (folder / "config.toml").is_file():
+    if not held:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to begin one")
     before = from_run(folder)
     for name, old in vars(before).items():
@@ -161,12 +193,22 @@ def _resumable(config: TrainConfig, folder: Path) -> Path | None:
             raise ValueError(
                 f"{name} is {new!r}, but the run in {folder} was made with {old!r}; leave it out to resume"
             )
-    checkpoint = latest(folder / "checkpoints")
-    if checkpoint is None:
-        raise FileNotFoundError(f"{folder} has no checkpoint yet; remove the folder and begin again")
-    if (done := read_state(checkpoint)["step"]) >= config.steps:
-        raise ValueError(f"steps is {config.steps}, and the run in {folder} has taken {done}; ask for more to go on")
+    checkpoint = latest(folder / "checkpoints", incidents.append, read_boundary)
+    if checkpoint is not None:
+        at = read_boundary(checkpoint)
+        if (at.step >= config.steps or at.stop) and _summarized(folder) == at.step:
+            more = "its method ended it there" if at.stop else "ask for more to go on"
+            raise ValueError(f"steps is {config.steps}, and the run in {folder} has taken {at.step}; {more}")
     return checkpoint
+
+
+def _summarized(folder: Path) -> int | None:
+    """Return the last step of the run that `summary.json` is about; None where there is none."""
+    try:
+        step = json.loads((folder / SUMMARY).read_text("utf-8"))["steps"]
+    except (FileNotFoundError, ValueError, LookupError, TypeError):  # a damaged one is written again
+        return None
+    return step if isinstance(step, int) else None
 
 
 def _check_methods(config: TrainConfig) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..agents.trajectory import Tree
+from ..agents.trajectory import ROLES, Tree
+from ..envs import Outcome
 from .aggregate import average
 from .columns import Batch
 from .control import Stats
@@ -29,18 +30,23 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
 
 
 def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
-    """Return how much was rolled out: paths by outcome, turns, tokens drawn and given, groups that teach nothing."""
+    """Return how much was rolled out: paths by outcome, tokens by span, turns, calls, groups that teach nothing.
+
+    The span `prompt` is all that opens an episode; other given tokens are of who spoke after it, with their template.
+    """
     leaves = [leaf for tree in trees for leaf in tree.leaves]
     turns = [turn for tree in trees for turn in tree.turns]
-    drawn = sum(int(turn.sampled.sum()) for turn in turns)
+    given = dict.fromkeys(("prompt", *ROLES), 0)
+    for turn in turns:
+        given["prompt" if turn.parent < 0 else turn.role] += int((~turn.sampled).sum())
     same = sum(len({leaf.score for leaf in tree.leaves if leaf.rewarded}) < 2 for tree in trees)
     tools = [turn.info["tool_status"] for turn in turns if "tool_status" in turn.info]
     return {
+        "groups": len(trees),
         "paths": len(leaves),
-        "failed": sum(not leaf.rewarded for leaf in leaves),
-        "truncated": sum(leaf.outcome == "truncated" for leaf in leaves),
-        "tokens": drawn,
-        "given_tokens": sum(len(turn.tokens) for turn in turns) - drawn,
+        **{f"paths/{outcome}": sum(leaf.outcome is outcome for leaf in leaves) for outcome in Outcome},
+        "tokens": sum(int(turn.sampled.sum()) for turn in turns),
+        **{f"tokens_given/{span}": count for span, count in given.items()},
         "turns": sum(turn.role == "assistant" for turn in turns) / max(len(leaves), 1),
         "tool_calls": len(tools),
         "tool_ok": sum(status == "ok" for status in tools) / max(len(tools), 1),

@@ -62,10 +62,17 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(model, tmp_path):
     assert str(caught.value) == f"{run} is a run without a checkpoint; resume it: turngym train --out {run} --resume"
 
 
-def test_a_damaged_checkpoint_is_refused(model, tmp_path):
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning_and_refused_where_it_is_the_only_one(
+    model, tmp_path, caplog
+):
     run = make_run(tmp_path / "run", model)
     (run / "checkpoints" / "step-000002" / "adapter" / "adapter_config.json").write_text("{}")
-    with pytest.raises(checkpoint.CheckpointError, match=r"step-000002/adapter/adapter_config.json is not what was"):
+    assert find(run).adapter == run / "checkpoints" / "step-000001" / "adapter"
+    assert "step-000002: the file 'adapter/adapter_config.json' is not what was written" in caplog.text
+    (run / "checkpoints" / "step-000001" / "state.json").unlink()
+    with pytest.raises(
+        checkpoint.CheckpointError, match=r"all 2 checkpoints .*step-000002: the file .*step-000001: the"
+    ):
         find(run)
 
 

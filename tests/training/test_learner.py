@@ -1,6 +1,7 @@
 """The learner against real rollouts of tiny and of a random tied Qwen2, both with an adapter that already does much."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym.agents.chat import Chat
+from turngym.agents.checkpoint import CheckpointError
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.policy import LoraSpec, Policy, load_policy
@@ -23,6 +26,7 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.training import learner as module
 from turngym.training.chain import chain
+from turngym.training.columns import Penalty
 from turngym.training.control import Control, Needs
 from turngym.training.learner import Learner, Update
 from turngym.training.methods import parse_methods
@@ -393,6 +397,91 @@ def test_a_coefficient_of_a_method_that_is_not_finite_is_named(one):
     assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
 
 
+def poisoned(one: Setting, where: str, value: float, path: int) -> tuple[Learner, Packed]:
+    """A learner, one path of whose batch has a penalty that is, or whose gradient is, not finite."""
+    packed = pack(one.trees[1.0])
+    token = int(packed.batch.token[packed.batch.path == path][0])
+
+    def penalty(current: Any, batch: Any) -> Tensor:
+        zero = current.logp - current.logp.detach()
+        which = (batch.token == token).nonzero()[:, 0]
+        bad = zero[which].sqrt() if where == "gradient" else zero[which] + value
+        return zero.index_put((which,), bad)
+
+    def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
+        return replace(terms, penalties=(Penalty("wild", torch.ones_like(terms.scale), penalty),))
+
+    return Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3), packed
+
+
+@pytest.mark.parametrize("path", [0, 7, 15])
+@pytest.mark.parametrize(("where", "value"), [("loss", float("nan")), ("loss", float("inf")), ("gradient", 0.0)])
+def test_the_path_that_makes_loss_or_gradient_infinite_is_named_whatever_it_is_batched_with(one, where, value, path):
+    learner, packed = poisoned(one, where, value, path)
+    before, version = snapshot(one.policy), one.policy.version
+    found = learner.update(packed, learner.control.init())
+    assert found.refused == f"the {where} is not finite in {packed.names[path]}"
+    assert found.key == packed.keys[path] == (0, 0, int(packed.names[path][5]), int(packed.names[path][-1]))
+    assert one.policy.version == version and not learner.optimizer.state
+    assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
+
+
+@pytest.mark.parametrize("what", ["clip_low", "clip_high", "scale", "kl_coef", "entropy_coef", "advantage"])
+def test_one_number_of_the_terms_that_is_not_finite_is_named(one, what):
+    packed = pack(one.trees[1.0])
+    slot = int((packed.batch.path == 5).nonzero()[-1])
+
+    def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
+        column = getattr(terms, what).clone()
+        column[slot] = -float("inf")
+        return replace(terms, **{what: column})
+
+    learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3)
+    found = learner.update(packed, learner.control.init())
+    assert found.refused.startswith(f"{packed.names[5]}: the ") and found.refused.endswith(" is -inf")
+    assert found.key == packed.keys[5]
+
+
+def test_bounds_that_hold_nothing_are_no_fault(one):
+    def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
+        return replace(terms, clip_low=terms.clip_low / 0.0, clip_high=terms.clip_high / 0.0)
+
+    learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wide", shape=shape)), lr=1e-3)
+    assert learner.propose(pack(one.trees[1.0]), learner.control.init()).refused == ""
+
+
+@pytest.mark.parametrize("share", [float("nan"), float("inf"), -float("inf"), -0.1, 1e30])
+def test_a_learning_rate_out_of_range_is_refused(one, share):
+    packed, before = pack(one.trees[1.0]), snapshot(one.policy)
+    learner = one.learner()
+    found = learner.update(packed, learner.control.init(), share)
+    assert found.refused == f"the learning rate is {1e-3 * share}" and found.key == ()
+    assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
+    assert learner.propose(packed, learner.control.init()).refused == ""
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("name", ["lr", "clip_norm"])
+def test_a_learner_whose_steps_could_be_infinite_is_refused(one, name, value):
+    with pytest.raises(ValueError, match=re.escape(f"{name} is {value}; it must be above 0 and at most 1e+15")):
+        one.learner(**{name: value})
+
+
+def test_a_proposal_changes_nothing_until_it_is_applied(one):
+    packed, before, version = pack(one.trees[1.0]), snapshot(one.policy), one.policy.version
+    learner = one.learner("grpo,epo")
+    proposed = learner.propose(packed, learner.control.init())
+    assert one.policy.version == version and not learner.optimizer.state and proposed.grad_norm > 0
+    assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
+    learner.apply(proposed)
+    stepped = snapshot(one.policy)
+    assert one.policy.version == version + 1 and len(learner.optimizer.state) == len(learner.parameters)
+    learner.apply(replace(proposed, refused="for a test"))
+    assert one.policy.version == version + 1
+    assert all(torch.equal(weight, stepped[name]) for name, weight in snapshot(one.policy).items())
+    restore(one.policy, before)
+
+
 def test_paths_that_failed_take_no_part(one):
     trees = one.trees[1.0]
     lost = replace(trees[0].leaves[0], outcome=Outcome.INFRA_ERROR, score=float("nan"))
@@ -439,3 +528,90 @@ def test_a_saved_learner_goes_on_to_the_bit(one, qwen2, tmp_path):
         assert path.read_bytes() == (tmp_path / "there" / path.relative_to(tmp_path / "here")).read_bytes()
     assert json.loads((tmp_path / "here" / "adapter" / "adapter_config.json").read_text())["r"] == 4
     restore(one.policy, before)
+
+
+def saved(one: Setting, folder: Path) -> Learner:
+    """A learner that has taken a step and was saved; its policy goes back."""
+    before, learner = snapshot(one.policy), one.learner()
+    learner.update(pack(one.trees[1.0]), learner.control.init())
+    learner.save(folder)
+    restore(one.policy, before)
+    return learner
+
+
+def without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key: value for key, value in tensors.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found, name: without(found, name), "is missing, and the policy needs torch.float32 [4, "),
+        (
+            lambda found, name: {**found, "x/step": torch.zeros(())},
+            "x/step is torch.float32 [], and the policy needs mis",
+        ),
+        (lambda found, name: {**found, name: found[name].double()}, "is torch.float64 [4, "),
+        (
+            lambda found, name: {**found, name: found[name].T.contiguous()},
+            ", 4], and the policy needs torch.float32 [4, ",
+        ),
+        (lambda found, name: {**found, name: found[name] / 0.0}, "has a value that is not finite"),
+    ],
+)
+def test_moments_that_do_not_fit_to_the_last_name_are_refused(one, tmp_path, change, message):
+    learner = saved(one, tmp_path)
+    found = load_file(tmp_path / "optimizer.safetensors")
+    assert len(found) == 3 * len(learner.parameters)
+    name = next(name for name in found if name.endswith("lora_A.default.weight/exp_avg"))
+    save_file(change(found, name), tmp_path / "optimizer.safetensors")
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        one.learner().load(tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found, name: without(found, name), "1 LoRA matrices differ"),
+        (lambda found, name: {**found, "x.lora_A.weight": found[name].clone()}, "1 LoRA matrices differ"),
+        (lambda found, name: {**found, name: found[name].half()}, "1 LoRA matrices differ"),
+        (lambda found, name: {**found, name: found[name] / 0.0}, "has a value that is not finite"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_to_the_last_name_is_refused(one, tmp_path, change, message):
+    saved(one, tmp_path)
+    before, path = snapshot(one.policy), tmp_path / "adapter" / "adapter_model.safetensors"
+    found = load_file(path)
+    save_file(change(found, next(iter(found))), path)
+    with pytest.raises(ValueError, match=message):
+        one.learner().load(tmp_path, 3)
+    restore(one.policy, before)
+
+
+@pytest.mark.parametrize("where", ["weight", "moment"])
+def test_what_is_not_finite_is_not_saved(one, tmp_path, where):
+    before, learner = snapshot(one.policy), one.learner()
+    learner.update(pack(one.trees[1.0]), learner.control.init())
+    name, parameter = next(iter(learner.parameters.items()))
+    with torch.no_grad():
+        (parameter if where == "weight" else learner.optimizer.state[parameter]["exp_avg_sq"]).view(-1)[3] = float(
+            "nan"
+        )
+    with pytest.raises(CheckpointError, match=rf"^{name}.* has a value that is not finite, so no checkpoint"):
+        learner.save(tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+    restore(one.policy, before)
+
+
+def test_a_learner_that_has_taken_no_step_is_saved_too(one, tmp_path):
+    packed, before = pack(one.trees[1.0]), snapshot(one.policy)
+    one.learner().save(tmp_path)
+    moved = []
+    for learner in (one.learner(), one.learner()):
+        if moved:
+            learner.load(tmp_path, one.policy.version)
+        learner.update(packed, learner.control.init())
+        moved.append(snapshot(one.policy))
+        restore(one.policy, before)
+    assert all(torch.equal(moved[0][name], moved[1][name]) for name in before)
+    assert any(not torch.equal(moved[0][name], before[name]) for name in before)

@@ -42,6 +42,12 @@ def test_a_line_shows_reward_success_entropy_by_turn_and_speed():
     assert live.line(METRICS) == "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
 
 
+def test_a_line_of_a_step_that_was_taken_before_a_crash_has_no_speed():
+    """Its time is not known: it was lost with the process that took it."""
+    line = live.line({**METRICS, "seconds": None, "reward": float("nan")})
+    assert line == "reward nan  success 0.25  entropy [0.12 0.46]"
+
+
 def test_a_plain_log_gets_every_validation_and_a_line_every_few_steps():
     lines = watched(terminal=False).splitlines()
     step = "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"

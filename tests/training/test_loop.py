@@ -2,24 +2,35 @@
 
 import json
 import math
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from turngym.agents import checkpoint
 from turngym.agents.checkpoint import read_state, steps
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.incidents import Incident
 from turngym.agents.journal import read_trees
+from turngym.agents.policy import Policy
 from turngym.agents.trajectory import Tree
+from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
-from turngym.training import learner, loop
+from turngym.envs.question import QuestionEnv
+from turngym.training import learner, logbook, loop
+from turngym.training.boundary import read_boundary
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Request, Verdict
 from turngym.training.methods import METHODS
+from turngym.training.refusal import Refused
 from turngym.training.run import execute, prepare
+from turngym.training.signals import endings
 
 TINY = TrainConfig(
     difficulty=(1,), steps=4, prompts=2, group=3, max_tokens=24, lr=5e-3, eval_every=2, eval_tasks=3, threads=1
@@ -241,9 +252,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
         select=lambda trees, state: [Verdict.MORE if tree.task % 2 else Verdict.KEEP for tree in trees],
         observe=run.observe,
     )
-    update = learner.Learner.update
+    propose = learner.Learner.propose
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learner.Learner, "update", lambda *args: run.shares.append(args[-1]) or update(*args))
+        patch.setattr(learner.Learner, "propose", lambda *args: run.shares.append(args[-1]) or propose(*args))
         run.collected, run.packed = spy(patch, "collect"), spy(patch, "pack")
         run.records = run_with(control, run.folder, patch)
     return run
@@ -306,3 +317,273 @@ def test_a_refused_step_is_written_down_and_the_run_goes_on_without_it(monkeypat
     assert {tree.turns[1].version for tree in journal(run.folder)[2]} == {1}  # step 3 acts with the weights of step 1
     assert run.seen == [(0, "rollout"), (0, "update"), (1, "rollout"), (2, "rollout"), (2, "update")]
     assert json.loads((run.folder / "summary.json").read_text())["refused_steps"] == 1
+
+
+# --- a run that dies goes on as if it had not
+
+QUICK = replace(TINY, env="turngym/Math-v0", steps=3, prompts=1, group=2, max_tokens=8, eval_tasks=1)
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+    """What a quick run writes when nothing disturbs it."""
+    folder = tmp_path_factory.mktemp("runs") / "quiet"
+    train(replace(QUICK, out=str(folder)))
+    return written(folder)
+
+
+def hit(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, call: int, blow: Callable[[], None], after: bool = False
+) -> None:
+    """Deal the blow at the `call`-th call of a function: before it, or after."""
+    calls, function = [0], getattr(owner, name)
+
+    def struck(*arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == call and not after:
+            blow()
+        result = function(*arguments, **options)
+        if calls[0] == call and after:
+            blow()
+        return result
+
+    patch.setattr(owner, name, struck)
+
+
+def go_on(config: TrainConfig) -> list[loop.Record]:
+    return train(replace(config, resume=(Path(config.out) / "config.toml").exists()))
+
+
+KILLS = {  # one after another in one run
+    "before the first checkpoint has its name": (Path, "rename", 1, False),
+    "in the first validation": (loop.Loop, "_validate", 1, False),
+    "after a journal": (logbook.Logbook, "add_trees", 1, True),
+    "in the middle of a checkpoint": (Policy, "save_adapter", 1, False),
+    "between a checkpoint and its line": (logbook.Logbook, "add_metrics", 2, False),
+    "while an old checkpoint is removed": (checkpoint, "_remove", 1, False),
+}
+
+
+def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp_path):
+    config, folder = replace(QUICK, out=str(tmp_path / "run")), tmp_path / "run" / "checkpoints"
+    saves = [0, 1, 1, 1, 2, 3]  # whole ones after each
+    for (point, (owner, name, call, after)), save in zip(KILLS.items(), saves, strict=True):
+        child = os.fork()
+        if not child:  # which must never return into the test
+            try:
+                with pytest.MonkeyPatch.context() as patch:
+                    hit(patch, owner, name, call, lambda: os.kill(os.getpid(), signal.SIGKILL), after)
+                    go_on(config)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, point
+        assert len([checkpoint.verify(path) for path in steps(folder)]) == save, point
+    go_on(config)
+    files, lines = written(tmp_path / "run")
+    assert lines == quiet[1]
+    assert {name: text for name, text in files.items() if "step-000000/" not in name} == quiet[0]  # removed with a save
+
+
+PHASES = {  # one after another in one run: what strikes, and the step of the checkpoint that must be there then
+    "first validation": (loop.Loop, "_validate", 1, 0),
+    "rollout": (loop, "collect", 2, 0),
+    "gradient": (learner.Learner, "_backward", 1, 0),
+    "weights": (learner.Learner, "apply", 1, 1),
+    "line": (logbook.Logbook, "add_metrics", 1, 1),
+    "an environment's answer": (QuestionEnv, "on_step", 1, 1),
+    "moments": (torch.optim.AdamW, "step", 1, 2),
+    "validation": (loop.Loop, "_validate", 1, 2),
+    "checkpoint": (Policy, "save_adapter", 1, 3),
+    "last line": (logbook.Logbook, "add_metrics", 1, 3),
+}
+
+
+def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_same_bytes(quiet, tmp_path):
+    config = replace(QUICK, out=str(tmp_path / "run"))
+    for place, (phase, (owner, name, call, step)) in enumerate(PHASES.items()):
+        number = (signal.SIGTERM, signal.SIGINT)[place % 2]
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left, endings():
+            hit(patch, owner, name, call, partial(os.kill, os.getpid(), number))
+            go_on(config)
+        assert left.value.code == 128 + number, phase
+        newest = checkpoint.latest(tmp_path / "run" / "checkpoints", check=read_boundary)
+        assert read_boundary(newest).step == step, phase
+    assert [record.step for record in go_on(config)] == [3]
+    assert written(tmp_path / "run") == quiet
+
+
+def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(quiet, tmp_path, monkeypatch):
+    def strike() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    config = replace(QUICK, out=str(tmp_path / "run"))
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as left, endings():
+        hit(patch, learner.Learner, "propose", 2, strike)
+        hit(patch, Policy, "save_adapter", 2, strike)
+        train(config)
+    assert left.value.code == 130
+    assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 1
+    go_on(config)
+    assert written(tmp_path / "run") == quiet
+
+
+def test_a_signal_while_somebody_looks_at_a_record_reaches_the_run(tmp_path):
+    config = replace(QUICK, out=str(tmp_path / "run"))
+    with pytest.raises(SystemExit) as left, endings():
+        for record in execute(prepare(config)):
+            if record.step == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert record.step < 2
+    assert left.value.code == 143
+    assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 1
+
+
+def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(quiet, tmp_path, monkeypatch):
+    """Nothing shields the optimizer's step from Ctrl-C then, so that the checkpoint before is the one to go on from."""
+
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    config = replace(QUICK, out=str(tmp_path / "run"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        hit(patch, torch.optim.AdamW, "step", 2, strike, after=True)
+        train(config)
+    assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 0  # not 1: its weights are gone
+    go_on(config)
+    assert written(tmp_path / "run") == quiet
+
+
+def test_what_a_control_does_to_its_state_in_mid_step_reaches_no_checkpoint(tmp_path, monkeypatch):
+    def observe(stats: Any, state: Any) -> Any:
+        state["seen"].append(stats.phase)  # in place, which a control must not do
+        return state, frozenset()
+
+    control = Control(name="probe", init=lambda: {"seen": []}, observe=observe)
+    monkeypatch.setitem(METHODS, "probe", lambda: control)
+    config = replace(QUICK, method="grpo,probe", out=str(tmp_path / "run"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        hit(patch, learner.Learner, "propose", 2, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        train(config)
+    at = read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints"))
+    assert (at.step, at.cursor, at.state()) == (1, 1, [{}, {"seen": ["rollout", "update"]}])
+
+
+def test_a_control_state_that_is_no_json_ends_the_run_before_the_weights_change(tmp_path, monkeypatch):
+    control = Control(name="probe", observe=lambda stats, state: ({"x": math.nan}, frozenset()))
+    with pytest.raises(ValueError, match=r"the state of the controls is .*nan.*, which is no JSON data"):
+        run_with(control, tmp_path / "run", monkeypatch)
+    assert [path.name for path in steps(tmp_path / "run" / "checkpoints")] == ["step-000000"]
+
+
+def test_the_first_checkpoint_is_there_before_the_first_validation(tmp_path, monkeypatch):
+    found = []
+    hit(monkeypatch, loop.Loop, "_validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
+    train(replace(QUICK, steps=1, out=str(tmp_path / "run")), until=0)
+    assert [path.name for path in found] == ["step-000000"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tmp_path, caplog):
+    config = replace(QUICK, out=str(tmp_path / "run"))
+    train(config, until=2)
+    damaged = tmp_path / "run" / "checkpoints" / "step-000002"
+    (damaged / "optimizer.safetensors").unlink()
+    records = go_on(config)
+    assert [record.step for record in records] == [1, 2, 3]  # the line of step 0 is there
+    (line,) = map(json.loads, (tmp_path / "run" / "incidents.jsonl").read_text().splitlines())
+    assert (line["step"], line["kind"]) == (0, "checkpoint") and "'optimizer.safetensors' is missing" in line["what"]
+    assert written(tmp_path / "run") == quiet
+
+
+# --- steps without an update
+
+
+def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = Outcome.INFRA_ERROR) -> None:
+    """Have every path of some steps fail, and `collect` say so."""
+    collect = loop.collect
+
+    def lost(*arguments: Any, **options: Any) -> list[Tree]:
+        trees = collect(*arguments, **options)
+        step = options["key"][1]
+        if step not in bad:
+            return trees
+        options["on_incident"](Incident("failed", "the grader is gone", (*trees[0].key, 0)))
+        gone = {"outcome": outcome, "stop": str(outcome), "score": math.nan}
+        return [replace(tree, leaves=[replace(leaf, **gone) for leaf in tree.leaves]) for tree in trees]
+
+    patch.setattr(loop, "collect", lost)
+
+
+def incidents(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "incidents.jsonl").read_text().splitlines()]
+
+
+def test_a_step_whose_paths_all_failed_is_one_without_update(tmp_path, monkeypatch):
+    failing(monkeypatch, {1})
+    config = replace(QUICK, method="grpo,epo", out=str(tmp_path / "run"))
+    records = train(config)
+    assert [record.step for record in records] == [0, 1, 2, 3]
+    line = metrics(tmp_path / "run")[2]
+    why = "1 trees hold nothing to learn from; their paths ended by infra_error"
+    assert (line["refused"], line["reward"], line["loss"], line["failed" if "failed" in line else "paths"]) == (
+        why,
+        None,
+        None,
+        2,
+    )
+    told = [(found["step"], found["kind"], found["what"]) for found in incidents(tmp_path / "run")]
+    assert told == [(2, "failed", "the grader is gone"), (2, "refused", why)]
+    assert {tree.turns[1].version for tree in journal(tmp_path / "run")[2]} == {1}
+    assert read_state(tmp_path / "run" / "checkpoints" / "step-000003")["control"][1]["step"] == 2
+
+
+def test_refused_updates_in_a_row_end_the_run_with_a_checkpoint_and_a_line_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "REFUSALS", 3)
+    config = replace(QUICK, steps=7, eval_every=9, out=str(tmp_path / "run"))
+    with monkeypatch.context() as patch:
+        failing(patch, {0, 2, 3, 4, 5})
+        with pytest.raises(
+            loop.Refusals, match=r"3 steps in a row had no update, the last because 1 trees hold nothing"
+        ):
+            train(config)
+    lines = metrics(tmp_path / "run")
+    assert [bool(line.get("refused")) for line in lines] == [False, True, False, True, True, True]
+    at = read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints"))
+    assert (at.step, at.version, at.refused) == (5, 1, 3)
+    with monkeypatch.context() as patch:
+        failing(patch, {5})
+        with pytest.raises(loop.Refusals, match="4 steps in a row"):  # it is no better: one more try, and no more
+            go_on(config)
+    assert [record.step for record in go_on(config)] == [7]
+    assert [line["step"] for line in metrics(tmp_path / "run")] == list(range(8))
+
+
+def test_broken_weights_end_the_run_and_leave_its_checkpoints(tmp_path, monkeypatch):
+    def breaks() -> None:
+        raise FloatingPointError("the policy's logits are not finite")
+
+    hit(monkeypatch, loop, "collect", 3, breaks)
+    with pytest.raises(FloatingPointError, match="the policy's logits are not finite"):
+        train(replace(QUICK, out=str(tmp_path / "run")))
+    assert [path.name for path in steps(tmp_path / "run" / "checkpoints")] == ["step-000000"]
+
+
+def test_what_a_control_asks_for_in_a_refused_step_is_not_done(tmp_path, monkeypatch):
+    asked, cleared = [], []
+    control = Control(
+        name="probe",
+        observe=lambda stats, state: (
+            state,
+            frozenset([Request.RESET_OPTIMIZER, Request.STOP] if stats.step == 1 and not asked.append(1) else []),
+        ),
+    )
+    hit(monkeypatch, learner.Learner, "reset_optimizer", 1, lambda: cleared.append(1))
+    monkeypatch.setattr(learner, "check", lambda terms, packed: _refuse(packed))
+    with monkeypatch.context() as patch:
+        patch.setitem(METHODS, "probe", lambda: control)
+        records = train(replace(QUICK, method="grpo,probe", out=str(tmp_path / "run")))
+    assert [record.step for record in records] == [0, 1, 2, 3] and asked and not cleared
+
+
+def _refuse(packed: Any) -> None:
+    if packed.keys[0][1] == 1:
+        raise Refused("for a test", packed.keys[0])

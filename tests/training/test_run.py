@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.source import TINY
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
-from turngym.training.run import execute, prepare
+from turngym.training.run import execute, prepare, way_on
 
 SMALL = TrainConfig(steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1)
 MISTAKES = {
@@ -32,7 +33,7 @@ MISTAKES = {
     "split": ({"option": ["split=test"]}, "option split is 'test'; training takes `train` and `valid`: leave it out"),
     "difficulty": ({"difficulty": [7]}, "difficulty is (7,); choose one or several of 1, 2, 3, 4, 5"),
     "no file": ({"tasks": "nowhere.jsonl"}, "task file nowhere.jsonl does not exist; give a .jsonl or .jsonl.gz file"),
-    "empty file": ({"tasks": "empty.jsonl"}, "empty.jsonl has no rows; it needs one JSON object per line with"),
+    "empty file": ({"tasks": "empty.jsonl"}, "empty.jsonl has no rows; it needs "),
     "gold": ({"tasks": "gold.jsonl"}, "gold.jsonl:2: field 'answer' is '}{': the gold answer '}{' has"),
     "few tasks": ({"tasks": "few.jsonl", "prompts": 50}, "prompts is 50, but the task set has "),
     "policy": (
@@ -49,7 +50,9 @@ MISTAKES = {
     "taken": ({"out": "taken"}, "taken already holds a run; go on with --resume, or choose another folder with --out"),
     "changed": ({"out": "taken", "resume": True, "lr": 5e-4}, "lr is 0.0005, but the run in taken was made with 0.001"),
     "no run": ({"out": "bare", "resume": True}, "bare holds no run to resume; leave --resume out to begin one"),
-    "no checkpoint": ({"out": "taken", "resume": True}, "taken has no checkpoint yet; remove the folder and begin"),
+    "left over": ({"out": "stale"}, "stale already holds a run; go on with --resume, or choose another folder with"),
+    "no run of ours": ({"out": "lines"}, "lines already holds a run; go on with --resume, or choose another folder"),
+    "all damaged": ({"out": "broken", "resume": True}, "all 2 checkpoints in broken/checkpoints are damaged: broken/"),
     "range": ({"steps": 0}, "steps is 0; it must be at least 1"),
     "device": ({"device": "tpu"}, "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps"),
 }
@@ -94,8 +97,13 @@ def answers(tmp_path_factory: pytest.TempPathFactory, chat_templates: dict[str, 
         (folder / name / "model.safetensors").touch()
     shutil.copy(TINY / "tokenizer.json", folder / "thinker")
     (folder / "thinker" / "chat_template.jinja").write_text(chat_templates["qwen3.jinja"])
-    (folder / "taken").mkdir()
-    (folder / "taken" / "config.toml").write_text(to_toml(TrainConfig(), {}))
+    for name in ("taken", "broken"):
+        (folder / name).mkdir()
+        (folder / name / "config.toml").write_text(to_toml(TrainConfig(), {}))
+    (folder / "lines").mkdir()
+    (folder / "lines" / "metrics.jsonl").touch()
+    for name in ("stale/checkpoints/step-000007", "broken/checkpoints/step-000001", "broken/checkpoints/step-000002"):
+        (folder / name).mkdir(parents=True)
     asked = json.dumps({name: values for name, (values, _) in MISTAKES.items()})
     command = [sys.executable, "-W", "error", "-c", ASK]
     done = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=folder)
@@ -191,12 +199,74 @@ def test_a_run_that_is_over_is_not_resumed_but_may_be_made_longer(finished):
             prepare(replace(over, steps=3, **{name: value}))
 
 
-def test_a_damaged_checkpoint_is_named_when_resuming(finished, tmp_path):
+def test_a_damaged_checkpoint_is_named_when_resuming(finished, tmp_path, caplog):
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     weights = copy / "checkpoints" / "step-000001" / "adapter" / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"adapter_model\.safetensors is not what was written; remove"):
-        prepare(replace(SMALL, steps=2, out=str(copy), resume=True))
+    again = replace(SMALL, steps=2, out=str(copy), resume=True)
+    prepared = prepare(again)
+    assert prepared.checkpoint == copy / "checkpoints" / "step-000000"
+    ((kind, what),) = [(incident.kind, incident.what) for incident in prepared.incidents]
+    assert kind == "checkpoint" and what in caplog.text
+    assert what.endswith("step-000001: the file 'adapter/adapter_model.safetensors' is not what was written")
+    (copy / "checkpoints" / "step-000000" / "state.json").unlink()
+    with pytest.raises(
+        ValueError, match=r"all 2 checkpoints .*step-000001: the file .*step-000000: the file 'state.json'"
+    ):
+        prepare(again)
+
+
+def test_a_run_without_a_checkpoint_is_begun_again_and_nothing_of_it_is_left(finished, tmp_path):
+    """It was killed before its first checkpoint, or somebody removed them all."""
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    shutil.rmtree(copy / "checkpoints")
+    (copy / "trees" / "step-000009.jsonl").write_text("of another life")
+    prepared = prepare(replace(SMALL, out=str(copy), resume=True))
+    assert prepared.checkpoint is None
+    assert [record.step for record in execute(prepared)] == [0, 1]
+    for name in ("trees", "checkpoints"):
+        files = {path.relative_to(copy): path for path in (copy / name).rglob("*") if path.is_file()}
+        assert files.keys() == {path.relative_to(finished) for path in (finished / name).rglob("*") if path.is_file()}
+        assert all(path.read_bytes() == (finished / part).read_bytes() for part, path in files.items())
+    steps = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [0, 1]
+
+
+@pytest.mark.parametrize("lost", [1, 0])
+def test_what_is_missing_at_the_end_of_a_run_is_made_again(finished, tmp_path, lost):
+    """Its summary, and the last validation with its line of metrics where it is not there."""
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_text("".join(lines[: len(lines) - lost]) + '{"step": 1, "re' * lost)
+    (copy / "summary.json").write_text('{"before": {"succ')
+    records = list(execute(prepare(replace(SMALL, out=str(copy), resume=True))))
+    assert [record.step for record in records] == [1] * lost
+    found, true = (
+        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (copy, finished)
+    )
+    for one, other in zip(found, true, strict=True):
+        seconds = {name for name in other if "seconds" in name}
+        assert one.keys() == other.keys() and all(one[name] == other[name] for name in one.keys() - seconds)
+        assert {one[name] for name in seconds if one["step"] == lost} <= {None}
+    summary, whole = (json.loads((folder / "summary.json").read_text()) for folder in (copy, finished))
+    assert {**summary, "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_a_run_that_its_method_ended_is_over(finished, tmp_path):
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    newest, listed = copy / "checkpoints" / "step-000001" / "state.json", copy / "checkpoints" / "step-000001"
+    newest.write_text(newest.read_text().replace('"stop": false', '"stop": true'))
+    manifest = json.loads((listed / "manifest.json").read_text())
+    manifest["state.json"] = sha256(newest.read_bytes()).hexdigest()
+    (listed / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"steps is 5, and the run in .* has taken 1; its method ended it there"):
+        prepare(replace(SMALL, steps=5, out=str(copy), resume=True))
+
+
+def test_an_interrupted_run_is_told_how_to_go_on(finished, tmp_path):
+    assert way_on(finished) == f"go on with: turngym train --resume --out {finished}"
+    assert way_on(tmp_path) == "it had not begun; give the same command again"
 
 
 def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,17 +64,38 @@ def test_what_the_policy_did_not_draw_changes_no_statistic(trees):
 
 def test_counts_say_how_much_was_rolled_out(trees):
     assert counts(trees) == {
+        "groups": 2,
         "paths": 5,
-        "failed": 1,
-        "truncated": 1,
+        "paths/done": 3,
+        "paths/truncated": 1,
+        "paths/tool_error": 0,
+        "paths/infra_error": 1,
         "tokens": 2 + 1 + 2 + 1 + 1 + 1,
-        "given_tokens": 4 + 3 + 2,
+        "tokens_given/prompt": 4 + 2,
+        "tokens_given/system": 0,
+        "tokens_given/user": 3,
+        "tokens_given/assistant": 0,
+        "tokens_given/tool": 0,
         "turns": 6 / 5,
         "tool_calls": 2,
         "tool_ok": 0.5,
         "used_tool": 1 / 5,
         "silent_groups": 0.5,
     }
+
+
+def test_every_token_is_in_one_span(trees):
+    trees[0].turns[5].sampled[0] = False  # given in the agent's own turn
+    trees[1].turns[1:] = [replace(turn, role="tool") for turn in trees[1].turns[1:]]
+    found = counts(trees)
+    assert (found["tokens_given/assistant"], found["tokens_given/tool"]) == (1, 0)
+    assert found["tokens"] == 2 + 1 + 2 + 1 + 1
+    for turn in trees[1].turns[1:]:
+        turn.sampled[:] = False
+    found = counts(trees)
+    assert (found["tokens"], found["tokens_given/tool"]) == (2 + 1 + 2, 2)
+    spans = [count for name, count in found.items() if name.startswith("tokens")]
+    assert sum(spans) == sum(len(turn.tokens) for tree in trees for turn in tree.turns)
 
 
 def test_counts_of_nothing_are_zero():

@@ -1,0 +1,65 @@
+"""`turngym check` and `turngym replay`, as a person would call them."""
+
+import gymnasium
+import pytest
+
+from turngym import __main__ as cli
+from turngym.agents import terminal
+from turngym.envs import Reply, StopReason, TextEnv
+
+
+class Stingy(TextEnv):
+    """An environment whose gold earns nothing."""
+
+    def on_reset(self, rng, options):
+        return f"Say {rng.integers(100)}."
+
+    def on_step(self, text):
+        return Reply("", reward=0.0, stop=StopReason.ANSWERED)
+
+    def gold(self):
+        return ["yes"]
+
+
+@pytest.fixture
+def turngym(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(terminal.console, "width", 200)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            cli.main(list(args))
+        return left.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_check_names_the_broken_clause_and_what_broke(turngym):
+    gymnasium.register("tests/Stingy-v0", entry_point=Stingy)
+    try:
+        status, out, _ = turngym("check", "tests/Stingy-v0")
+    finally:
+        del gymnasium.registry["tests/Stingy-v0"]
+    assert status == 1 and "BROKEN  gold" in out and "ok      steps" in out
+    assert "tests/Stingy-v0 breaks" in out
+
+
+def test_check_refuses_what_it_cannot_make(turngym):
+    status, out, err = turngym("check", "turngym/Math-v1")
+    assert (status, out) == (2, "") and "did you mean 'turngym/Math-v0'" in err
+
+
+def test_an_evaluation_can_be_replayed_and_another_environment_diverges(turngym):
+    assert turngym("eval", "turngym/Math-v0", "--policy", "expert", "--episodes", "5", "--out", "found")[0] == 0
+    status, out, _ = turngym("replay", "found/trees.jsonl")
+    assert (status, out) == (0, "5 episodes of found/trees.jsonl are what they were\n")
+    status, out, _ = turngym("replay", "found/trees.jsonl", "--option", "system=Think.")
+    assert status == 1 and "diverged" in out and "the opening: messages was" in out and "Think." in out
+
+
+def test_replay_refuses_what_is_no_journal(turngym, tmp_path):
+    status, _, err = turngym("replay", "nowhere.jsonl")
+    assert status == 2 and "nowhere.jsonl" in err
+    (tmp_path / "cut.jsonl").write_text("{")
+    status, _, err = turngym("replay", "cut.jsonl")
+    assert status == 2 and "cut.jsonl" in err

@@ -1,0 +1,192 @@
+"""Signals as exceptions, sent by this process to itself."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from turngym.training import signals
+from turngym.training.signals import Interrupted, endings, shield
+
+BOTH = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+
+
+def send(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(("number", "status"), BOTH)
+def test_a_signal_strikes_at_once_and_becomes_the_exit_status(number, status):
+    handlers, hook = [signal.getsignal(number) for number, _ in BOTH], sys.unraisablehook
+    with pytest.raises(SystemExit) as left, endings():
+        with pytest.raises(Interrupted, match=f"interrupted by {signal.Signals(number).name}") as struck:
+            send(number)
+        raise struck.value
+    assert left.value.code == status
+    assert [signal.getsignal(number) for number, _ in BOTH] == handlers and sys.unraisablehook is hook
+
+
+def test_a_keyboard_interrupt_of_anyone_is_one_by_ctrl_c():
+    with pytest.raises(SystemExit) as left, endings():
+        raise KeyboardInterrupt
+    assert left.value.code == 130
+
+
+def test_without_endings_ctrl_c_is_what_it_is_anywhere():
+    with pytest.raises(KeyboardInterrupt) as struck, shield():
+        send(signal.SIGINT)
+        raise AssertionError("it did not strike")
+    assert type(struck.value) is KeyboardInterrupt
+
+
+def test_what_is_shielded_is_done_to_the_end():
+    done = []
+    with pytest.raises(SystemExit), endings():
+        try:
+            with shield():
+                with shield():
+                    send()
+                    done.append("inner")
+                done.append("outer")
+            done.append("not reached")
+        except Interrupted:
+            done.append("struck")
+            raise
+    assert done == ["inner", "outer", "struck"]
+
+
+def test_an_error_under_a_shield_is_not_hidden_by_a_signal_which_strikes_at_the_next():
+    done = []
+    with pytest.raises(SystemExit) as left, endings():
+        with pytest.raises(ValueError, match="the disk is full"), shield():
+            send()
+            raise ValueError("the disk is full")
+        done.append("told")
+        with shield():
+            done.append("saved")
+        done.append("not reached")
+    assert done == ["told", "saved"] and left.value.code == 143
+
+
+def test_a_signal_that_nothing_else_raised_is_raised_at_the_end():
+    with pytest.raises(SystemExit) as left, endings(), pytest.raises(ValueError, match="x"), shield():
+        send()
+        raise ValueError("x")
+    assert left.value.code == 143
+
+
+def test_more_signals_change_nothing_until_patience_is_at_an_end(monkeypatch):
+    left, done = [], []
+    monkeypatch.setattr(os, "_exit", left.append)
+    with pytest.raises(SystemExit) as stopped, endings():
+        try:
+            send(signal.SIGINT)
+        except Interrupted:
+            send(signal.SIGINT)
+            send(signal.SIGTERM)
+            done.append("saved")
+            assert left == []
+            monkeypatch.setattr(signals, "PATIENCE", -1.0)
+            with shield():
+                send(signal.SIGTERM)  # a save is under way
+            assert left == []
+            send(signal.SIGTERM)
+            assert left == [143]
+            raise
+    assert done == ["saved"] and stopped.value.code == 130
+
+
+def test_a_generator_gets_the_signal_that_came_while_its_reader_was_busy():
+    seen = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            for number in range(3):
+                with shield():
+                    yield number
+        except Interrupted:
+            seen.append("saved")
+            raise
+
+    with pytest.raises(SystemExit), endings():
+        for number in numbers():
+            send()
+            seen.append(number)
+    assert seen == [0, "saved"]
+
+
+def test_an_event_loop_is_struck_between_its_tasks_and_each_is_cancelled_in_good_order():
+    ends = []
+
+    async def busy(name: str) -> None:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                if name == "b" and not ends:
+                    send()
+                    sum(range(1000))  # here it would strike
+        except BaseException as error:
+            await asyncio.sleep(0)
+            ends.append((name, type(error)))
+            raise
+
+    async def main() -> None:
+        await asyncio.gather(*(busy(name) for name in "abc"))
+
+    with pytest.raises(SystemExit) as left, endings():
+        asyncio.run(main())
+    assert sorted(ends) == [(name, asyncio.CancelledError) for name in "abc"] and left.value.code == 143
+
+
+def test_an_idle_event_loop_wakes_up():
+    threading.Timer(0.05, send).start()
+    began = time.monotonic()
+    with pytest.raises(SystemExit), endings():
+        asyncio.run(asyncio.sleep(30))
+    assert time.monotonic() - began < 20
+
+
+def test_a_signal_that_strikes_where_python_drops_exceptions_strikes_again():
+    class Finalized:
+        def __del__(self) -> None:
+            send()
+            time.sleep(0)  # here it strikes
+
+    with pytest.raises(SystemExit) as left, endings():
+        thing = Finalized()
+        del thing
+        time.sleep(30)
+    assert left.value.code == 143
+
+
+def test_other_dropped_exceptions_go_where_they_went(monkeypatch):
+    class Finalized:
+        def __del__(self) -> None:
+            raise ValueError("dropped")
+
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: dropped.append(str(found.exc_value)))
+    with endings():
+        Finalized()
+    assert dropped == ["dropped"]
+
+
+def test_threads_are_no_place_for_signals():
+    done = []
+
+    def work() -> None:
+        with shield():
+            done.append(signals._now.shields)
+
+    with endings():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        with shield():
+            done.append(signals._now.shields)
+    assert done == [0, 1]

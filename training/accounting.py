@@ -1,0 +1,205 @@
+"""Accounting: whether every step of a run adds up, proved from what the run wrote and from nothing else.
+
+The counts of `metrics.jsonl` are held against a second count of the journals in `trees/`, the failed paths against
+`incidents.jsonl`, and both against what `config.toml` asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from ..agents.journal import read_trees
+from ..agents.trajectory import Tree
+from ..envs import Outcome, StopReason, outcome_of
+from .config import TrainConfig, from_run
+
+CHECKS = {  # what every step must have
+    "steps": "one line of metrics and one whole journal",
+    "groups": "a whole group for each prompt, every branch once",
+    "paths": "prompts x group paths: rewarded + failed by type",
+    "tokens": "every token on a path, in one span and in the metrics",
+    "failures": "no failed path with a score, and an incident for each",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something of a step that does not add up; `check` is a name of `CHECKS`."""
+
+    check: str
+    step: int
+    what: str
+
+    def __str__(self) -> str:
+        """Return it as a line."""
+        return f"step {self.step}: {self.what}"
+
+
+@dataclass
+class Audit:
+    """What was counted: steps 1 to `steps`, totals over all of them, and what does not add up."""
+
+    steps: int
+    totals: Counter[str] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+
+    def held(self, check: str) -> tuple[int, int]:
+        """Return for how many of how many steps `check` holds; of a step that lacks a file nothing holds.
+
+        Before the first step stands a line of its own, of step 0, which has no journal.
+        """
+        bad = {problem.step for problem in self.problems if problem.check in (check, "steps")}
+        steps = range(0 if check == "steps" else 1, self.steps + 1)
+        return len(set(steps) - bad), len(steps)
+
+
+@dataclass(frozen=True)
+class _Step:
+    number: int
+    line: dict[str, Any]  # of metrics
+    trees: list[Tree]
+    config: TrainConfig
+    reported: frozenset[tuple[int, ...]]  # keys of paths, or of whole groups, that incidents call failed
+
+
+def audit(folder: Path) -> Audit:
+    """Count every step of a run.
+
+    Raises:
+        FileNotFoundError: `folder` holds no run.
+        ValueError: a line of `metrics.jsonl` or `incidents.jsonl` is damaged; the message names it.
+    """
+    config, lines = from_run(folder), _json_lines(folder / "metrics.jsonl")
+    incidents = _json_lines(folder / "incidents.jsonl") if (folder / "incidents.jsonl").exists() else []
+    reported = frozenset(tuple(row["key"]) for row in incidents if row["kind"] == "failed")
+    journals = {int(path.stem.partition("-")[2]): path for path in (folder / "trees").glob("step-*.jsonl")}
+    numbers = [line["step"] for line in lines]
+    summary = _summary(folder / "summary.json")
+    found = Audit(max((*numbers, *journals, summary.get("steps", 0))))
+    found.problems += [*_order(found.steps, numbers, journals), *_sum(summary, lines)]
+    for number in range(1, found.steps + 1):
+        if numbers.count(number) == 1 and number in journals:
+            try:
+                trees = list(read_trees(journals[number]))
+            except ValueError as error:
+                found.problems.append(Problem("steps", number, str(error)))
+                continue
+            step = _Step(number, lines[numbers.index(number)], trees, config, reported)
+            found.totals += _count(trees)
+            found.problems += [*_groups(step), *_paths(step), *_tokens(step), *_failures(step)]
+    return found
+
+
+def _order(steps: int, numbers: Sequence[int], journals: dict[int, Path]) -> Iterator[Problem]:
+    for number in range(steps + 1):
+        if (times := numbers.count(number)) != 1:
+            yield Problem("steps", number, f"metrics.jsonl has {times} lines of it")
+        if number and number not in journals:
+            yield Problem("steps", number, f"trees has no journal step-{number:06d}.jsonl")
+    for before, after in pairwise(numbers):
+        if after < before:
+            yield Problem("steps", after, f"its line in metrics.jsonl comes after that of step {before}")
+
+
+def _groups(step: _Step) -> Iterator[Problem]:
+    for tree in step.trees:
+        expected = (step.config.seed, step.number - 1, tree.task)
+        if tree.key != expected:
+            yield Problem("groups", step.number, f"the key of {tree.task_id} is {tree.key} and not {expected}")
+        branches = Counter(leaf.branch for leaf in tree.leaves)
+        wrong = {branch: branches[branch] for branch in {*branches, *range(step.config.group)} if branches[branch] != 1}
+        wrong |= {branch: times for branch, times in branches.items() if not 0 <= branch < step.config.group}
+        for branch, times in sorted(wrong.items()):
+            yield Problem("groups", step.number, f"branch {branch} of {tree.task_id} is there {times} times")
+
+
+def _paths(step: _Step) -> Iterator[Problem]:
+    prompts, group = step.config.prompts + step.line.get("refilled", 0), step.config.group
+    ends = Counter(f"paths/{leaf.outcome}" for tree in step.trees for leaf in tree.leaves)
+    asked = {"groups": prompts, "paths": prompts * group}
+    counted = {"groups": len(step.trees), "paths": sum(ends.values())}
+    for name, count in counted.items():
+        if count != asked[name]:
+            what = f"{prompts} prompts x {group} branches ask for {asked[name]} {name}, the journal has {count}"
+            yield Problem("paths", step.number, what)
+    yield from _compare("paths", step, counted | {f"paths/{end}": ends[f"paths/{end}"] for end in Outcome})
+
+
+def _tokens(step: _Step) -> Iterator[Problem]:
+    for tree in step.trees:
+        on_paths = {node for leaf in tree.leaves for node in tree.path(leaf)}
+        for node, turn in enumerate(tree.turns):
+            where = f"turn {node} of {tree.task_id}"
+            if node not in on_paths:
+                yield Problem("tokens", step.number, f"{where} is on no path")
+            if turn.role != "assistant" and turn.sampled.any():
+                yield Problem("tokens", step.number, f"{where} was drawn, but its role is {turn.role}")
+    counted = _count(step.trees)
+    spans = {name for name in (*counted, *step.line) if name.partition("/")[0] in ("tokens", "tokens_given")}
+    yield from _compare("tokens", step, {name: counted[name] for name in sorted(spans)})
+
+
+def _failures(step: _Step) -> Iterator[Problem]:
+    for tree in step.trees:
+        for leaf in tree.leaves:
+            key = (*tree.key, leaf.branch)
+            where, reported = f"path {key}, {leaf.outcome},", bool({key, tree.key} & step.reported)
+            if leaf.outcome != outcome_of(StopReason(leaf.stop)):
+                yield Problem("failures", step.number, f"{where} stopped with {leaf.stop}")
+            if leaf.rewarded == isnan(leaf.score):
+                yield Problem("failures", step.number, f"{where} has the score {leaf.score}")
+            # The other way round need not hold: incidents also tell of a step that was taken again after a crash.
+            if not leaf.rewarded and not reported:
+                yield Problem("failures", step.number, f"{where} is no incident")
+
+
+def _sum(summary: dict[str, Any], lines: Sequence[dict[str, Any]]) -> Iterator[Problem]:
+    if summary:
+        tokens = sum(line.get("tokens", 0) for line in lines if line["step"] <= summary["steps"])
+        if tokens != summary["tokens"]:
+            what = f"summary.json says {summary['tokens']} tokens up to here, the lines of metrics.jsonl {tokens}"
+            yield Problem("tokens", summary["steps"], what)
+
+
+def _compare(check: str, step: _Step, counted: dict[str, int]) -> Iterator[Problem]:
+    for name, count in counted.items():
+        if (said := step.line.get(name, "nothing")) != count:
+            yield Problem(check, step.number, f"{name} is {said} in metrics.jsonl and {count} in the journal")
+
+
+def _count(trees: Sequence[Tree]) -> Counter[str]:
+    """Return the paths by outcome, and the tokens by span: drawn, or given in the prompt or by a later speaker."""
+    count = Counter(f"paths/{leaf.outcome}" for tree in trees for leaf in tree.leaves)
+    for tree in trees:
+        for turn in tree.turns:
+            drawn = int(turn.sampled.sum())
+            count["tokens"] += drawn
+            count[f"tokens_given/{'prompt' if turn.parent < 0 else turn.role}"] += len(turn.tokens) - drawn
+    return count
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """Return what a run wrote when it was over; nothing before."""
+    return _object(path.read_text("utf-8"), "steps", str(path)) if path.exists() else {}
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    *lines, _ = path.read_text("utf-8").split("\n")  # a last one that was not finished was never written
+    return [_object(line, "step", f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _object(text: str, key: str, where: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+        if not isinstance(data, dict) or type(data.get(key)) is not int:
+            raise ValueError(f"it is no object with {key}")
+    except ValueError as error:
+        raise ValueError(f"{where}: damaged ({error}); what a run wrote must not be changed") from error
+    return data

@@ -1,0 +1,108 @@
+"""The commands of training: `turngym train | methods | verify`.
+
+Each command is a frozen dataclass whose fields are its options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tyro
+from rich.markup import escape
+from rich.table import Table
+
+from ..agents.terminal import console, mistakes
+from .config import TrainConfig, from_run, read_recipe
+from .verify import Row, run
+from .verify.areas import AREAS
+
+
+@dataclass(frozen=True)
+class Methods:
+    """List the learning methods and their parameters."""
+
+    def run(self) -> int:
+        """Print name, parameters and first line of each card."""
+        with mistakes():
+            from .methods import METHODS, describe
+
+        table = Table("method", "parameters", "what it is", box=None)
+        for name in METHODS:
+            table.add_row(*describe(name))
+        console.print(table)
+        return 0
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a LoRA policy. `turngym train [RECIPE] [options]`; options override the recipe."""
+
+    config: tyro.conf.OmitArgPrefixes[TrainConfig]
+
+    def run(self) -> int:
+        """Train, with live progress, and print before and after."""
+        with mistakes():
+            from . import live, run
+
+            prepared = run.prepare(self.config)
+        console.print(
+            f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
+        )
+        try:
+            from .loop import Refusals
+
+            with mistakes((ValueError, OSError, FloatingPointError, Refusals)):
+                live.watch(run.execute(prepared), self.config.steps, console)
+        except KeyboardInterrupt:
+            console.print(f"interrupted; {run.way_on(prepared.folder)}")
+            raise
+        console.print(live.before_after(json.loads((prepared.folder / "summary.json").read_text())))
+        console.print(f"run folder: {prepared.folder}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Count what turngym promises, area by area; exit status 1 where a row falls short."""
+
+    area: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[AREAS]]
+
+    def run(self) -> int:
+        """Print each row when it is counted: cases that hold of all, what else was measured, seconds."""
+        began, seed, counted = time.monotonic(), self.area.seed, []
+
+        def show(row: Row, seconds: float) -> None:
+            counted.append(row.good)
+            mark = "[green]holds[/green]" if row.good else "[bold red]SHORT[/bold red]"
+            need = f" (needs {100 * row.need:g} %)" if row.need < 1 else ""
+            console.print(f"{mark}  {row.held}/{row.of}  {escape(row.what)}{need}  [dim]{seconds:.1f} s[/dim]")
+            if row.note:
+                console.print(f"       [dim]{escape(row.note)}[/dim]")
+
+        with mistakes((ValueError, OSError)):
+            good = run(self.area, show)
+        seconds = time.monotonic() - began
+        name = type(self.area).__name__.lower()
+        console.print(f"verify {name}: {sum(counted)}/{len(counted)} rows hold, seed {seed}, {seconds:.1f} s")
+        return 0 if good else 1
+
+
+def recipe_of(args: list[str]) -> TrainConfig:
+    """Return the defaults of a training run: its recipe's or, with `--resume`, those of the run folder.
+
+    `args` begin with `train`; a recipe's name is taken out of them.
+    """
+    named = len(args) > 1 and not args[1].startswith("-")
+    recipe = read_recipe(args.pop(1) if named else "math-python")
+    if "--resume" not in args or {"-h", "--help"} & set(args):
+        return recipe
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--out", default=recipe.out)
+    out: str = parser.parse_known_args(args)[0].out
+    if not out:
+        raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
+    return replace(from_run(Path(out)), out=out)

@@ -1,0 +1,61 @@
+"""What a run says of a step: a line of `metrics.jsonl`, and the same for whoever watches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..agents.scores import Report
+from ..agents.trajectory import Tree
+from .boundary import to_line
+from .control import Requests, Stats
+from .learner import Update
+from .telemetry import counts
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of `metrics.jsonl` (null where a number is not finite), and the validation that followed, if one did."""
+
+    step: int
+    metrics: dict[str, Any]
+    valid: Report | None = None
+
+    def line(self) -> str:
+        """Return the line."""
+        found = {}
+        if self.valid is not None:
+            success = self.valid.success
+            found = {"valid/success": success.value, "valid/low": success.low, "valid/high": success.high}
+            found |= {"valid/tool_share": self.valid.tool_share, "valid/turns": self.valid.turns}
+        return to_line({"step": self.step, **self.metrics, **found})
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a step's rollout comes to: an update, the control state after it, and what the controls ask for."""
+
+    update: Update
+    measured: Stats
+    control: str  # JSON text
+    requests: Requests = frozenset()
+
+    def line(self, trees: Sequence[Tree]) -> str:
+        """Return the metrics of the step, but for its times and validation, as JSON text."""
+        update, measured = self.update, self.measured
+        return to_line(
+            {
+                "reward": measured.reward,
+                "success": measured.success,
+                "entropy": measured.entropy,
+                **{f"entropy_turn/{turn}": value for turn, value in enumerate(measured.entropy_turns)},
+                **counts(trees),
+                "loss": update.loss,
+                "grad_norm": update.grad_norm,
+                "drift": update.drift,
+                "idle_paths": update.idle,
+                **update.means,
+                "refused": update.refused,
+            }
+        )

@@ -1,0 +1,29 @@
+"""The areas of `turngym verify`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import tyro
+
+from .accounting import Accounting
+from .contracts import Contracts
+from .deadlines import Waits
+from .formats import Formats
+from .replay import Replay
+from .resume import Resume
+from .tasks import Tasks
+from .templates import Templates
+
+_name = tyro.conf.subcommand
+
+AREAS = (
+    Annotated[Accounting, _name("accounting")]
+    | Annotated[Contracts, _name("contracts")]
+    | Annotated[Waits, _name("deadlines")]
+    | Annotated[Formats, _name("formats")]
+    | Annotated[Replay, _name("replay")]
+    | Annotated[Resume, _name("resume")]
+    | Annotated[Tasks, _name("tasks")]
+    | Annotated[Templates, _name("templates")]
+)

@@ -1,0 +1,58 @@
+"""What environments promise: every clause of the contract on every environment, and canaries in many golds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import Row, first
+
+
+@dataclass(frozen=True)
+class Contracts:
+    """The contract of environments: every clause on each, and a canary for the gold of many episodes."""
+
+    seed: int = 0
+    """Chooses tasks, actions and canaries."""
+    episodes: int = 1000
+    """Episodes of each environment without tools in which a canary is looked for."""
+    tool_episodes: int = 100
+    """The same of each environment with tools, whose own process a program searches in each."""
+
+    def rows(self) -> Iterator[Row]:
+        """Yield a row for each clause, then one for the canaries of each environment."""
+        if min(self.episodes, self.tool_episodes) < 1:
+            raise ValueError(
+                f"episodes is {self.episodes} and tool_episodes is {self.tool_episodes}; both must be 1 or more"
+            )
+        from ...agents.check import CLAUSES, run
+        from ...agents.contract.episodes import Case
+        from ...envs.registry import ENVS, make
+
+        cases = [Case(entry.id, {}, self.seed) for entry in ENVS]
+        for clause in CLAUSES:
+            results = [(case.env_id, run(clause, case)) for case in cases]
+            kept = [env_id for env_id, result in results if result.ok and not result.note.startswith("not checked")]
+            others = [f"{env_id}: {result.problem or result.note}" for env_id, result in results if env_id not in kept]
+            yield Row(
+                f"environments keep the clause {clause.name}: {clause.about}", len(kept), len(cases), first(others)
+            )
+        for case in cases:
+            env = make(case.env_id)
+            armed = bool(getattr(env, "toolbox", ()))
+            env.close()
+            yield _hunted(case.env_id, self.seed, self.tool_episodes if armed else self.episodes)
+
+
+def _hunted(env_id: str, seed: int, episodes: int) -> Row:
+    """Hunt for a canary in episodes with seeds of their own."""
+    from ...agents.contract.canary import hunt
+    from ...agents.contract.episodes import Case
+
+    clean, seen = 0, []
+    for i in range(episodes):
+        try:
+            clean += hunt(Case(env_id, {}, seed + i))
+        except Exception as problem:  # whatever comes out of an environment is no proof that it keeps its gold
+            seen.append(f"{type(problem).__name__}: {problem}")
+    return Row(f"episodes of {env_id} show the canary in place of the gold nowhere", clean, episodes, first(seen, 2))
