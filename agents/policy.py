@@ -92,7 +92,7 @@ class Policy:
     def load_adapter(self, folder: Path) -> None:
         """Read weights that `save_adapter` wrote into this policy's adapter.
 
-        Raises FileNotFoundError where a file is missing, ValueError where rank, alpha, layers or shapes are different.
+        Raises FileNotFoundError where a file is missing, ValueError where rank, alpha, layers, shapes or types differ.
         """
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             if not (folder / name).is_file():
@@ -108,7 +108,9 @@ class Policy:
         differing = sorted(
             k
             for k in mine.keys() | tensors.keys()
-            if k not in mine or k not in tensors or mine[k].shape != tensors[k].shape
+            if k not in mine
+            or k not in tensors
+            or (mine[k].shape, mine[k].dtype) != (tensors[k].shape, tensors[k].dtype)
         )
         if differing:
             raise ValueError(

@@ -37,7 +37,7 @@ def find(name: str | Path) -> Source:
 
     Raises:
         FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
-        CheckpointError: the newest checkpoint of a run folder is damaged.
+        CheckpointError: all checkpoints of a run folder are damaged.
     """
     if str(name) == "tiny":
         return Source(TINY)

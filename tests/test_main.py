@@ -13,6 +13,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym import __main__ as cli
+from turngym.agents import commands, terminal
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import read_trees
 from turngym.envs.math import MathTasks, make_math_python
@@ -37,7 +38,7 @@ def quick() -> Iterator[None]:
 @pytest.fixture
 def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Turngym:
     """Run a command line in an empty folder: exit status, standard output, standard error."""
-    monkeypatch.setattr(cli.console, "width", 160)
+    monkeypatch.setattr(terminal.console, "width", 160)
     monkeypatch.chdir(tmp_path)
 
     def run(*args: object) -> tuple[int, str, str]:
@@ -70,7 +71,7 @@ def process(*args: str, text: str = "") -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command():
     done = process("--help")
     assert done.returncode == 0, done.stderr
-    for command in ("train", "eval", "play", "envs", "methods"):
+    for command in ("train", "eval", "play", "check", "replay", "verify", "envs", "methods"):
         assert f" {command} " in done.stdout
     assert done.stdout.startswith("usage: turngym ")
 
@@ -270,24 +271,29 @@ def test_real_problems_are_trained_on_and_evaluated_with_any_policy(turngym, sha
         assert tree.leaves[0].stop in ("answered", "no_answer", "max_turns")
 
 
-def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("begun", "way"), [(False, "give the same command again"), (True, "turngym train --resume --out")]
+)
+def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path, begun, way):
     from turngym.training import live
 
-    def interrupt(*_: object) -> None:
+    def interrupt(records: Iterator[object], *_: object) -> None:
+        if begun:
+            next(records)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(live, "watch", interrupt)
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["train", "--steps", "1", "--out", str(tmp_path / "run")])
+        cli.main(["train", "--steps", "1", "--out", str(tmp_path / "run"), *SMALL])
     assert stopped.value.code == 130
-    assert "turngym train --resume --out" in capsys.readouterr().out
+    assert way in capsys.readouterr().out
 
 
 def test_a_missing_training_extra_is_named(monkeypatch, capsys):
     def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers")
 
-    monkeypatch.setattr(cli, "make", missing)
+    monkeypatch.setattr(commands, "make", missing)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["play"])
     assert stopped.value.code == 2

@@ -1,0 +1,217 @@
+"""The commands that need no training: `turngym eval | play | check | replay | envs`.
+
+Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
+mistake is answered at once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from ..envs.options import EnvOptions
+from ..envs.registry import entries, make, play_options
+from .engine import Sampling
+from .terminal import console, mistakes
+
+if TYPE_CHECKING:
+    from .scores import Report
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments."""
+
+    def run(self) -> int:
+        """Print id, summary and package of each, those that other packages declare included."""
+        table = Table("id", "what it is", "from", box=None)
+        for entry in entries():
+            table.add_row(entry.id, entry.summary, entry.package)
+        console.print(table)
+        return 0
+
+
+@dataclass(frozen=True)
+class Play:
+    """Play an environment in the terminal."""
+
+    env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
+    """Environment id."""
+    task: int | None = None
+    """Task index; drawn at random when left out."""
+    seed: int | None = None
+    """Seed of the environment's generator."""
+    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+
+    def run(self) -> int:
+        """Ask for actions until the episode ends."""
+        with mistakes():
+            env = make(self.env, **{**play_options(self.env), **self.options.kwargs()})
+            observation, info = env.reset(seed=self.seed, options={} if self.task is None else {"task": self.task})
+        for message in info["messages"]:
+            console.print(Panel(Text(message["content"]), title=message["role"], title_align="left"))
+        done = False
+        while not done:
+            action = _ask()
+            if action is None:
+                console.print("left")
+                return 0
+            observation, reward, terminated, truncated, info = env.step(action)
+            if observation:
+                role = info["messages"][0]["role"]
+                console.print(Panel(Text(observation), title=role, title_align="left"))
+            done = terminated or truncated
+        env.close()
+        console.print(f"reward {reward:g}, {info['outcome']} ({info['stop']}) after {info['turn']} turns")
+        return 0
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Evaluate a policy: avg@k and unbiased pass@k with 95 % intervals."""
+
+    env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
+    """Environment id."""
+    policy: str = "tiny"
+    """`tiny`, a run folder, a model folder, a hub name, or `expert` (plays the gold)."""
+    episodes: int = 256
+    """Tasks to play."""
+    samples: int = 1
+    """Episodes a task: the k of avg@k."""
+    split: str = "test"
+    """`train`, `valid` or `test`."""
+    temperature: float = 1.0
+    """Sampling temperature; 0 is greedy."""
+    max_tokens: int = 96
+    """Most tokens a turn."""
+    seed: int = 0
+    """Chooses the tasks and keys all randomness."""
+    device: str = "cpu"
+    """`cpu`, `cuda` or `mps`."""
+    dtype: str = "float32"
+    """`float32` or `bfloat16`."""
+    threads: int = 1
+    """CPU threads of torch: more for larger models."""
+    out: Path | None = None
+    """Folder for `eval.json` and the journal of all episodes."""
+    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+
+    def run(self) -> int:
+        """Play, print the table, write the files."""
+        with mistakes():
+            from . import evaluate
+
+            prepared = evaluate.prepare(
+                self.env,
+                {"split": self.split, **self.options.kwargs()},
+                self.policy,
+                episodes=self.episodes,
+                samples=self.samples,
+                sampling=Sampling(temperature=self.temperature, max_tokens=self.max_tokens),
+                seed=self.seed,
+                device=self.device,
+                dtype=self.dtype,
+                threads=self.threads,
+                out=self.out,
+            )
+        with (
+            mistakes((ValueError, OSError)),
+            Progress(*Progress.get_default_columns(), console=console, transient=True) as progress,
+        ):
+            bar = progress.add_task("episodes", total=len(prepared.tasks) * self.samples)
+            report = evaluate.run(prepared, lambda episode: progress.advance(bar))
+        console.print(_table(report))
+        if self.out is not None:
+            (self.out / "eval.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
+        return 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """Run the contract that every environment must pass; exit status 1 where a clause is broken."""
+
+    env: tyro.conf.Positional[str]
+    """Environment id."""
+    seed: int = 0
+    """Chooses tasks, actions and the canary."""
+    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+
+    def run(self) -> int:
+        """Print each clause as it is decided."""
+        with mistakes():
+            from .check import check
+
+            make(self.env, **self.options.kwargs()).close()
+            broken = 0
+            for result in check(self.env, self.options.kwargs(), self.seed):
+                mark = "[green]ok[/green]    " if result.ok else "[bold red]BROKEN[/bold red]"
+                console.print(f"{mark}  {result.name}: {escape(result.about)}")
+                for line in filter(None, (result.problem, result.note)):
+                    console.print(f"        {escape(line)}", style="red" if line == result.problem else "dim")
+                broken += not result.ok
+        console.print(f"{self.env} breaks {broken} clauses" if broken else f"{self.env} keeps the contract")
+        return 1 if broken else 0
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Re-execute the episodes of a journal and report the first divergence; exit status 1 where there is one."""
+
+    journal: tyro.conf.Positional[Path]
+    """A `trees.jsonl` of an evaluation, or a file of a run's `trees/`."""
+    task: int | None = None
+    """Only the episodes of this task."""
+    branch: int | None = None
+    """Only this branch of each task."""
+    # In place of the recorded ones, where, say, a file of tasks has moved.
+    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+
+    def run(self) -> int:
+        """Play until an episode diverges."""
+        with mistakes():
+            from .replay import replay_journal
+
+            played = failed = 0
+            for result in replay_journal(
+                self.journal, task=self.task, branch=self.branch, options=self.options.kwargs()
+            ):
+                if result.divergence is not None:
+                    console.print(f"[bold red]diverged[/bold red]  {escape(str(result.divergence))}")
+                    return 1
+                played, failed = played + 1, failed + result.failed
+        note = f"; {failed} of them up to an infrastructure failure, which is not repeated" if failed else ""
+        console.print(f"{played} episodes of {self.journal} are what they were{note}")
+        return 0
+
+
+def _table(report: Report) -> Table:
+    table = Table("what", "value", box=None)
+    table.add_row("episodes", f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)")
+    table.add_row(f"success, avg@{report.samples}", str(report.success))
+    for k, value in report.pass_at.items():
+        table.add_row(f"pass@{k}", str(value))
+    table.add_row("mean reward", f"{report.reward:.3f}")
+    table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
+    table.add_row("turns", f"{report.turns:.2f}")
+    table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))
+    return table
+
+
+def _ask() -> str | None:
+    """Read one action; a line that opens `<python>` goes on to its end. None when the person leaves."""
+    try:
+        text = console.input("[bold]> [/bold]")
+        while text.count("<python>") > text.count("</python>"):
+            text += "\n" + console.input("[bold]. [/bold]")
+    except (EOFError, KeyboardInterrupt):
+        return None
+    return None if text.strip() in (":q", ":quit") else text

@@ -1,0 +1,38 @@
+"""The terminal of the commands: one console, and one line for a user's mistake."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from rich.console import Console
+from rich.text import Text
+
+EXTRA = ("jinja2", "peft", "safetensors", "tokenizers", "torch", "transformers")  # what `turngym[train]` brings
+console = Console(highlight=False)
+
+
+@contextmanager
+def mistakes(
+    kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError),
+) -> Iterator[None]:
+    """Answer a user's mistake with one line; set TURNGYM_TRACEBACK=1 to see where it was found."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        refuse(f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'")
+    except kinds as error:
+        if os.environ.get("TURNGYM_TRACEBACK"):
+            raise
+        refuse(str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error))
+
+
+def refuse(message: str) -> NoReturn:
+    """Say what is wrong and leave with status 2."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
+    sys.exit(2)
