@@ -137,10 +137,10 @@ class Loop:
     def _step(self, at: Boundary) -> Boundary:
         """Take a step from a boundary and return the next."""
         began = time.monotonic()
-        trees, cursor = self._rollout(at)
+        kept, grown, cursor = self._rollout(at)
         rolled = time.monotonic()
-        learned = self._learn(at, trees)
-        update, line = learned.update, learned.line(trees)
+        learned = self._learn(at, kept)
+        update, line = learned.update, learned.line(grown, refilled=len(grown) - self.prompts)
         if update.refused:
             self.logbook.add_incident(at.step + 1, Incident("refused", update.refused, update.key))
         if Request.RESET_REFERENCE in learned.requests:
@@ -177,8 +177,8 @@ class Loop:
         state, more = self.control.observe(replace(measured, phase="update", **_measures(update)), state)
         return Learned(update, measured, to_text(state), asked | more)
 
-    def _rollout(self, at: Boundary) -> tuple[list[Tree], int]:
-        """Return the trees to learn from and the tasks used by then; all that were grown go to the journal."""
+    def _rollout(self, at: Boundary) -> tuple[list[Tree], list[Tree], int]:
+        """Return the trees to learn from, all that were grown, which go to the journal, and the tasks used by then."""
         kept: list[Tree] = []
         grown: list[Tree] = []
         cursor, wanted, used = at.cursor, self.prompts, set[int]()
@@ -194,7 +194,7 @@ class Loop:
             if not wanted:
                 break
         self.logbook.add_trees(at.step + 1, grown, origin_of(self.env))
-        return (shuffled_scores(kept, (self.seed, at.step)) if self.shuffle_rewards else kept), cursor
+        return (shuffled_scores(kept, (self.seed, at.step)) if self.shuffle_rewards else kept), grown, cursor
 
     def _validate(self, at: Boundary) -> Report:
         """Return how the policy does on the held-out tasks; the same tasks and keys every time."""

@@ -41,8 +41,11 @@ class Learned:
     control: str  # JSON text
     requests: Requests = frozenset()
 
-    def line(self, trees: Sequence[Tree]) -> str:
-        """Return the metrics of the step, but for its times and validation, as JSON text."""
+    def line(self, grown: Sequence[Tree], refilled: int = 0) -> str:
+        """Return the metrics of the step, but for its times and validation, as JSON text.
+
+        `grown` are all trees of its rollouts, dropped ones included, `refilled` of them in place of dropped ones.
+        """
         update, measured = self.update, self.measured
         return to_line(
             {
@@ -50,7 +53,8 @@ class Learned:
                 "success": measured.success,
                 "entropy": measured.entropy,
                 **{f"entropy_turn/{turn}": value for turn, value in enumerate(measured.entropy_turns)},
-                **counts(trees),
+                **counts(grown),
+                "refilled": refilled,
                 "loss": update.loss,
                 "grad_norm": update.grad_norm,
                 "drift": update.drift,
