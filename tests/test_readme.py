@@ -44,10 +44,11 @@ def test_every_command_and_option_that_is_named_exists(capsys):
     lines = [line.partition("#")[0].split() for text in SHELL for line in text.splitlines()]
     calls = [line[1:] for line in lines if line and line[0].endswith("turngym")]
     calls += [words.split() for words in re.findall(r"`(?:\.venv/bin/)?turngym ([a-z][^`]*)`", README)]
-    assert {call[0] for call in calls} == {"train", "eval", "play", "methods"}
+    assert {call[0] for call in calls} == {"train", "eval", "play", "check", "replay", "verify", "methods"}
     for call in calls:
+        area = [word for word in call[1:2] if call[0] == "verify" and not word.startswith("--")]
         with pytest.raises(SystemExit) as left:
-            cli.main([call[0], "--help"])
+            cli.main([call[0], *area, "--help"])
         help_text = capsys.readouterr().out
         assert left.value.code == 0
         assert all(re.search(rf"{word}\b", help_text) for word in call if word.startswith("--"))

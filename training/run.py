@@ -24,6 +24,7 @@ from ..agents.evaluate import checked_chat, cut, pick_tasks, task_count, writabl
 from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
+from ..envs.math.sources import is_file
 from ..envs.options import EnvOptions
 from ..envs.registry import make
 from .boundary import read_boundary
@@ -68,7 +69,7 @@ def prepare(config: TrainConfig) -> Prepared:
     # A recipe's difficulty is for its generator; a file has its own.
     difficulty = config.difficulty if config.tasks is None else None
     options = EnvOptions(config.tasks, difficulty, config.option).kwargs()
-    if config.tasks is not None and Path(config.tasks).is_file():  # other sources know their own split or share
+    if config.tasks is not None and is_file(config.tasks):  # other sources know their own split or share
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
         raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")

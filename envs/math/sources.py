@@ -29,7 +29,7 @@ def load(source: str | Path, given: Given, grader: Grader) -> tuple[Tasks, Grade
         ValueError: There is no such source, or it cannot be read; the message says what there is.
     """
     name, path = str(source), Path(source)
-    if path.is_file():
+    if is_file(path):
         return _file(path, given), grader
     if name.startswith(PREFIX):
         given.refuse("reasoning-gym makes its tasks", "holdout", "config", "problem_field", "bad_rows")
@@ -43,6 +43,14 @@ def load(source: str | Path, given: Given, grader: Grader) -> tuple[Tasks, Grade
         f"unknown task set {name!r}; {f'did you mean {near[0]!r}? ' if near else ''}the data sets are "
         f"{', '.join(DATA_SETS)} and OWNER/NAME of the hub; or name a .jsonl file, or {PREFIX}NAME"
     )
+
+
+def is_file(source: str | Path) -> bool:
+    """Return whether `source` is a file that exists; many names of reasoning-gym are too long for one."""
+    try:
+        return Path(source).is_file()
+    except OSError:
+        return False
 
 
 def _file(path: Path, given: Given) -> Tasks:

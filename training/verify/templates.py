@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -96,10 +94,12 @@ def verdict(template: Template) -> bool | None:
 
 def trl_verdicts(sources: Mapping[str, str]) -> tuple[Mapping[str, bool | None], str]:
     """Return TRL's verdicts and where they come from: from TRL itself where it is installed, else as recorded."""
-    if importlib.util.find_spec("trl") is None:
+    try:
+        from trl import __version__
+        from trl.chat_template_utils import is_chat_template_prefix_preserving
+    except ModuleNotFoundError:
         return TRL, f"TRL {RECORDED} as recorded"
     from transformers import PreTrainedTokenizerFast
-    from trl.chat_template_utils import is_chat_template_prefix_preserving
 
     from .tokenizers import letters
 
@@ -111,7 +111,7 @@ def trl_verdicts(sources: Mapping[str, str]) -> tuple[Mapping[str, bool | None],
             found[name] = bool(is_chat_template_prefix_preserving(tokenizer))
         except Exception:
             found[name] = None
-    return found, f"TRL {importlib.metadata.version('trl')} installed"
+    return found, f"TRL {__version__} installed"
 
 
 def refused_row(templates: Mapping[str, Template]) -> Row:

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.envs.math import MathGrader
 from turngym.envs.math.given import Given
-from turngym.envs.math.sources import load
+from turngym.envs.math.sources import is_file, load
 
 GRADER = MathGrader()
 
@@ -28,6 +28,15 @@ def test_a_file_that_exists_is_read_whatever_its_name(here, name):
     for source in (name, Path(name)):
         tasks, grader = load(source, Given(split="test"), GRADER)
         assert (len(tasks), tasks[0].gold, tasks.split, grader) == (1, "2", "test", GRADER)
+
+
+def test_many_names_are_no_file(here):
+    write(here / "t.jsonl", problem="p", answer="1")
+    assert is_file("t.jsonl") and is_file(here / "t.jsonl") and not is_file("t")
+    names = ",".join(["chain_sum"] * 50)
+    assert not is_file(f"reasoning-gym:{names}")
+    tasks, _ = load(f"reasoning-gym:{names}", Given(), GRADER)
+    assert tasks[49].id == "chain_sum-train-0"
 
 
 def test_the_options_of_a_file_reach_it(here):

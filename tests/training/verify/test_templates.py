@@ -28,7 +28,7 @@ def test_the_verdict_on_every_template_is_trls(made):
 def test_a_verdict_that_differs_falls_short_and_is_named(made):
     row = templates.verdict_row(made, {**TRL, "qwen3.jinja": True, "gemma.jinja": False}, "TRL")
     assert (row.good, row.held, row.of) == (False, 55, 57) and row.note.startswith("gemma.jinja, qwen3.jinja; TRL: 42")
-    some = {name: made[name] for name in ("qwen3.jinja", "gemma.jinja")}
+    some = {name: made[name] for name in ("qwen2_5.jinja", "qwen3.jinja", "gemma.jinja")}
     assert templates.verdict_row(some, {}, "TRL").held == 0  # a template of which TRL says nothing
 
 
@@ -38,15 +38,13 @@ def test_trl_is_asked_where_it_is_installed(monkeypatch):
             raise ValueError("no roles")
         return len(tokenizer.chat_template) > 3
 
-    utils = ModuleType("trl.chat_template_utils")
-    utils.is_chat_template_prefix_preserving = says
-    monkeypatch.setitem(sys.modules, "trl", ModuleType("trl"))
+    trl, utils = ModuleType("trl"), ModuleType("trl.chat_template_utils")
+    trl.__version__, utils.is_chat_template_prefix_preserving = "9", says
+    monkeypatch.setitem(sys.modules, "trl", trl)
     monkeypatch.setitem(sys.modules, "trl.chat_template_utils", utils)
-    monkeypatch.setattr(templates.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(templates.importlib.metadata, "version", lambda name: f"{name} 9")
     found = templates.trl_verdicts({"a": "yes!", "b": "yes", "c": "no"})
-    assert found == ({"a": True, "b": False, "c": None}, "TRL trl 9 installed")
-    monkeypatch.setattr(templates.importlib.util, "find_spec", lambda name: None)
+    assert found == ({"a": True, "b": False, "c": None}, "TRL 9 installed")
+    monkeypatch.setitem(sys.modules, "trl", None)
     assert templates.trl_verdicts({}) == (TRL, "TRL 1.16.0 as recorded")
 
 
