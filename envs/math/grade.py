@@ -104,8 +104,10 @@ class MathGrader:
         # As a formula a word is a product of letters, equal to its anagrams.
         if (said := words(gold)) is not None:
             return float(said == spoken(answer)), "string", None
-        if (known := based(gold)) is not None:
-            return float(known in (based(answer), based(f"{answer}_{known[1]}"))), "numeric", None
+        if (based_on := based(gold) or based(answer)) is not None:
+            # Either may leave out the base that the other one names.
+            known, read = (based(text) or based(f"{text}_{based_on[1]}") for text in (gold, answer))
+            return float(known is not None and known == read), "numeric", None
         refusal = _refusal(gold, answer, number=right is not None)
         if refusal:
             return 0.0, "failed", refusal

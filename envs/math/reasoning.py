@@ -32,6 +32,7 @@ REFUSED: Mapping[str, str] = {
     "futoshiki": "a task can take half a minute to make",
     "game_of_life_halting": "its scorer pays for any answer where the right one is False",
     "graph_color": _SILENT,
+    "intermediate_integration": "some of its answers are integrals that are not worked out",
     "isomorphic_strings": _CHANGES,
     "knight_swap": _CHANGES,
     "list_functions": _CHANGES,
@@ -47,7 +48,6 @@ REFUSED: Mapping[str, str] = {
 _EVALUATING = {
     "binary_matrix",
     "countdown",
-    "intermediate_integration",
     "n_queens",
     "simple_integration",
     "spiral_matrix",

@@ -32,13 +32,15 @@ def _math_verify() -> tuple[Any, Any]:
     """Return what parses and what compares, without the rules that would make different answers equal."""
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, grader, parse, verify
-    from sympy import solve
+    from sympy import Derivative, solve
 
     compare = grader.sympy_solve_and_compare
 
     def solved(gold: Any, answer: Any, *precision: int) -> bool:
-        # Two equations without a solution are not the same one.
-        return bool(solve(gold, gold.free_symbols)) and compare(gold, answer, *precision)
+        # Two equations without a solution are not the same one, and to solve is to take all derivatives for 0.
+        if gold.has(Derivative) or not solve(gold, gold.free_symbols):
+            return False
+        return bool(compare(gold, answer, *precision))
 
     grader.sympy_solve_and_compare = solved
     # Its units make 2 of 2ab; its repairs make \log 52 0 of the second value of \frac{4}{2}, \log 250.

@@ -95,7 +95,7 @@ def pytest_in(project, *args):
 
 def test_a_package_is_checked_by_its_own_tests(project):
     done = pytest_in(project, "-k", "gold or steps")
-    found = re.findall(r"^(PASSED|FAILED) test_worlds\.py::test_(\w+)\[some/(.*)\]", done.stdout, re.M)
+    found = re.findall(r"^(PASSED|FAILED) test_worlds\.py::test_(\w+)\[some/([^]]*)\]", done.stdout, re.M)
     assert sorted((test, case, outcome) for outcome, test, case in found) == [
         ("contract", "Gone-v0-gold", "FAILED"),
         ("contract", "Gone-v0-steps", "FAILED"),

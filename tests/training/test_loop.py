@@ -414,7 +414,7 @@ def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_
     assert written(tmp_path / "run") == quiet
 
 
-def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(quiet, tmp_path, monkeypatch):
+def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(tmp_path, monkeypatch):
     def strike() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -425,8 +425,6 @@ def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(qui
         train(config)
     assert left.value.code == 130
     assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 1
-    go_on(config)
-    assert written(tmp_path / "run") == quiet
 
 
 def test_a_signal_while_somebody_looks_at_a_record_reaches_the_run(tmp_path):
@@ -440,7 +438,7 @@ def test_a_signal_while_somebody_looks_at_a_record_reaches_the_run(tmp_path):
     assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 1
 
 
-def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(quiet, tmp_path, monkeypatch):
+def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(tmp_path, monkeypatch):
     """Nothing shields the optimizer's step from Ctrl-C then, so that the checkpoint before is the one to go on from."""
 
     def strike() -> None:
@@ -451,8 +449,6 @@ def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(
         hit(patch, torch.optim.AdamW, "step", 2, strike, after=True)
         train(config)
     assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 0  # not 1: its weights are gone
-    go_on(config)
-    assert written(tmp_path / "run") == quiet
 
 
 def test_what_a_control_does_to_its_state_in_mid_step_reaches_no_checkpoint(tmp_path, monkeypatch):
@@ -575,17 +571,17 @@ def test_what_a_control_asks_for_in_a_refused_step_is_not_done(tmp_path, monkeyp
         name="probe",
         observe=lambda stats, state: (
             state,
-            frozenset([Request.RESET_OPTIMIZER, Request.STOP] if stats.step == 1 and not asked.append(1) else []),
+            frozenset([Request.RESET_OPTIMIZER, Request.STOP] if stats.step == 0 and not asked.append(1) else []),
         ),
     )
     hit(monkeypatch, learner.Learner, "reset_optimizer", 1, lambda: cleared.append(1))
     monkeypatch.setattr(learner, "check", lambda terms, packed: _refuse(packed))
     with monkeypatch.context() as patch:
         patch.setitem(METHODS, "probe", lambda: control)
-        records = train(replace(QUICK, method="grpo,probe", out=str(tmp_path / "run")))
-    assert [record.step for record in records] == [0, 1, 2, 3] and asked and not cleared
+        records = train(replace(QUICK, method="grpo,probe", steps=2, eval_every=9, out=str(tmp_path / "run")))
+    assert [record.step for record in records] == [0, 1, 2] and asked and not cleared
 
 
 def _refuse(packed: Any) -> None:
-    if packed.keys[0][1] == 1:
+    if packed.keys[0][1] == 0:
         raise Refused("for a test", packed.keys[0])

@@ -142,7 +142,7 @@ def _related(text: str) -> Made:
     sides, signs = [part.strip() for part in parts[::2]], parts[1::2]
     if signs == [r"\in"]:
         yield "value", sides[1]
-    elif all(sign in _TURNED for sign in signs) and number(sides[0]) is None:
+    elif all(sign in _TURNED for sign in signs) and (signs != ["="] or number(sides[0]) is None):
         turned = [sides[-1]]
         for side, sign in zip(sides[-2::-1], signs[::-1], strict=True):
             turned += [_TURNED[sign], side]

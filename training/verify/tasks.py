@@ -37,7 +37,7 @@ class Tasks:
     """Chooses the rows where not all are taken."""
     most: int | None = None
     """Rows of a file that are taken for each form; all when left out."""
-    entries: int = 2
+    entries: int = 8
     """Tasks of each data set of reasoning-gym."""
 
     def rows(self) -> Iterator[Row]:

@@ -29,7 +29,7 @@ def clean(gold: str) -> str:
 
 def number(text: str) -> Fraction | None:
     """Return the value of a plain number, fraction or mixed number; None for any other text."""
-    if match := re.fullmatch(rf"(-?)\s*(?:({_WHOLE})\.?\d*|\.\d+)", text):
+    if re.fullmatch(rf"[+-]?\s*(?:(?:{_WHOLE})\.?\d*|\.\d+)", text):
         return Fraction(text.replace(",", "").replace(" ", "").rstrip("."))
     if match := re.fullmatch(rf"(-?)\s*(\d+)?\s*\\frac\s*\{{(-?)({_WHOLE})\}}\s*\{{({_WHOLE})\}}", text):
         top, bottom = (int(part.replace(",", "")) for part in match.group(4, 5))

@@ -142,7 +142,14 @@ def test_hedging_and_restating_the_question_are_not_paid(gold, answer):
         *(("10 cm", "10 mm"), (r"8\sqrt{3}\text{ feet}", r"8\sqrt{3}\text{ inches}"), ("8_9", "8_3"), ("43_5", "43_6")),
         *((r"\frac{1}{2^{98}}", r"\frac{1}{2^{99}}"), (r"\frac{1}{2004!}", r"\frac{1}{2005!}"), ("x^2=-1", "x^2=-2")),
         *((r"\frac{4}{2}, \log _{10} 250", r"2, \log _{10} 520"), ("9:24", "3:8"), (r"\text{4:30 p.m.}", "4:30 AM")),
-        *((r"\frac{dM}{dt}=M^6", r"\frac{dM}{dt}=w^6"), ("a<b<c", "a>b>c"), (r"0.\overline{3}", "0.3")),
+        *(
+            (r"\frac{dM}{dt}=M^6", r"\frac{dM}{dt}=w^6"),
+            (r"\frac{dM}{dt}=M^6", r"\frac{dM}{dt}=M^7"),
+            ("0", "(1)_{7}"),
+            ("23", "43_5"),
+            ("a<b<c", "a>b>c"),
+            (r"0.\overline{3}", "0.3"),
+        ),
     ],
 )
 def test_different_values_are_not_paid_for_looking_alike(gold, answer):
@@ -154,7 +161,7 @@ def test_different_values_are_not_paid_for_looking_alike(gold, answer):
     [
         *(("4t", r"t \cdot 4"), ("9c+6", "6+9c"), ("3i, -3i", r"-i \cdot 3, i \cdot 3"), (r"\frac\pi4", r"\pi/4")),
         *((r"8\sqrt{3} \text { square inches}", r"\sqrt{192}"), (r"3\pi\text{ in}^2", r"\pi \cdot 3 \text{ in}^{2}")),
-        *(("43_5", r"(43)_{\text{five}}"), (r"\text{A5}_{11}", "A5_{11}"), ("43_5", "43")),
+        *(("43_5", r"(43)_{\text{five}}"), (r"\text{A5}_{11}", "A5_{11}"), ("43_5", "43"), ("43", "43_5")),
         *((r"\dfrac{1}{29,\!322,\!216}", "1/29322216"), ("-3./2", "-1.5"), ("4.5e33", r"4.5 \times 10^{33}")),
         *((r"\begin{pmatrix} 1/2 \\ -3 \end{pmatrix}", r"\begin{bmatrix} 0.5 \\ \frac{-6}{2} \end{bmatrix}"),),
         *((r"\{4,5\}", "5, 4"), ("6, 8\\text{, and }10", "10, 8, 6"), (r"k \geqslant 2", r"2 \le k")),

@@ -31,6 +31,8 @@ def test_every_form_of_the_table_is_made_and_paid(name):
         (r"x^2 - \sqrt{2}", {"power", "sum", "braces", "assigned", "doubled"} - {"x"}),
         ("y = 2x", {"turned", "value", "elements"}),
         (r"0.56 = 56\%", {"value"}),
+        (r"-80\leq g(x)\leq 82", {"turned"}),
+        ("+2", {"fraction", "assigned", "decimal"}),
         ("no formula, but words; and more", {"order", "elements", "set"}),
         ("?", {"assigned", "doubled"}),
         ("f(x), where", {"order", "elements", "set"}),

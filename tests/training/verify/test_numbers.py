@@ -25,5 +25,5 @@ def test_a_learner_that_takes_every_step_makes_the_row_fall_short(numbers, monke
             next(iter(learner.parameters.values())).add_(1e-3)
 
     monkeypatch.setattr(Learner, "apply", apply)
-    rows = list(numbers.rows(2))
-    assert (rows[0].held, rows[0].of) == (0, 2) and "0 logp_old nan" in rows[0].note
+    rows = list(numbers.rows(1))
+    assert (rows[0].held, rows[0].of) == (0, 1) and "0 logp_old nan" in rows[0].note

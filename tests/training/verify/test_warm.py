@@ -23,7 +23,7 @@ def test_a_signal_ends_training_with_a_checkpoint_the_way_on_and_no_process_left
     assert f"go on with: turngym train --resume --out {out}" in ended.output.replace("\n", "")
     assert "Traceback" not in ended.output and "Exception" not in ended.output
     assert read_boundary(tmp_path / "run" / "checkpoints" / "step-000000").step == 0
-    killed = warm.run(Job(("train", "--resume", "--out", out), kill_after=0.2))
+    killed = warm.run(Job(("train", "--resume", "--out", out), kill_after=0.1))
     assert (killed.status, killed.orphans) == (-9, 0)
 
 
