@@ -197,6 +197,8 @@ class _Grower:
                 raise path.failure(overdue) from None
             if not len(drawn.tokens):
                 return path.leaf(StopReason.CONTEXT, {})
+            if not (np.isfinite(drawn.logp).all() and np.isfinite(drawn.entropy).all()):
+                raise path.failure(ValueError(f"the engine drew turn {path.turn} with numbers that are not finite"))
             text = self.actor.chat.text(drawn.tokens, self.actor.end_ids)
             answer = await self._answer(env, text, path)
             path.score += answer.reward

@@ -8,12 +8,14 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from turngym.agents import rollout
 from turngym.agents.chat import Chat
 from turngym.agents.deadlines import Deadlines
 from turngym.agents.engine import Sampling
+from turngym.agents.engines._session import TorchSession
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import to_json
@@ -122,6 +124,23 @@ def test_an_engine_that_never_answers_fails_the_paths_that_wait_for_it(actor, un
     for leaf in failures(stuck):
         assert "drawing turn 1 was not over" in leaf.info["error"]
         assert len(stuck.replies(leaf)) == 1 and stuck.turns[leaf.node].role == "user"
+
+
+@pytest.mark.parametrize("column", ["logp", "entropy"])
+def test_numbers_of_an_engine_that_are_not_finite_fail_their_path_before_they_reach_a_journal(
+    actor, undisturbed, monkeypatch, column
+):
+    draw = TorchSession.sample
+
+    async def spoiled(self: Any, tokens: Any, sampling: Sampling, key: tuple[int, ...], cut: Any) -> Any:
+        drawn = await draw(self, tokens, sampling, key, cut)
+        return replace(drawn, **{column: drawn.logp * np.float32("nan")}) if key[2] == 1 else drawn
+
+    monkeypatch.setattr(TorchSession, "sample", spoiled)
+    (first, bad, last), incidents = grow(actor, Troubled())
+    assert same([first, last], [undisturbed[0], undisturbed[2]])
+    assert all("turn 0 with numbers that are not finite" in leaf.info["error"] for leaf in failures(bad))
+    assert [incident.kind for incident in incidents] == ["failed"] * 2
 
 
 def test_an_episode_of_many_slow_turns_has_a_deadline_of_its_own(actor):
