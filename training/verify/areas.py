@@ -8,7 +8,7 @@ import tyro
 
 from .accounting import Accounting
 from .contracts import Contracts
-from .deadlines import Waits
+from .deadlines import Deadlines
 from .formats import Formats
 from .replay import Replay
 from .resume import Resume
@@ -20,7 +20,7 @@ _name = tyro.conf.subcommand
 AREAS = (
     Annotated[Accounting, _name("accounting")]
     | Annotated[Contracts, _name("contracts")]
-    | Annotated[Waits, _name("deadlines")]
+    | Annotated[Deadlines, _name("deadlines")]
     | Annotated[Formats, _name("formats")]
     | Annotated[Replay, _name("replay")]
     | Annotated[Resume, _name("resume")]

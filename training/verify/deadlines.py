@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...agents.deadlines import Deadlines
+from ...agents.deadlines import Deadlines as Limits
 from ...agents.incidents import Incident
 from ...agents.journal import to_json
 from ...envs.math import make_math_python
@@ -34,7 +34,7 @@ HANGS = tuple((place, where) for place in ("reset", "fork", "step", "draw") for 
 
 
 @dataclass(frozen=True)
-class Waits:
+class Deadlines:
     """Deadlines, stalls, stragglers and retries in rollouts of the tiny policy."""
 
     seed: int = 0
@@ -77,7 +77,7 @@ class _Stage:
     def grow(
         self,
         env: TextEnv,
-        deadlines: Deadlines | None = None,
+        deadlines: Limits | None = None,
         actor: Actor | None = None,
         group: int = GROUP,
         **options: Any,
@@ -95,7 +95,7 @@ class _Stage:
             range(TASKS),
             group=group,
             key=(self.seed, 0),
-            deadlines=deadlines or Deadlines(),
+            deadlines=deadlines or Limits(),
             on_incident=seen.append,
             **options,
         )
@@ -118,7 +118,7 @@ class _Stage:
         return Row("what never answers fails its own paths within deadline + 2 s", count - len(bad), count, note)
 
     def _hang(self, place: str, wait: Callable[[], object], limit: float) -> list[Tree]:
-        deadlines = Deadlines(turn=limit, episode=9 * limit)
+        deadlines = Limits(turn=limit, episode=9 * limit)
         if place != "draw":
             return self.grow(Troubled(place, wait), deadlines)[0]
         return self.grow(Troubled(), deadlines, replace(self.actor, engine=StuckEngine(self.engine)))[0]
@@ -135,7 +135,7 @@ class _Stage:
     def stalls(self) -> Row:
         """Count the paths in a stall that its incident names."""
         with _never() as wait:
-            _, incidents, _ = self.grow(Troubled("step", wait), Deadlines(turn=4.0, stall=1.0))
+            _, incidents, _ = self.grow(Troubled("step", wait), Limits(turn=4.0, stall=1.0))
         told = next((incident.what for incident in incidents if incident.kind == "stall"), "no stall was reported")
         named = [branch for branch in range(GROUP) if f"{self.seed}/0/{TASK}/{branch} (" in told]
         return Row("a stall names the paths it waits for, and what for", len(named), GROUP, told)
@@ -143,7 +143,7 @@ class _Stage:
     def straggler(self) -> Row:
         """Count the trees that do not change where one environment is slow, and one is too slow for the step."""
         slow, _, _ = self.grow(Troubled("step", lambda: time.sleep(0.5)))
-        late, _, seconds = self.grow(Troubled("step", lambda: time.sleep(60)), Deadlines(step=1.5))
+        late, _, seconds = self.grow(Troubled("step", lambda: time.sleep(60)), Limits(step=1.5))
         held = sum(a == b for a, b in zip(_bits(slow), _bits(self.calm), strict=True))
         held += sum(a == b for a, b in zip(_bits(late, but=TASK), _bits(self.calm, but=TASK), strict=True))
         held += seconds <= 1.5 + LATE
