@@ -1,28 +1,49 @@
-"""A killable child process that answers requests over a socket.
+"""The supervisor of child processes: it starts them, sets their limits, keeps deadlines, kills and reaps.
 
-A frame is a 4-byte big-endian length and that many bytes of JSON. The child inherits one socket and nothing else of the
-parent: no other descriptor, no environment but a few keys. Deadlines are kept by waiting on the socket, never by
-signals, so every method works from any thread. The child-side half (`serve`, the frames) imports nothing heavy.
+A child answers requests over a socket. It inherits this socket and nothing else of the parent: no other descriptor, no
+environment but a few keys. Deadlines are kept by waiting on the socket, never by signals, so every method works from
+any thread.
 """
 
 import contextlib
 import fcntl
-import json
 import os
+import resource
 import signal
 import socket
-import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
-MAX_FRAME = 8 * 2**20
-_LENGTH = struct.Struct(">I")
+from .frames import (
+    MAX_FRAME,
+    encode,
+    inherited_socket,
+    read_exactly,
+    read_frame,
+    read_frame_with_fds,
+    send,
+    serve,
+    write_frame,
+)
+
+__all__ = [
+    "MAX_FRAME",
+    "Child",
+    "Deadline",
+    "Died",
+    "Limits",
+    "inherited_socket",
+    "read_frame",
+    "read_frame_with_fds",
+    "serve",
+    "write_frame",
+]
 
 
 class Deadline(RuntimeError):
@@ -33,53 +54,69 @@ class Died(RuntimeError):
     """The child ended, or answered with something that is no frame; it has been killed and reaped."""
 
 
-def write_frame(sock: socket.socket, payload: Any, fds: Sequence[int] = ()) -> None:
-    """Send a JSON value, with open descriptors if any; ValueError when it is over `MAX_FRAME` bytes."""
-    _send(sock, _encode(payload), fds)
+@dataclass(frozen=True)
+class Limits:
+    """What the kernel lets a child use, and each process that it starts; None leaves a limit as it is.
 
-
-def read_frame(sock: socket.socket, until: float | None = None) -> Any:
-    """Receive a JSON value, waiting until the `time.monotonic()` value `until`.
-
-    Raises EOFError at the end of the stream, TimeoutError, OSError, and ValueError for what is no frame.
+    Args:
+        memory_mb: Address space in MiB; what asks for more gets none.
+        files: Open descriptors.
+        cpu_seconds: Processor time, after which the process is killed.
+        core_mb: Size in MiB of the image that a crash may leave.
     """
-    return _read_body(sock, _read_exactly(sock, _LENGTH.size, until), until)
+
+    memory_mb: int | None = None
+    files: int | None = None
+    cpu_seconds: int | None = None
+    core_mb: int | None = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("memory_mb", 1), ("files", 1), ("cpu_seconds", 1), ("core_mb", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} is {value}; it must be at least {least}, or None for no limit")
+
+    def apply(self, pid: int) -> None:
+        """Set them for a running process of this user, none above its present hard limit."""
+        wanted = (
+            (resource.RLIMIT_AS, self.memory_mb and self.memory_mb * 2**20),
+            (resource.RLIMIT_NOFILE, self.files),
+            (resource.RLIMIT_CPU, self.cpu_seconds),
+            (resource.RLIMIT_CORE, None if self.core_mb is None else self.core_mb * 2**20),
+        )
+        for kind, most in wanted:
+            if most is not None:
+                _, hard = resource.prlimit(pid, kind)
+                most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+                resource.prlimit(pid, kind, (most, most))
 
 
-def read_frame_with_fds(sock: socket.socket) -> tuple[Any, list[int]]:
-    """Receive a JSON value and the descriptors sent with it; for the child's side only, which trusts its parent."""
-    header, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 4)
-    for fd in fds:
-        os.set_inheritable(fd, False)
-    if not header:
-        raise EOFError("the stream has ended")
-    return _read_body(sock, header + _read_exactly(sock, _LENGTH.size - len(header), None), None), fds
-
-
-def inherited_socket() -> socket.socket:
-    """The socket to the parent, in a child that `Child` started."""
-    sock = socket.socket(fileno=int(sys.argv[-1]))
-    sock.set_inheritable(False)
-    return sock
-
-
-def serve(handle: Callable[[Any], Any]) -> None:
-    """The main loop of a child: answer each request with `handle(request)` until the parent goes away."""
-    sock = inherited_socket()
-    with contextlib.suppress(EOFError):
-        while True:
-            write_frame(sock, handle(read_frame(sock)))
+_DEFAULT = Limits()
 
 
 class Child:
     """A child process in a process group of its own; it ends with this object, or with the parent.
 
     `argv` gets the number of the inherited socket as its last argument. Requests of several threads are answered one
-    after another. Raises OSError when the program cannot be started.
+    after another. Its limits hold before it gets the first request. Raises OSError when the program cannot be started.
     """
 
-    def __init__(self, argv: Sequence[str], *, cwd: str = "/", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = "/",
+        env: Mapping[str, str] | None = None,
+        limits: Limits = _DEFAULT,
+    ) -> None:
+        with _starting:
+            self._start(argv, cwd, env)
+        with contextlib.suppress(ProcessLookupError):  # it has ended already, which the first request reports
+            limits.apply(self._process.pid)
+
+    def _start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None) -> None:
         self._asking, self._killing = threading.Lock(), threading.Lock()
+        self._doomed = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the finalizer
         # Appending lets the parent empty the file while the child writes to it.
         fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)
@@ -105,27 +142,41 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """False once the child was found dead or was killed."""
-        return self._process.returncode is None
+        """False once the child has ended or was killed."""
+        return self._usable and not _has_ended(self._process.pid)
 
-    def request(self, payload: Any, deadline: float, fds: Sequence[int] = ()) -> Any:
+    @property
+    def _usable(self) -> bool:
+        return self._process.returncode is None and not self._doomed
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def request(self, payload: Any, deadline: float, fds: Sequence[int] = (), *, reap: bool = True) -> Any:
         """Send a request and return the reply, within `deadline` seconds of its being sent.
 
         Raises `Deadline` or `Died`; both leave the child dead, since a late reply would answer the wrong request.
+        With `reap=False` a late child is sent its end without waiting for it, which takes as long as its memory is
+        large: the caller has to call `kill` or `close` afterwards.
         A payload that is too large or has no JSON form raises ValueError or TypeError and is not sent.
         """
         with self._asking:
-            if not self.alive:
+            if not self._usable:
                 raise Died("the child has already ended")
-            frame = _encode(payload)
+            frame = encode(payload)
             until = time.monotonic() + deadline
             try:
                 self._errors.truncate(0)
                 self._socket.settimeout(deadline)
-                _send(self._socket, frame, fds)
+                send(self._socket, frame, fds)
                 return read_frame(self._socket, until)
             except TimeoutError:
-                self.kill()
+                if reap:
+                    self.kill()
+                else:
+                    self._doom()
                 raise Deadline(f"the child did not answer within {deadline:g} s") from None
             except (EOFError, OSError, ValueError, RecursionError) as error:
                 self.kill()
@@ -148,6 +199,13 @@ class Child:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
+    def _doom(self) -> None:
+        if not self._finalizer.alive:
+            return
+        with self._killing:
+            self._doomed = True
+            _signal_end(self._process)
+
     def close(self) -> None:
         """Let the child end by itself, kill it if it does not within 3 seconds, and release everything."""
         self._finalizer()
@@ -166,21 +224,35 @@ class Child:
 
 
 _living: "weakref.WeakSet[Child]" = weakref.WeakSet()
+# A process that is forked off in the middle of a start would keep a socket that it cannot know of.
+_starting = threading.RLock()
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _has_ended(pid: int) -> bool:
+    # It is not reaped, so that the number of its group stays its own until the group is killed.
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # another thread has just reaped it
+        return True
+
+
+def _signal_end(process: subprocess.Popen[bytes]) -> None:
     # Nothing else reaps the child, so until then the number of its group cannot have passed to another.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):  # another thread has just reaped it
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    _signal_end(process)
+    process.wait()
 
 
 def _end(process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes]) -> None:
     # The child sees the end of its stream; its own end of the socket closes when it exits.
     with contextlib.suppress(EOFError, OSError):
         sock.shutdown(socket.SHUT_WR)
-        _read_exactly(sock, MAX_FRAME, time.monotonic() + 3.0)
+        read_exactly(sock, MAX_FRAME, time.monotonic() + 3.0)
     _kill(process)
     _release(sock, errors)
 
@@ -196,39 +268,5 @@ def _disown_all() -> None:
         child._disown()
 
 
+os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
 os.register_at_fork(after_in_child=_disown_all)
-
-
-def _encode(payload: Any) -> bytes:
-    # Escaping to ASCII carries lone surrogates, which UTF-8 cannot.
-    body = json.dumps(payload).encode("ascii")
-    if len(body) > MAX_FRAME:
-        raise ValueError(f"the frame is {len(body)} bytes long; at most {MAX_FRAME} are allowed")
-    return _LENGTH.pack(len(body)) + body
-
-
-def _send(sock: socket.socket, frame: bytes, fds: Sequence[int]) -> None:
-    sent = socket.send_fds(sock, [frame], fds) if fds else 0
-    sock.sendall(memoryview(frame)[sent:])
-
-
-def _read_body(sock: socket.socket, header: bytes, until: float | None) -> Any:
-    (length,) = _LENGTH.unpack(header)
-    if length > MAX_FRAME:
-        raise ValueError(f"the frame claims {length} bytes; at most {MAX_FRAME} are allowed")
-    return json.loads(_read_exactly(sock, length, until))
-
-
-def _read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        if until is not None:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("the deadline has passed")
-            sock.settimeout(left)
-        piece = sock.recv(min(size - len(data), 2**20))
-        if not piece:
-            raise EOFError("the stream has ended")
-        data += piece
-    return bytes(data)

@@ -1,15 +1,16 @@
 import gc
 import multiprocessing
+import os
+import signal
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from turngym.tools import process
-from turngym.tools.process import MAX_FRAME, Child, Deadline, Died, read_frame, write_frame
+from turngym.tools.process import MAX_FRAME, Child, Deadline, Died, Limits
 
 # Answers what it is told to: an echo by default.
 WORKER = """
@@ -27,6 +28,15 @@ def handle(request):
             return {"env": dict(os.environ), "fds": [fd for fd in numbers if os.path.exists(f"/proc/self/fd/{fd}")],
                     "cwd": os.getcwd(), "sid": os.getsid(0), "pid": os.getpid(), "stdin": sys.stdin.read(),
                     "socket": int(sys.argv[-1])}
+        case {"limits": _}:
+            import resource
+            kinds = (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_CPU, resource.RLIMIT_CORE)
+            return [resource.getrlimit(kind) for kind in kinds]
+        case {"take_mb": size}:
+            try: return len(bytearray(size * 2**20))
+            except MemoryError: return "refused"
+        case {"burn": _}:
+            while True: pass
         case {"spawn": _}: return subprocess.Popen(["sleep", "1000"]).pid
     return request
 serve(handle)
@@ -66,6 +76,52 @@ def test_a_late_answer_is_a_deadline_and_ends_the_child(child: Child):
     assert not child.alive
     with pytest.raises(Died, match="already ended"):
         child.request(1, 1.0)
+
+
+def test_a_late_child_can_be_left_to_die_by_itself(child: Child):
+    pid = child.request({"look": 1}, 30.0)["pid"]
+    with pytest.raises(Deadline):
+        child.request({"sleep": 1000}, 0.1, reap=False)
+    assert not child.alive
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has been sent its end, and nobody has reaped it
+    with pytest.raises(Died, match="already ended"):
+        child.request(1, 1.0)
+    child.close()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_child_that_ended_by_itself_is_not_alive_and_its_group_can_still_be_killed(child: Child, gone):
+    sleeper, pid = child.request({"spawn": 1}, 30.0), child.pid
+    assert child.alive
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert not child.alive
+    with pytest.raises(Died):
+        child.request(1, 30.0)
+    assert gone(sleeper) and gone(pid)
+
+
+def test_limits_hold_from_the_first_request_on():
+    child = Child([sys.executable, "-I", "-c", WORKER], limits=Limits(memory_mb=500, files=50, cpu_seconds=1))
+    assert child.request({"limits": 1}, 30.0) == [[500 * 2**20] * 2, [50] * 2, [1] * 2, [0] * 2]
+    assert child.request({"take_mb": 100}, 30.0) == 100 * 2**20
+    assert child.request({"take_mb": 600}, 30.0) == "refused"
+    with pytest.raises(Died, match="exit code -9"):
+        child.request({"burn": 1}, 60.0)
+    child.close()
+
+
+def test_without_limits_a_child_has_those_of_its_parent_but_leaves_no_core(child: Child):
+    kinds = (process.resource.RLIMIT_AS, process.resource.RLIMIT_NOFILE, process.resource.RLIMIT_CPU)
+    mine = [list(process.resource.getrlimit(kind)) for kind in kinds]
+    assert child.request({"limits": 1}, 30.0) == [*mine, [0, 0]]
+
+
+@pytest.mark.parametrize("wrong", [{"memory_mb": 0}, {"files": -1}, {"cpu_seconds": 0}, {"core_mb": -1}])
+def test_limits_of_nothing_are_refused(wrong: dict):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name} is {wrong[name]}; it must be at least"):
+        Limits(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -151,19 +207,6 @@ def test_a_program_that_cannot_be_started_is_an_os_error():
     with pytest.raises(FileNotFoundError):
         Child(["/nowhere/python"])
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_frames_keep_their_deadline_and_size():
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        write_frame(ours, {"a": 1})
-        assert read_frame(theirs) == {"a": 1}
-        ours.sendall(b"\0\0")
-        with pytest.raises(TimeoutError):
-            read_frame(theirs, time.monotonic() + 0.05)
-        ours.close()
-        with pytest.raises(EOFError):
-            read_frame(theirs)
 
 
 def test_an_interrupted_request_ends_the_child_so_that_its_late_reply_answers_nothing(child: Child, monkeypatch):
