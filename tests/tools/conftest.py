@@ -1,9 +1,14 @@
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+import turngym
 from turngym.tools import PythonTool, Status
+from turngym.tools.python import server
 
 
 def _run(tool, code):
@@ -12,20 +17,95 @@ def _run(tool, code):
 
 def _ok(tool, code):
     result = _run(tool, code)
-    assert result.status is Status.OK, result.text
+    assert result.status is Status.OK, result
     return result.text
 
 
-def _gone(pid, seconds=20.0):
+def _until(condition, seconds=20.0):
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.01)
-    return False
+    while not (held := condition()) and time.monotonic() < until:
+        time.sleep(0.005)
+    return held
+
+
+def _state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def _gone(pid):
+    return _until(lambda: _state(pid) in "ZX")
+
+
+def _children(pid):
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _descendants(pid):
+    found = _children(pid)
+    for child in found:
+        found += _children(child)
+    return set(found)
+
+
+def _server_pid(level="namespaces"):
+    return server._servers[level].child.pid
+
+
+def _at_rest(level):
+    """Whether the server has its warm interpreters, for each two boundaries of two processes, and nothing else."""
+    top = _children(_server_pid(level))
+    warm = [pid for pid in top if _children(pid)]
+    stock = [_children(pid) for pid in warm]
+    if level == "namespaces":
+        shape = len(top) == 3 * len(warm) and all(
+            len(workers) == 2 and not any(map(_children, workers)) for workers in stock
+        )
+    else:
+        shape = len(top) == len(warm) and all([len(_children(pid)) for pid in keepers] == [1, 1] for keepers in stock)
+    return bool(warm) and shape and not any(_state(pid) in "ZX" for pid in _descendants(_server_pid(level)))
+
+
+def _settled(level="namespaces", wait=20.0):
+    return _until(lambda: _at_rest(level), wait)
+
+
+def _host_pid(tool):
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{tool._session.process}").read_text().splitlines()
+    )
+    pid = int(fields["Pid"])
+    assert pid > 1
+    return pid
+
+
+# The package without what its root imports, which takes longer than most of these tests.
+_BARE = """
+import json, sys, types
+root = types.ModuleType("turngym")
+root.__path__ = [sys.argv[1]]
+sys.modules["turngym"] = root
+"""
+
+
+def _bare(script, *, python=(sys.executable,), **options):
+    command = [*python, "-W", "error", "-c", _BARE + script, str(Path(turngym.__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    assert not done.stderr, done.stderr
+    assert done.returncode == 0
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def bare():
+    """`bare(script)` is the JSON that a script prints that runs in an interpreter of its own and may import tools."""
+    return _bare
 
 
 @pytest.fixture
@@ -34,6 +114,12 @@ def python():
     tool = PythonTool(timeout=30.0)
     yield tool
     tool.close()
+
+
+@pytest.fixture
+def fresh():
+    """A Python tool that starts every program afresh."""
+    return PythonTool(timeout=30.0, persistent=False)
 
 
 @pytest.fixture
@@ -49,6 +135,36 @@ def ok():
 
 
 @pytest.fixture
+def until():
+    """`until(condition)` waits for up to 20 seconds until it holds and says whether it does."""
+    return _until
+
+
+@pytest.fixture
 def gone():
     """`gone(pid)` waits until a process has ended (a zombie that an outsider must reap counts) and says whether."""
     return _gone
+
+
+@pytest.fixture
+def descendants():
+    """`descendants(pid)` is the set of all processes below a process, zombies included."""
+    return _descendants
+
+
+@pytest.fixture
+def server_pid():
+    """`server_pid(level)` is the process of the server that this process uses."""
+    return _server_pid
+
+
+@pytest.fixture
+def settled():
+    """`settled(level)` waits until a server has no processes but those of an idle tool's and says whether."""
+    return _settled
+
+
+@pytest.fixture
+def host_pid():
+    """`host_pid(tool)` is the number that a session's process has outside of its namespaces."""
+    return _host_pid

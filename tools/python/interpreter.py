@@ -1,82 +1,82 @@
-"""The child side of one Python session: it runs the agent's code in one namespace that lives as long as the process.
+"""The child side of a session: it runs the agent's programs in one namespace that lives as long as the process.
 
-What the code writes goes to a pipe that the parent reads while it runs; the socket only says how a call ended. A twin
-of the session is a fork of the process, with a socket, a pipe and a copy of the working directory of its own.
+What a program writes goes to a pipe that the parent reads while it runs; the socket only says how a call of a session
+ended. A program that runs `once` says it with its exit code, as every process does. What is used after a program has
+run is bound before, since the program may change any module.
 """
 
 import ast
-import contextlib
-import ctypes
+import atexit
+import gc
 import io
 import linecache
 import os
 import random
-import resource
-import shutil
 import signal
 import socket
 import sys
-import time
+import threading
 import traceback
 import types
-from pathlib import Path
+import weakref
+from collections.abc import Callable
+from typing import Any
 
-from ..process import read_frame_with_fds, write_frame
+from . import forking, packets
+from .limits import limit_memory
 
-MEMORY_EXIT = 86  # exit code of a session in which not even the reply found memory
-_FILE_LIMIT = 16 * 2**20
-_PR_SET_PDEATHSIG = 1
+MEMORY_SIGNAL = signal.SIGRTMAX
+"""Ends a program that runs `once` and dies of a MemoryError."""
 
-
-def live(sock: socket.socket, output: int, directory: str, memory_mb: int, zygote: int) -> None:
-    """Be a session until the socket closes; never returns."""
-    code = 1
-    try:
-        os.setsid()
-        _die_with(zygote)
-        _limit(memory_mb)
-        Path(directory).mkdir(0o700)
-        session = Interpreter(sock, output, directory, zygote)
-        session.announce()
-        session.serve()
-    except MemoryError:
-        code = MEMORY_EXIT
-    except EOFError:
-        code = 0
-    finally:
-        # The agent's exit handlers and threads have no say in when a session ends.
-        os._exit(code)
+_write, _exit, _kill, _dup2, _getpid = os.write, os._exit, os.kill, os.dup2, os.getpid
+_shutdown_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defined]
+_run_exit_handlers = atexit._run_exitfuncs
+_enumerate_threads, _this_thread = threading.enumerate, threading.current_thread
+_collect = gc.collect
+_show = sys.__excepthook__
+_SUGGESTED = (NameError, AttributeError)
 
 
 class Interpreter:
-    """One namespace and the loop that runs code in it."""
+    """One namespace and the loop that runs programs in it."""
 
-    def __init__(self, sock: socket.socket, output: int, directory: str, zygote: int) -> None:
-        self.sock, self.output, self.zygote = sock, output, zygote
-        self._move(directory)
+    def __init__(self, control: socket.socket, output: int, folder: str, mapped: int) -> None:
+        self.control, self.output, self.folder = control, output, folder
+        self.mapped = mapped
         self.calls = 0
         main = types.ModuleType("__main__")
+        main.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = main
         self.namespace = main.__dict__
         sys.argv = [""]
+        sys.path[:] = ["", *filter(None, sys.path)]
+        threading.excepthook = self._report_in_thread
+        sys.unraisablehook = self._report_ignored
         # A fresh session gives the same text for the same code.
         random.seed(0)
 
-    def announce(self) -> None:
-        """Tell the parent that the session is ready, and its process number."""
-        write_frame(self.sock, {"pid": os.getpid()})
-
     def serve(self) -> None:
-        """Answer `{"code"}` and `{"fork"}` frames; EOFError when the parent goes away."""
+        """Answer `code` and `fork` messages; EOFError when the parent goes away."""
         while True:
-            request, fds = read_frame_with_fds(self.sock)
-            if "code" in request:
-                write_frame(self.sock, {"status": self.run(request["code"])})
-            elif self.fork(request["fork"], fds):
-                write_frame(self.sock, {"status": "ok"})
+            message, fds = packets.receive(self.control)
+            if "code" in message:
+                code = _read(*fds)
+                limit_memory(self.mapped + message["memory"])
+                if message["once"]:
+                    self._leave_only_streams()
+                own = _getpid()
+                ended = self.run(code)
+                if message["once"] or _getpid() != own:  # a child of the program has come to the program's end
+                    _exit(self.finish(ended))
+                self._answer(message["key"], "status", self.settle(ended))
+            elif reply := forking.fork(self, message["fork"], message["left"], fds):
+                self._answer(message["key"], *reply)
 
-    def run(self, code: str) -> str:
-        """Run a program and return the status; a last expression prints its value unless it is None."""
+    def run(self, code: str) -> BaseException | None:
+        """Run a program; a last expression prints its value unless it is None. Return what ended it early, if anything.
+
+        Of an error the traceback has been printed then, with the agent's own lines only.
+        """
         self._open_streams()
         self.calls += 1
         # Every call has its own file name, so that a function's lines are looked up in the call that defined it.
@@ -85,52 +85,74 @@ class Interpreter:
         try:
             self._execute(code, filename)
         except SystemExit as stop:
-            if stop.code in (None, 0):
-                return "ok"
-            self._say(f"SystemExit: {stop.code}\n")
-            return "error"
+            return stop
         except BaseException as error:
-            self._say(_traceback(error))
-            return "memory" if isinstance(error, MemoryError) else "error"
-        return "ok"
+            self._report(error)
+            return error
+        return None
 
-    def fork(self, directory: str, fds: list[int]) -> bool:
-        """Fork into a twin that serves the socket and pipe in `fds`; True in the original, False in the twin."""
-        with contextlib.suppress(OSError):
-            shutil.copytree(self.directory, directory, symlinks=True)
-        generator = random.getstate()  # forking reseeds it
-        middle = os.fork()
-        if middle:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(middle, 0)
-            for fd in fds:
-                os.close(fd)
-            return True
-        middle = os.getpid()
-        # The twin is a grandchild, so that it becomes the zygote's own child and does not end with the original.
-        if os.fork():
-            os._exit(0)
-        os.setsid()
-        while os.getppid() == middle:
-            time.sleep(0.0005)
-        _die_with(self.zygote)
-        self.sock.close()
-        os.close(self.output)
-        self.sock, self.output = socket.socket(fileno=fds[0]), fds[1]
-        Path(directory).mkdir(exist_ok=True)
-        self._move(directory)
-        random.setstate(generator)
-        self.announce()
-        return False
+    def settle(self, ended: BaseException | None) -> str:
+        """Wait for what a program of a session still has to do, and return the status."""
+        try:
+            pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
+            for thread in _enumerate_threads():
+                if thread is not _this_thread() and not thread.daemon and thread not in pools:
+                    thread.join()
+            _run_exit_handlers()
+        except BaseException as error:
+            self._report(error)
+            ended = ended or error
+        if isinstance(ended, MemoryError):
+            return "memory"
+        if isinstance(ended, SystemExit):
+            if ended.code in (None, 0):
+                return "ok"
+            self._say(f"SystemExit: {ended.code}\n")
+        return "ok" if ended is None else "error"
 
-    def _move(self, directory: str) -> None:
-        os.chdir(directory)
-        os.environ.update(HOME=directory, TMPDIR=directory)
-        self.directory = directory
+    def finish(self, ended: BaseException | None) -> int:
+        """End the program as CPython does and return its exit code."""
+        code = int(ended is not None)
+        if isinstance(ended, SystemExit):
+            code = ended.code or 0 if isinstance(ended.code, int | None) else code
+            if ended.code != code and ended.code is not None:
+                self._say(f"{ended.code}\n")
+        for step in (_shutdown_threads, _run_exit_handlers, self._clear, _collect, self._flush):
+            try:
+                step()
+            except BaseException as error:
+                self._report(error)
+        if isinstance(ended, MemoryError):
+            _kill(_getpid(), MEMORY_SIGNAL)
+        return code & 0xFF
+
+    def _answer(self, key: str, name: str, value: str) -> None:
+        # Spelled out, since a program may have changed what the json module does; one write is one packet.
+        _write(self.control.fileno(), f'{{"{name}": "{value}", "key": "{key}"}}'.encode())
+
+    def _clear(self) -> None:
+        """Let go of the program's namespace, as CPython does at its end."""
+        main = sys.modules.pop("__main__", None)
+        left = weakref.ref(main) if isinstance(main, types.ModuleType) else lambda: None
+        del main
+        self.namespace = {}
+        _collect()
+        if (module := left()) is None:
+            return
+        # Something still holds the module; what is private goes first.
+        for private in (True, False):
+            for name in list(module.__dict__):
+                if name != "__builtins__" and private == (name[:1] == "_" and name[:2] != "__"):
+                    module.__dict__[name] = None
+
+    def _flush(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
 
     def _execute(self, code: str, filename: str) -> None:
         tree = ast.parse(code, filename)
-        last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+        last: list[ast.stmt] = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
         exec(compile(tree, filename, "exec", dont_inherit=True), self.namespace)
         if last:
             exec(compile(ast.Interactive(last), filename, "single", dont_inherit=True), self.namespace)
@@ -138,13 +160,45 @@ class Interpreter:
     def _open_streams(self) -> None:
         # Earlier code may have closed or redirected them.
         for number in (1, 2):
-            os.dup2(self.output, number)
+            if number != self.output:
+                _dup2(self.output, number)
         sys.stdout, sys.stderr = _stream(1), _stream(2)
+
+    def _leave_only_streams(self) -> None:
+        """Let a program find the descriptors of a plain process; nobody will ask for another program."""
+        for number in (1, 2):
+            _dup2(self.output, number)
+        self.control.close()
+        os.close(self.output)
+        self.output = 2
+
+    def _report_in_thread(self, args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            self._say(f"Exception in thread {args.thread.name if args.thread else '?'}:\n")
+            self._report(args.exc_value)
+
+    def _report_ignored(self, args: Any) -> None:
+        if args.exc_value is not None:
+            self._say(f"{args.err_msg or 'Exception ignored in'}: {args.object!r}\n")
+            self._report(args.exc_value)
+
+    def _report(self, error: BaseException) -> None:
+        try:
+            self._say(_traceback(error))
+        except BaseException:  # the agent's own exceptions may fail to print, and memory may be used up
+            self._say(f"{type(error).__name__}\n")
 
     def _say(self, text: str) -> None:
         data = memoryview(text.encode(errors="backslashreplace"))
         while data:
-            data = data[os.write(self.output, data) :]
+            data = data[_write(self.output, data) :]
+
+
+def _read(fd: int) -> str:
+    size = os.fstat(fd).st_size
+    code = os.pread(fd, size, 0)
+    os.close(fd)
+    return code.decode()
 
 
 def _stream(number: int) -> io.TextIOWrapper:
@@ -153,9 +207,9 @@ def _stream(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
-def _traceback(error: BaseException) -> str:
+def _traceback(error: BaseException, from_exception: Any = traceback.TracebackException.from_exception) -> str:
     """The traceback with the agent's own lines only."""
-    report = traceback.TracebackException.from_exception(error, compact=True)
+    report = from_exception(error, compact=True)
     pending: list[traceback.TracebackException | None] = [report]
     while pending:
         part = pending.pop()
@@ -168,27 +222,18 @@ def _traceback(error: BaseException) -> str:
         if getattr(part, "filename", "").startswith("<python "):
             part.filename = "<python>"
         pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
-    return "".join(report.format())
+    text = "".join(report.format())
+    return _suggested(error, text) if sys.version_info < (3, 12) and isinstance(error, _SUGGESTED) else text
 
 
-def _die_with(zygote: int) -> None:
-    libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:
-        os._exit(1)
-
-
-def libc() -> ctypes.CDLL:
-    """The C library, for the system calls that Python does not wrap."""
-    return ctypes.CDLL(None)
-
-
-def _limit(memory_mb: int) -> None:
-    for what, value in (
-        (resource.RLIMIT_AS, memory_mb * 2**20),
-        (resource.RLIMIT_FSIZE, _FILE_LIMIT),
-        (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(what)
-        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(what, (limit, limit))
+def _suggested(error: BaseException, text: str) -> str:
+    """The report with the interpreter's own last line, which also says what may have been meant."""
+    heard, sys.stderr = sys.stderr, io.StringIO()
+    try:
+        _show(type(error), error, error.__traceback__)
+        own = sys.stderr.getvalue().rstrip("\n")
+    finally:
+        sys.stderr = heard
+    last = text.rstrip("\n").rpartition("\n")[2]
+    _, found, more = own.rpartition(last)
+    return f"{text.rstrip()}{more}\n" if found and more.startswith(". Did you mean") else text

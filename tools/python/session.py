@@ -4,190 +4,274 @@ The parent reads the session's pipe while code runs, so output is bounded here; 
 killed and never used again.
 """
 
-import contextlib
 import math
 import os
+import secrets
 import select
-import shutil
 import signal
 import socket
 import time
 import weakref
-from dataclasses import dataclass
-from typing import IO
+from typing import Any
 
 from ..core import Status, ToolFailure
-from ..process import Deadline, Died, read_frame, write_frame
-from .interpreter import MEMORY_EXIT
-from .server import SERVER_DEADLINE, Server, current_server
+from ..process import Died
+from . import packets, watch
+from .family import Family, wait
+from .limits import OUTPUT_CAP
+from .run import Run, run_of
+from .server import DEADLINE, current_server
 
-OUTPUT_CAP = 2**20
+_CLOSED = "the Python session was closed while it ran a program, as at the end of the process"
 _PIECE = 2**16
+_ANSWERS: dict[str, Status] = {status: status for status in (Status.OK, Status.ERROR, Status.MEMORY)}
+_ANSWERED = 10.0
+"""Seconds in which a session must answer that it was forked."""
+_REAPED = 5.0
+"""Seconds in which the end of a process must be known after its keeper's end."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """How one program ended: its status, the bytes it wrote, and why the session is over (None when it lives on)."""
-
-    status: Status
-    output: bytes
-    over: str | None = None
+class CannotFork(ToolFailure):
+    """A session has what a fork would lose or share: threads, child processes, or files open for writing."""
 
 
 class Session:
     """A live interpreter, used by one thread at a time; it ends with its last reference."""
 
-    def __init__(self, server: Server, sock: socket.socket, pipe: IO[bytes]) -> None:
-        self.server, self.sock, self.pipe = server, sock, pipe
-        self.serial = next(server.serials)
-        self.directory = f"{server.root}/{self.serial}"
-        self._close = weakref.finalize(self, _close, sock, pipe)
+    def __init__(self, family: Family, control: socket.socket, output: int, member: int) -> None:
+        self.family, self.control, self.output = family, control, output
+        self.process = -1  # a pidfd, once it is known
+        os.set_blocking(output, False)
+        self._end = weakref.finalize(self, _end, family, member, control, fds := [output])
+        self._fds = fds
 
-    def run(self, code: str, timeout: float) -> Run:
-        """Run a program for at most `timeout` seconds from now.
+    def greet(self) -> None:
+        """Wait until the worker is ready; raises `ToolFailure` with what it could not do."""
+        self.control.settimeout(DEADLINE)
+        try:
+            message, fds, sender = packets.receive_from(self.control)
+            packets.close(*fds)
+            if "failed" not in message:
+                self.process = os.pidfd_open(sender)
+                self._fds.append(self.process)
+        except (EOFError, OSError, ValueError) as error:
+            raise ToolFailure(f"the Python session did not start: {error}") from error
+        if "failed" in message:
+            raise ToolFailure(f"the Python session did not start: {message['failed']}")
 
-        Raises `ToolFailure` when the server died, or when the session belongs to a process this one was forked from.
+    def run(self, code: str, timeout: float, memory: int, *, once: bool = False) -> Run:
+        """Run a program for at most `timeout` seconds from now, in `memory` bytes beyond the interpreter's own.
+
+        A program that runs `once` takes the session along when it ends. Raises `ToolFailure` when the server died, or
+        when the session belongs to a process this one was forked from.
         """
         self._check_owner()
+        try:
+            return self._run(code, timeout, memory, once)
+        except (OSError, ValueError) as error:
+            if self._end.alive and isinstance(error, ValueError):
+                raise
+            raise ToolFailure(f"the Python tool cannot run: {error}" if self._end.alive else _CLOSED) from error
+
+    def _run(self, code: str, timeout: float, memory: int, once: bool) -> Run:
         output = bytearray()
-        status = self._watch(code, time.monotonic() + timeout, output)
-        if status in (Status.OK, Status.ERROR, Status.MEMORY):
+        until = time.monotonic() + timeout
+        key = secrets.token_hex(8)
+        self.family.busy(True, memory)
+        self._ask({"code": True, "once": once, "memory": memory, "key": key}, [_memory_file(code)])
+        status = self._await_exit(until, output) if once else self._await_reply(key, until, output)
+        if status in (Status.OK, Status.ERROR, Status.MEMORY) and not once:
+            self.family.busy(False, memory)
             return Run(status, bytes(output))
-        exit_code = self._kill()
-        if not self._close.alive:
-            raise ToolFailure("the Python session was closed while it ran a program, as at the end of the process")
-        self._drain(output)
-        self._release()
-        if exit_code == MEMORY_EXIT:
-            return Run(Status.MEMORY, bytes(output), "out of memory")
-        over = {
-            Status.TIMEOUT: f"timed out after {timeout:g} s",
-            Status.OUTPUT: f"stopped after {OUTPUT_CAP} bytes of output",
-        }
-        return Run(status, bytes(output), over.get(status) or f"the process died ({_describe(exit_code)})")
+        return self._autopsy(status, timeout, output, once)
 
     def fork(self) -> "Session":
-        """A live twin with all variables and a copy of the working directory.
+        """A live twin with all variables and a copy of the work folder, in the same boundary.
 
-        As with any fork, threads stay behind, and files that are open share their position. Raises `ToolFailure` when
-        it cannot be made; the session must be ended then, as a late answer would be taken for that of the next call.
+        Raises `CannotFork` with the reason when this session cannot be copied; it lives on.
         """
         self._check_owner()
-        twin, ends = _channel(self.server)
-        until = time.monotonic() + SERVER_DEADLINE
+        ours, theirs = packets.pair()
+        reading, writing = os.pipe()
+        packets.known(ours)
+        member, left = self.family.join()
+        twin = Session(self.family, ours, reading, member)
+        key = secrets.token_hex(8)
         try:
-            with ends:
-                self.sock.settimeout(SERVER_DEADLINE)
-                write_frame(self.sock, {"fork": twin.directory}, ends.fds)
-            read_frame(self.sock, until)
-            self.server.ask("adopt", twin.serial, pid=read_frame(twin.sock, until)["pid"])
-        except (Died, Deadline, EOFError, OSError, ValueError) as error:
-            raise ToolFailure(f"the Python session cannot be forked: {error}") from error
+            message = {"fork": self.family.folder_of(member), "left": left, "key": key}
+            self._ask(message, [theirs.detach(), writing])
+            reply = self._reply(key, time.monotonic() + _ANSWERED)
+            if "refused" in reply:
+                raise CannotFork(f"the Python session cannot be forked: {reply['refused']}")
+            twin.greet()
+        except (EOFError, OSError, ToolFailure) as error:
+            twin._end()
+            if isinstance(error, CannotFork):
+                raise
+            raise CannotFork(f"the Python session cannot be forked: it does not answer ({error})") from error
         return twin
 
     def end(self) -> None:
-        """Kill the session's process group, wait until it is gone, remove its directory; it may be called twice."""
-        if self._close.alive and self.server.owner == os.getpid():
-            with contextlib.suppress(ToolFailure):  # a dead server has taken its sessions along
-                self._kill()
-        self._release()
+        """End the session, with the last of a family all its processes, and wait until they are gone."""
+        if self._end.alive and self.family.members > 1:
+            self._kill_alone()
+        self._end()
 
-    def _watch(self, code: str, until: float, output: bytearray) -> Status:
-        """Send the program and collect output until the session answers, dies or oversteps a limit."""
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        poll.register(self.pipe, select.POLLIN)
+    def _ask(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
-            self.sock.settimeout(max(until - time.monotonic(), 0.001))
-            write_frame(self.sock, {"code": code})
-            while (left := until - time.monotonic()) > 0:
-                ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
-                if self.pipe.fileno() in ready and not self._drain(output):
-                    poll.unregister(self.pipe)
-                if len(output) < OUTPUT_CAP and self.sock.fileno() in ready:
-                    status = Status(read_frame(self.sock, until)["status"])
-                    self._drain(output)  # all that was written before the answer is in the pipe by now
-                    return status
-                if len(output) >= OUTPUT_CAP:
-                    return Status.OUTPUT
-        except TimeoutError:
-            pass
-        except (EOFError, OSError, ValueError, RecursionError, LookupError, TypeError):
-            return Status.KILLED
+            packets.send(self.control, message, fds)
+        except OSError:
+            pass  # it is dead, which is found out at once
+        finally:
+            packets.close(*fds)
+
+    def _await_exit(self, until: float, output: bytearray) -> Status | None:
+        """Collect output until the process has ended; None when it has, else the limit that it overstepped."""
+        poll = select.poll()
+        poll.register(self.output, select.POLLIN)
+        poll.register(self.family.obituary, select.POLLIN)
+        while (left := until - time.monotonic()) > 0:
+            ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
+            if self.output in ready and not self._drain(output):
+                poll.unregister(self.output)
+            if len(output) >= OUTPUT_CAP:
+                return Status.OUTPUT
+            if self.family.obituary in ready:
+                return None
         return Status.TIMEOUT
+
+    def _await_reply(self, key: str, until: float, output: bytearray) -> Status | None:
+        """Collect output until the session answers or dies; None when it died, else its status or the limit hit."""
+        poll = select.poll()
+        poll.register(self.output, select.POLLIN)
+        poll.register(self.control, select.POLLIN)
+        poll.register(self.process, select.POLLIN)
+        while (left := until - time.monotonic()) > 0:
+            ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
+            if self.output in ready and not self._drain(output):
+                poll.unregister(self.output)
+            if len(output) >= OUTPUT_CAP:
+                return Status.OUTPUT
+            if self.control.fileno() in ready:
+                try:
+                    status = _ANSWERS[self._reply(key, until)["status"]]
+                except (EOFError, ConnectionError):
+                    return None
+                except (TimeoutError, LookupError, TypeError):
+                    continue  # not an answer: something that the program wrote
+                self._drain(output)  # all that was written before the answer is in the pipe by now
+                return status if len(output) < OUTPUT_CAP else Status.OUTPUT
+            if self.process in ready:
+                return None
+        return Status.TIMEOUT
+
+    def _reply(self, key: str, until: float) -> dict[str, Any]:
+        """The next message that knows `key`; what else a program may have sent is dropped."""
+        while True:
+            self.control.settimeout(max(until - time.monotonic(), 0.001))
+            try:
+                message, fds = packets.receive(self.control)
+            except ValueError:
+                continue
+            packets.close(*fds)
+            if message.get("key") == key:
+                return message
+
+    def _autopsy(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> Run:
+        """End the session, wait until it is gone, and say how its program ended."""
+        self._kill()
+        self._drain(output)
+        family = self.family
+        family.read_obituary(0)
+        whole = family.out_of_memory or wait(family.keeper, 0)
+        for _ in range(3):  # the server's word, the reaper's, and the end
+            if whole and not family.lost and family.exit_status is None:
+                family.read_obituary(_REAPED)
+        exit_status, memory = family.exit_status, family.out_of_memory
+        self.end()
+        if whole and family.lost:
+            raise ToolFailure("the Python server died, and all its sessions with it")
+        if status is Status.OUTPUT:
+            return Run(status, bytes(output), f"stopped after {OUTPUT_CAP} bytes of output")
+        if memory:
+            return Run(Status.MEMORY, bytes(output), "out of memory")
+        # A program may end by itself between its deadline and its being killed.
+        if once and exit_status is not None and (status is None or exit_status != signal.SIGKILL):
+            return run_of(exit_status, bytes(output))
+        if status is Status.TIMEOUT:
+            return Run(status, bytes(output), f"timed out after {timeout:g} s")
+        return Run(Status.KILLED, bytes(output), "the process died")
+
+    def _kill(self) -> None:
+        """End this session's process and what it started; where it is alone, all of the family."""
+        if self.family.members > 1:
+            self._kill_alone()
+        else:
+            self.family.kill()
+            self.family.wait()
+
+    def _kill_alone(self) -> None:
+        if self.process >= 0:
+            watch.kill_tree(self.process)
+            wait(self.process, DEADLINE)
 
     def _drain(self, output: bytearray) -> bool:
         """Move what the pipe holds to `output`, up to `OUTPUT_CAP` bytes in all; False when nobody can write more."""
         while len(output) < OUTPUT_CAP:
-            piece = self.pipe.read(min(_PIECE, OUTPUT_CAP - len(output)))
+            try:
+                piece = os.read(self.output, min(_PIECE, OUTPUT_CAP - len(output)))
+            except BlockingIOError:
+                return True
             if not piece:
-                return piece is None
+                return False
             output += piece
         return True
 
-    def _kill(self) -> int | None:
-        try:
-            code: int | None = self.server.ask("end", self.serial)
-        except (Died, Deadline) as error:
-            raise ToolFailure(f"the Python server died, and all its sessions with it: {error}") from error
-        return code
-
-    def _release(self) -> None:
-        if self.server.owner == os.getpid():
-            shutil.rmtree(self.directory, ignore_errors=True)
-        self._close()
-
     def _check_owner(self) -> None:
-        if self.server.owner != os.getpid():
-            raise ToolFailure(f"the Python session belongs to process {self.server.owner}, not to its fork; reset it")
+        if self.family.server.owner != os.getpid():
+            owner = self.family.server.owner
+            raise ToolFailure(f"the Python session belongs to process {owner}, not to its fork; reset it")
+        if not self._end.alive:
+            raise ToolFailure(_CLOSED)
 
 
-def open_session(memory_mb: int) -> Session:
-    """A fresh session of at most `memory_mb` MiB of address space; raises `ToolFailure` with the reason."""
-    reason: Exception | None = None
-    for _ in range(2):  # a server that died since the last call is replaced
-        server = current_server()
-        session, ends = _channel(server)
+def open_session(level: str, kind: str) -> Session:
+    """A fresh session of a level, whose interpreter has the libraries of `kind` ready.
+
+    Raises `LevelRefused`, and `ToolFailure` with the reason why there is none.
+    """
+    for attempt in range(5):
+        last = attempt == 4
         try:
-            with ends:
-                server.ask("open", session.serial, ends.fds, memory_mb=memory_mb)
-            read_frame(session.sock, time.monotonic() + SERVER_DEADLINE)
-        except (Died, Deadline, EOFError, OSError) as error:
+            server = current_server(level)
+            message, (control, output, obituary, keeper) = server.take(kind)
+        except (Died, OSError) as error:
+            if last:
+                raise ToolFailure(f"no Python session can be opened: {error}") from error
+            continue  # a server that died since the last call is replaced
+        if wait(keeper, 0):  # it ended in stock, with the warm interpreter that it came from
+            packets.close(control, output, obituary, keeper)
+            continue
+        family = Family(server, message["serial"], message["folder"], keeper, obituary)
+        session = Session(family, socket.socket(fileno=control), output, 1)
+        try:
+            session.greet()
+        except ToolFailure:
             session.end()
-            reason = error
+            if last:
+                raise
         else:
             return session
-    raise ToolFailure(f"no Python session can be opened: {reason}") from reason
+    raise ToolFailure("no Python session can be opened: those in stock keep ending")
 
 
-class _Ends:
-    """The session's ends of its socket and pipe, open in this process only until they are sent."""
-
-    def __init__(self, sock: socket.socket, pipe: int) -> None:
-        self.sock, self.pipe = sock, pipe
-        self.fds = (sock.fileno(), pipe)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self.sock.close()
-        os.close(self.pipe)
+def _memory_file(text: str) -> int:
+    fd = os.memfd_create("code")
+    os.write(fd, text.encode())
+    return fd
 
 
-def _channel(server: Server) -> tuple[Session, _Ends]:
-    ours, theirs = socket.socketpair()
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    return Session(server, ours, os.fdopen(reading, "rb", buffering=0)), _Ends(theirs, writing)
-
-
-def _close(sock: socket.socket, pipe: IO[bytes]) -> None:
-    sock.close()
-    pipe.close()
-
-
-def _describe(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        return signal.Signals(-exit_code).name
-    return f"exit code {exit_code}"
+def _end(family: Family, member: int, control: socket.socket, fds: list[int]) -> None:
+    control.close()
+    family.leave(member)
+    packets.close(*fds)

@@ -4,13 +4,20 @@ Limits are kept from outside the process that runs the code. Nothing an agent wr
 when no session can be had, does.
 """
 
+import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import Status, ToolFailure, ToolResult, check_arguments, make_schema
-from .session import Session, open_session
+from ..core import Status, ToolResult, check_arguments, make_schema
+from .levels import check_level
+from .limits import SOURCE_CAP
+from .run import Run
+from .server import kind_of
+from .session import CannotFork, Session, open_session
 
-SOURCE_CAP = 2**20
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+_log = logging.getLogger(__name__)
 
 
 class PythonTool:
@@ -28,13 +35,21 @@ class PythonTool:
     name = "python"
 
     def __init__(
-        self, timeout: float = 5.0, memory_mb: int = 512, max_output: int = 8192, persistent: bool = True
+        self,
+        timeout: float = 5.0,
+        memory_mb: int = 512,
+        max_output: int = 8192,
+        persistent: bool = True,
+        level: str = "namespaces",
     ) -> None:
+        check_level(level)
         _check_range("timeout", timeout, 0.01, 3600, "seconds")
         _check_range("memory_mb", memory_mb, 64, 2**20, "MiB")
         _check_range("max_output", max_output, 64, 2**20, "characters")
         self.timeout, self.memory_mb, self.max_output, self.persistent = timeout, memory_mb, max_output, persistent
+        self.level = level
         self._session: Session | None = None
+        self._history: list[str] = []  # the programs of the session, for a fork by replay
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -54,16 +69,8 @@ class PythonTool:
             return ToolResult(Status.ERROR, problem)
         if problem := _refuse(arguments["code"]):
             return ToolResult(Status.REJECTED, problem)
-        session = self._session or open_session(self.memory_mb)
-        self._session = None  # unless the run leaves it fit for the next call
-        try:
-            run = session.run(arguments["code"], self.timeout)
-            if self.persistent and run.over is None:
-                self._session = session
-        finally:
-            if self._session is None:
-                session.end()
-        text = _shorten(run.output.decode(errors="replace"), self.max_output)
+        run = self._run(arguments["code"])
+        text = _shorten(_visible(run.output.decode(errors="replace")), self.max_output)
         if run.over:
             restarted = "; the session was restarted" if self.persistent else ""
             gap = "\n" if text and not text.endswith("\n") else ""
@@ -72,27 +79,48 @@ class PythonTool:
 
     def reset(self) -> None:
         """End the session; the next call opens a fresh one."""
+        self._history.clear()
         if self._session is not None:
             self._session.end()
             self._session = None
 
-    def fork(self) -> "PythonTool":
+    def fork(self, *, replay: bool = False) -> "PythonTool":
         """A tool with the same limits and a live twin of the session.
 
-        Raises `ToolFailure` when it cannot be made; this tool's own session is lost then.
+        With `replay`, a session that cannot be copied is made anew by running its programs again, and the log says so.
+        Raises `CannotFork` for a session with live threads, child processes or files open for writing, or one that does
+        not answer; this tool keeps its session.
         """
-        twin = PythonTool(self.timeout, self.memory_mb, self.max_output, self.persistent)
+        twin = PythonTool(self.timeout, self.memory_mb, self.max_output, self.persistent, self.level)
         if self._session is not None:
             try:
                 twin._session = self._session.fork()
-            except ToolFailure:
-                self.reset()
-                raise
+                twin._history = list(self._history)
+            except CannotFork as refusal:
+                if not replay:
+                    raise
+                _log.warning("%s; %d programs are run again instead", refusal, len(self._history))
+                for code in self._history:
+                    twin._run(code)
         return twin
 
     def close(self) -> None:
         """End the session."""
         self.reset()
+
+    def _run(self, code: str) -> Run:
+        session = self._session or open_session(self.level, kind_of(code))
+        self._session = None  # unless the run leaves it fit for the next call
+        try:
+            run = session.run(code, self.timeout, self.memory_mb * 2**20, once=not self.persistent)
+            if self.persistent and run.over is None:
+                self._session = session
+                self._history.append(code)
+        finally:
+            if self._session is None:
+                self._history.clear()
+                session.end()
+        return run
 
 
 def _check_range(name: str, value: float, low: float, high: float, unit: str) -> None:
@@ -108,6 +136,11 @@ def _refuse(code: str) -> str | None:
     except UnicodeEncodeError as error:
         return f"not run: the character {code[error.start]!r} at position {error.start} is a lone surrogate"
     return f"not run: the code is {size} bytes long; at most {SOURCE_CAP} are allowed" if size > SOURCE_CAP else None
+
+
+def _visible(text: str) -> str:
+    """Spell out control characters, which a terminal that shows the text would obey."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def _shorten(text: str, limit: int) -> str:

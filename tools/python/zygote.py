@@ -1,133 +1,148 @@
-"""The warm server process: one interpreter, started once, from which every session is forked.
+"""A warm interpreter: it has imported what programs of one kind import, and forks a worker for each order.
 
-It knows its sessions by the serial numbers that the parent gives them. A session's process group is killed before the
-session is reaped, while its number cannot belong to anyone else. When the parent goes away, everything goes.
+Kinds keep small programs from carrying numpy and sympy, whose memory would double the cost of every fork.
 """
 
 import contextlib
 import gc
 import importlib
 import os
+import random
 import select
-import shutil
 import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
-from ..process import inherited_socket, read_frame_with_fds, write_frame
-from .interpreter import libc, live
+from . import linux, packets, seccomp
+from .keeper import keep
+from .seeding import seed_numpy
+from .worker import Order, work
 
-_PR_SET_CHILD_SUBREAPER = 36
-_PRELOADED = (
-    "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq itertools json math "
-    "operator random re statistics string typing"
+LIBRARIES = ("numpy", "sympy")
+"""What a kind of program may have preloaded."""
+
+_STANDARD = (
+    "bisect cmath collections contextlib copy csv dataclasses datetime decimal enum fractions functools heapq io "
+    "itertools json math operator random re statistics string textwrap threading time typing warnings"
 )
+# The first use of sympy fills its caches, which costs more than most programs do.
+_EXERCISE = """
+from sympy import *
+x, y, n = symbols("x y n")
+for f in (x**2 - 5*x + 6, x**3 - 6*x**2 + 11*x - 6, sqrt(x + 1) - 2, Eq(x / 3 + Rational(1, 2), 2)):
+    str(solve(f, x))
+str(solve([x + y - 3, 2*x - y], [x, y]))
+e = (x + 1)**3 * sin(x) / (x**2 - 1) + exp(-x) * log(x + 2)
+for f in (expand, factor, simplify, together, lambda e: diff(e, x), lambda e: e.subs(x, 2).evalf(), latex, str):
+    f(e)
+for f in (integrate(x**2 * exp(x), x), integrate(sin(x), (x, 0, pi)), limit(sin(x) / x, x, 0), series(cos(x), x, 0, 4)):
+    str(f)
+str(summation(n**2, (n, 1, 10))), str(Matrix([[1, 2], [3, 4]]).inv()), str(Matrix([[2, 1], [1, 2]]).eigenvals())
+str(nsimplify(0.75)), str(sqrt(8)), str(Rational(3, 4) + Rational(1, 6)), str(N(pi, 20))
+str(simplify(sin(x)**2 + cos(x)**2))
+factorint(360), isprime(97), gcd(48, 36), binomial(10, 3), factorial(10), divisors(28), prime(10), sympify("x**2 + 1")
+"""
+
+
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "USER": "agent",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 
 class Zygote:
-    """The serving loop; `sessions` maps serial numbers to processes, `ended` to the exit codes of those that died."""
+    """The serving loop. `workers` maps the processes that it forked to the obituaries of their boundaries."""
 
-    def __init__(self, sock: socket.socket, root: str) -> None:
-        self.sock, self.root = sock, root
-        self.sessions: dict[int, int] = {}
-        self.ended: dict[int, int] = {}
+    def __init__(self, orders: socket.socket, level: str, kind: str) -> None:
+        self.orders, self.level, self.kind = orders, level, kind
+        self.workers: dict[int, int] = {}
+        self.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
     def serve(self) -> None:
-        """Answer the parent until it goes away."""
+        """Fork workers and report their deaths until the server goes away."""
         poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
+        poll.register(self.orders, select.POLLIN)
         while True:
-            # A session that nobody ends, because its owner was garbage, ends by itself and is buried here.
-            if poll.poll(1000 if self.sessions else None):
-                request, fds = read_frame_with_fds(self.sock)
-                write_frame(self.sock, self.answer(request, fds))
+            for fd, _ in poll.poll():
+                if fd == self.orders.fileno():
+                    pidfd = self.order()
+                    if pidfd is not None:
+                        poll.register(pidfd, select.POLLIN)
+                else:
+                    poll.unregister(fd)
+                    os.close(fd)
             self.bury()
 
-    def answer(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Carry out one request; what the system refuses is an `error` in the reply and harms no other session."""
-        serial = request["serial"]
+    def order(self) -> int | None:
+        """Carry out an order, and return a pidfd of the worker whose death is to be awaited, if any."""
+        message, fds = packets.receive(self.orders)
+        control, output, obituary, *keeper = fds
+        reply = {"serial": message["serial"]}
         try:
-            if request["do"] == "open":
-                self.open(serial, request["memory_mb"], fds)
-            elif request["do"] == "adopt":
-                self.adopt(serial, request["pid"])
-            elif serial in self.sessions:
-                self.kill(serial)
+            pid = self.fork(message["folder"], control, output, obituary, *keeper)
+            packets.send(self.orders, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
         except OSError as error:
-            return {"error": str(error)}
-        finally:
-            for fd in fds:
-                os.close(fd)
-        return {"code": self.ended.pop(serial, None)}
+            packets.send(self.orders, {**reply, "error": str(error)})
+            packets.close(*fds)
+            return None
+        packets.close(control, output, *keeper)
+        self.workers[pid] = obituary
+        return pidfd
 
-    def open(self, serial: int, memory_mb: int, fds: list[int]) -> None:
-        """Fork a session on the socket and pipe in `fds`."""
-        zygote = os.getpid()
+    def fork(self, folder: str, control: int, output: int, obituary: int, keeper: int = -1) -> int:
+        """Fork a worker into the namespaces of `keeper`, or with a keeper of its own where there are none."""
+        order = Order(self.level, self.kind, folder, self.mapped, keeper)
+        if keeper >= 0:
+            linux.setns(keeper, linux.NEWPID)  # for the next child
         pid = os.fork()
         if not pid:
-            self.sock.close()
-            live(socket.socket(fileno=fds[0]), fds[1], f"{self.root}/{serial}", memory_mb, zygote)
-        self.sessions[serial] = pid
-
-    def adopt(self, serial: int, pid: int) -> None:
-        """Take on the twin that a session made of itself; ChildProcessError when it is no child of this process."""
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        self.sessions[serial] = pid
-
-    def kill(self, serial: int) -> None:
-        """Kill a session with its process group, reap it and note its exit code (negative: the signal)."""
-        pid = self.sessions.pop(serial)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)  # it may not have made its group yet
-        _, status = os.waitpid(pid, 0)
-        self.ended[serial] = os.waitstatus_to_exitcode(status)
+            if keeper >= 0:
+                work(order, control, output)
+            keep(order, control, output, obituary)
+        return pid
 
     def bury(self) -> None:
-        """Reap every child that has died."""
-        serials = {pid: serial for serial, pid in self.sessions.items()}
+        """Reap the dead, and say how each worker ended."""
         with contextlib.suppress(ChildProcessError):
-            while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if dead.si_pid in serials:
-                    self.kill(serials[dead.si_pid])
-                    shutil.rmtree(f"{self.root}/{serials[dead.si_pid]}", ignore_errors=True)
-                else:
-                    os.waitpid(dead.si_pid, 0)
-
-    def stop(self) -> None:
-        """End every session, then whatever left its session's process group, and remove all directories."""
-        for serial in list(self.sessions):
-            self.kill(serial)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                for pid in _children():
-                    os.kill(pid, signal.SIGKILL)
-                os.waitpid(-1, 0)
-        shutil.rmtree(self.root, ignore_errors=True)
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                obituary = self.workers.pop(ended[0], None)
+                if obituary is not None:
+                    if self.level == "namespaces":  # else it was a keeper, which has said how its worker ended
+                        packets.record(obituary, packets.EXIT, ended[1])
+                    os.close(obituary)
 
 
-def main(root: str) -> None:
-    """Serve the parent on the inherited socket; sessions work in directories under `root`."""
-    sock = inherited_socket()
-    # Orphans of the sessions become children of this process, which can then find and reap them.
-    libc().prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    for name in _PRELOADED.split():
+def main(orders: socket.socket, level: str, kind: str) -> None:
+    """Preload the libraries of `kind` and serve the server's orders; never returns."""
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        _warm(kind)
+        if level == "namespaces":
+            # Its workers have the filter without an install of their own, which costs as much as their fork.
+            seccomp.install(seccomp.build_filter(network=True, joining=True))
+        Zygote(orders, level, kind).serve()
+    except EOFError:
+        os._exit(0)
+
+
+def _warm(kind: str) -> None:
+    os.environ.clear()
+    os.environ.update(_ENVIRONMENT, PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin")
+    for name in _STANDARD.split():
         importlib.import_module(name)
+    for name in filter(None, kind.split("+")):
+        with contextlib.suppress(ImportError):  # the program will be told
+            importlib.import_module(name)
+    if "sympy" in sys.modules:
+        exec(_EXERCISE, {})
+    seed_numpy()
+    random.seed(0)
     # The agent finds a plain interpreter; this package's functions live on without their entries.
     for name in [name for name in sys.modules if name.split(".")[0] == __name__.split(".")[0]]:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
-    zygote = Zygote(sock, root)
-    try:
-        zygote.serve()
-    except EOFError:
-        pass
-    finally:
-        zygote.stop()
-
-
-def _children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]

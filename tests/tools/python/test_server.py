@@ -9,6 +9,9 @@ import pytest
 
 from turngym.tools import PythonTool, ToolFailure
 from turngym.tools.python import server
+from turngym.tools.python.levels import LEVELS
+from turngym.tools.python.server import kind_of
+from turngym.tools.python.session import Session
 
 
 def test_no_process_is_started_before_the_first_call():
@@ -21,26 +24,36 @@ def test_no_process_is_started_before_the_first_call():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"\n"
 
 
-def test_all_sessions_come_from_one_server(python: PythonTool, ok):
-    other = PythonTool(timeout=30.0)
-    parents = {ok(tool, "import os\nos.getppid()") for tool in (python, python.fork(), other)}
-    assert len(parents) == 1
-    other.close()
+def test_all_sessions_of_a_level_come_from_one_server(python: PythonTool, ok, host_pid, descendants, server_pid):
+    ok(python, "x = 1")
+    pid = server_pid()
+    other, twin, elsewhere = PythonTool(timeout=30.0), python.fork(), PythonTool(timeout=30.0, level="rlimits-only")
+    for tool in (other, twin, elsewhere):
+        ok(tool, "1")
+    assert {host_pid(tool) for tool in (python, other, twin)} <= descendants(pid)
+    assert host_pid(elsewhere) in descendants(server_pid("rlimits-only")) - descendants(pid)
+    assert server_pid() == pid != server_pid("rlimits-only")
+    for tool in (other, twin, elsewhere):
+        tool.close()
 
 
 # A program that leaves sessions, a busy one, a twin and a helper process behind, whichever way it ends.
 PROGRAM = """
-import contextlib, os, signal, threading
+import contextlib, os, signal, sys, threading
 from turngym.tools import PythonTool, ToolFailure
+from turngym.tools.python import server
 def spin(tool):
     with contextlib.suppress(ToolFailure): tool.call({"code": "while True: pass"})
-tool = PythonTool(timeout=100.0)
-text = tool.call({"code": "import os, subprocess\\nprint(os.getppid(), os.getpid(), subprocess.Popen(['sleep', '1000']).pid, os.getcwd())"}).text
+tool = PythonTool(timeout=100.0, level=sys.argv[1])
+tool.call({"code": "import os"})
 twin = tool.fork()
-text = text.strip() + " " + twin.call({"code": "os.getpid()"}).text
+other = PythonTool(timeout=100.0, level=sys.argv[1])
+other.call({"code": "import subprocess\\nhelper = subprocess.Popen(['sleep', '1000'])"})
 threading.Thread(target=spin, args=[twin], daemon=True).start()
-print(text, end="", flush=True)
-"""  # noqa: E501
+owner = server._servers[sys.argv[1]]
+print(owner.child.pid, owner.folder or "/nowhere", flush=True)
+sys.stdin.readline()
+"""
 ENDINGS = {
     "normal": "",
     "exception": "raise SystemExit(3)",
@@ -49,14 +62,21 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_everything_ends_with_the_parent(ending: str, gone):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM + ending], capture_output=True, text=True)
-    zygote, session, helper, directory, twin = done.stdout.split()
-    for pid in (session, helper, twin, zygote):
+@pytest.mark.parametrize(
+    ("level", "ending"),
+    [("namespaces", ending) for ending in ENDINGS] + [("landlock", "killed")],
+)
+def test_everything_ends_with_the_parent(level: str, ending: str, gone, descendants, until):
+    command = [sys.executable, "-W", "error", "-c", PROGRAM + ENDINGS[ending], level]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True) as process:
+        pid, folder = process.stdout.readline().split()
+        pids = {int(pid), *descendants(int(pid))}
+        assert len(pids) > 6
+        _, errors = process.communicate("\n")
+    assert errors == ""
+    for pid in pids:
         assert gone(pid), pid
-    assert not Path(directory).parent.exists()
-    assert done.stderr == ""
+    assert until(lambda: not Path(folder).exists())
 
 
 def _play_in_fork(used: PythonTool, pipe) -> None:
@@ -65,11 +85,12 @@ def _play_in_fork(used: PythonTool, pipe) -> None:
     except ToolFailure as failure:
         pipe.send(str(failure))
     used.reset()
-    pipe.send(used.call({"code": "import os\nos.getppid()"}).text)
+    text = used.call({"code": "print('own')"}).text
+    pipe.send((text, server._servers["namespaces"].child.pid))
 
 
-def test_a_forked_process_starts_its_own_server(python: PythonTool, ok):
-    parent = ok(python, "x = 1\nimport os\nos.getppid()")
+def test_a_forked_process_starts_its_own_server(python: PythonTool, ok, server_pid, gone):
+    ok(python, "x = 1")
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=_play_in_fork, args=(python, theirs))
@@ -77,42 +98,76 @@ def test_a_forked_process_starts_its_own_server(python: PythonTool, ok):
     assert ours.poll(30.0)
     assert ours.recv() == f"the Python session belongs to process {os.getpid()}, not to its fork; reset it"
     assert ours.poll(30.0)
-    child = ours.recv()
-    assert child.strip().isdigit()
-    assert child != parent
+    text, pid = ours.recv()
+    assert text == "own\n"
+    assert pid != server_pid()
     process.join()
     ours.close()
     theirs.close()
+    assert gone(pid)
     assert ok(python, "x") == "1\n"
-    assert ok(python, "os.getppid()") == parent
 
 
-def test_a_server_that_died_is_a_failure_of_the_tool_and_is_replaced(python: PythonTool, ok, gone):
-    zygote, session = ok(python, "import os\nprint(os.getppid(), os.getpid())").split()
-    os.kill(int(zygote), signal.SIGKILL)
-    assert gone(session)
+@pytest.mark.parametrize("level", LEVELS[:2])
+def test_a_server_that_died_is_a_failure_of_the_tool_and_is_replaced(level: str, ok, gone, descendants, server_pid):
+    tool = PythonTool(timeout=30.0, level=level)
+    ok(tool, "x = 1")
+    pid = server_pid(level)
+    pids = descendants(pid)
+    os.kill(pid, signal.SIGKILL)
+    for process in pids:
+        assert gone(process)
     with pytest.raises(ToolFailure, match="the Python server died, and all its sessions with it"):
-        python.call({"code": "1"})
-    assert ok(python, "1 + 1") == "2\n"
+        tool.call({"code": "1"})
+    assert ok(tool, "1 + 1") == "2\n"
+    assert server_pid(level) != pid
+    tool.close()
 
 
-def test_a_server_that_died_idle_is_replaced_at_the_next_opening(python: PythonTool, ok, gone):
-    zygote = ok(python, "import os\nos.getppid()").strip()
+@pytest.mark.parametrize(("persistent", "waiting"), [(True, "_await_reply"), (False, "_await_exit")])
+def test_a_server_that_dies_during_a_call_is_a_failure_of_the_tool(
+    persistent: bool, waiting: str, monkeypatch: pytest.MonkeyPatch, ok, server_pid
+):
+    tool = PythonTool(timeout=30.0, persistent=persistent)
+    ok(tool, "x = 1")
+    wait = getattr(Session, waiting)
+
+    def kill_and_wait(*args):
+        os.kill(server_pid(), signal.SIGKILL)
+        return wait(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, waiting, kill_and_wait)
+        with pytest.raises(ToolFailure, match="the Python server died"):
+            tool.call({"code": "while True: pass"})
+    assert ok(tool, "print(1 + 1)") == "2\n"
+    tool.close()
+
+
+def test_a_server_that_died_idle_is_replaced_at_the_next_opening(python: PythonTool, ok, gone, server_pid):
+    ok(python, "1")
+    pid = server_pid()
     python.reset()
-    os.kill(int(zygote), signal.SIGKILL)
-    assert gone(zygote)
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid)
     assert ok(python, "1 + 1") == "2\n"
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server, "_server", None)
+    monkeypatch.setattr(server, "_servers", {})
     monkeypatch.setattr(server, "_BOOT", "raise RuntimeError('no luck with {package}')")
     with pytest.raises(ToolFailure, match="no luck with turngym"):
         PythonTool().call({"code": "1"})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    monkeypatch.setattr(server, "_server", None)
     with pytest.raises(ToolFailure, match=r"cannot be started.*nowhere"):
         PythonTool().call({"code": "1"})
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ToolFailure, match="needs Linux"):
         PythonTool().call({"code": "1"})
+
+
+def test_a_program_gets_what_it_speaks_of():
+    assert kind_of("print(1)") == ""
+    assert kind_of("import numpy as np") == "numpy"
+    assert kind_of("from sympy import *") == "sympy"
+    assert kind_of("import sympy, numpy") == "numpy+sympy"

@@ -1,10 +1,12 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import turngym
 from turngym.tools import PythonTool, Status, Tool, ToolResult
+from turngym.tools.python.session import CannotFork
 
 
 def test_it_is_a_tool_with_one_string_argument():
@@ -32,22 +34,58 @@ def test_limits_out_of_range_are_refused(limits: dict, message: str):
         PythonTool(**limits)
 
 
-def test_a_session_that_is_not_persistent_forgets(run, ok):
-    tool = PythonTool(timeout=20.0, persistent=False)
-    ok(tool, "x = 1")
-    assert run(tool, "x").status is Status.ERROR
-    assert "starts afresh" in tool.schema["function"]["description"]
+def test_a_tool_that_is_not_persistent_says_so_and_forgets(fresh: PythonTool, run, ok):
+    ok(fresh, "x = 1")
+    assert run(fresh, "x").status is Status.ERROR
+    assert "starts afresh" in fresh.schema["function"]["description"]
+    assert "are kept" in PythonTool().schema["function"]["description"]
 
 
-def test_a_timeout_keeps_what_was_printed_and_restarts_the_session(run):
-    tool = PythonTool(timeout=0.5)
-    result = run(
-        tool, "x = 1\nprint('begun', end='')\nwhile True:\n    try:\n        while True: pass\n    except: pass"
-    )
-    assert result == ToolResult(Status.TIMEOUT, "begun\n[timed out after 0.5 s; the session was restarted]")
+STUBBORN = """
+import signal
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+x = 1
+print('begun', end='')
+while True:
+    try:
+        while True: pass
+    except: pass
+"""
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_timeout_keeps_what_was_printed(persistent: bool, run, ok):
+    tool = PythonTool(timeout=0.3, persistent=persistent)
+    result = run(tool, STUBBORN)
+    restarted = "; the session was restarted" if persistent else ""
+    assert result == ToolResult(Status.TIMEOUT, f"begun\n[timed out after 0.3 s{restarted}]")
     tool.timeout = 20.0
     assert run(tool, "x").status is Status.ERROR
+    assert ok(tool, "print(6 * 7)") == "42\n"
     tool.close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time; time.sleep(1000)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+        "import threading; threading.Thread(target=threading.Event().wait).start()",
+        "import atexit, time; _ = atexit.register(time.sleep, 1000)",
+        "import os\nif os.fork(): os.wait()\nelse:\n    while True: pass",
+        "class A:\n    def __del__(self):\n        while True: pass\na = A()",
+    ],
+)
+def test_a_program_that_does_not_end_times_out(code: str, run):
+    assert run(PythonTool(timeout=0.3, persistent=False), code).status is Status.TIMEOUT
+
+
+def test_a_program_has_ended_when_its_process_has(fresh: PythonTool, ok, settled):
+    """Whatever it leaves behind, with the descriptors of its output, is not awaited but ended."""
+    code = "import os\nif not os.fork():\n    while True: os.write(1, b'')\nprint('done')"
+    assert ok(fresh, code) == "done\n"
+    assert ok(fresh, "import subprocess\np = subprocess.Popen(['sleep', '1000'])\nprint('done')") == "done\n"
+    assert settled()
 
 
 def test_memory_is_limited(python: PythonTool, run, ok):
@@ -58,10 +96,11 @@ def test_memory_is_limited(python: PythonTool, run, ok):
     assert ok(python, "len(b)") == "104857600\n"
 
 
-def test_a_session_filled_to_the_brim_is_replaced_or_recovers(run):
-    tool = PythonTool(timeout=20.0, memory_mb=64)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_session_filled_to_the_brim_is_replaced_or_recovers(persistent: bool, run):
+    tool = PythonTool(timeout=20.0, memory_mb=64, persistent=persistent)
     result = run(tool, "a = []\nwhile True: a.append(bytes(1000))")
-    assert result.status in (Status.MEMORY, Status.KILLED)
+    assert result.status is Status.MEMORY
     result = run(tool, "a = None\nprint(6 * 7)")
     assert result.text == "42\n" or run(tool, "print(6 * 7)").text == "42\n"
     tool.close()
@@ -74,36 +113,43 @@ def test_output_is_cut_to_its_head_and_tail(ok):
     tool.close()
 
 
-def test_a_flood_of_output_is_stopped(run, ok):
-    tool = PythonTool(timeout=60.0, max_output=64)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_flood_of_output_is_stopped(persistent: bool, run, ok):
+    tool = PythonTool(timeout=60.0, max_output=64, persistent=persistent)
+    restarted = "; the session was restarted" if persistent else ""
     for stream in ("stdout", "stderr"):
-        result = run(tool, f"import sys\nfor _ in range(64): sys.{stream}.write('x' * 2**20)")
+        result = run(tool, f"import sys\nwhile True: sys.{stream}.write('x' * 2**20)")
         assert result.status is Status.OUTPUT
         assert result.text == (
             "x" * 32
             + "\n… [1048512 characters cut] …\n"
             + "x" * 32
-            + "\n[stopped after 1048576 bytes of output; the session was restarted]"
+            + f"\n[stopped after 1048576 bytes of output{restarted}]"
         )
-    assert ok(tool, "1") == "1\n"
+    assert ok(tool, "print('x' * (2**20 - 2))").count("x") == 63
     tool.close()
 
 
+def test_control_characters_are_spelled_out(python: PythonTool, ok):
+    code = "print(''.join(map(chr, [0, 7, 8, 9, 10, 11, 27, 127, 128, 155, 159, 160, 233])))"
+    assert ok(python, code) == "\\x00\\x07\\x08\t\n\\x0b\\x1b\\x7f\\x80\\x9b\\x9f\xa0é\n"
+
+
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    "code",
     [
-        ("import os; os._exit(3)", "exit code 3"),
-        ("import os; os.kill(os.getpid(), 11)", "SIGSEGV"),
-        ("import os; os.closerange(3, 64)\nwhile True: pass", "SIGKILL"),
-        ("import os\nfor fd in range(3, 64):\n  try: os.write(fd, b'forged!!')\n  except OSError: pass", "SIGKILL"),
+        "import os; os._exit(0)",
+        "import os; os.kill(os.getpid(), 11)",
+        "import os; os.closerange(3, 4096)\nwhile True: pass",
+        "import ctypes; ctypes.string_at(0)",
     ],
 )
-def test_a_dead_process_is_told_and_replaced(python: PythonTool, code: str, reason: str, run, ok):
+def test_a_dead_session_is_told_and_replaced(python: PythonTool, code: str, run, ok):
+    ok(python, "x = 1")
     result = run(python, "print('before')\n" + code)
     assert result.status is Status.KILLED
-    assert result.text.startswith("before\n")
-    assert result.text.endswith(f"[the process died ({reason}); the session was restarted]")
-    assert ok(python, "print(6 * 7)") == "42\n"
+    assert result.text == "before\n[the process died; the session was restarted]"
+    assert ok(python, "'x' in globals()") == "False\n"
 
 
 @pytest.mark.parametrize(
@@ -119,8 +165,46 @@ def test_some_programs_are_not_run_at_all(code: str, reason: str):
 
 
 def test_a_fork_of_an_unused_tool_is_an_unused_tool_with_the_same_limits():
-    twin = PythonTool(timeout=2.0, memory_mb=100, max_output=99, persistent=False).fork()
-    assert (twin.timeout, twin.memory_mb, twin.max_output, twin.persistent) == (2.0, 100, 99, False)
+    twin = PythonTool(timeout=2.0, memory_mb=100, max_output=99, persistent=False, level="landlock").fork()
+    limits = (twin.timeout, twin.memory_mb, twin.max_output, twin.persistent, twin.level)
+    assert limits == (2.0, 100, 99, False, "landlock")
+
+
+def test_a_session_that_cannot_fork_is_made_anew_only_when_asked(python: PythonTool, run, ok, caplog):
+    ok(python, "items = [1]\nfile = open('note', 'w')")
+    assert run(python, "items.append(2)\n1 / 0").status is Status.ERROR
+    with pytest.raises(CannotFork, match=r"cannot be forked: it has open for writing: .*/note"):
+        python.fork()
+    assert not caplog.records
+    assert ok(python, "items") == "[1, 2]\n"
+    twin = python.fork(replay=True)
+    (record,) = caplog.records
+    assert record.name == "turngym.tools.python.tool"
+    assert record.levelname == "WARNING"
+    assert re.fullmatch(r".*/note; 3 programs are run again instead", record.message)
+    assert ok(twin, "items.append(3); items") == "[1, 2, 3]\n"
+    assert ok(python, "items") == "[1, 2]\n"
+    again = twin.fork(replay=True)
+    assert ok(again, "items") == "[1, 2, 3]\n"
+    twin.close()
+    again.close()
+
+
+def test_a_session_that_can_fork_is_not_run_again(python: PythonTool, ok, caplog):
+    ok(python, "x = object()")
+    twin = python.fork(replay=True)
+    assert ok(python, "id(x)") == ok(twin, "id(x)")
+    assert not caplog.records
+    twin.close()
+
+
+def test_a_reset_forgets_what_would_be_run_again(python: PythonTool, run, ok):
+    ok(python, "x = 1")
+    python.reset()
+    ok(python, "file = open('note', 'w')")
+    twin = python.fork(replay=True)
+    assert run(twin, "x").status is Status.ERROR
+    twin.close()
 
 
 def test_recorded_benign_programs_do_what_they_should(ok):

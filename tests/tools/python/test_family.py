@@ -1,0 +1,161 @@
+import contextlib
+import json
+
+import pytest
+
+from turngym.tools import PythonTool, Status, ToolResult
+from turngym.tools.python.limits import PROCESSES
+from turngym.tools.python.session import CannotFork
+
+
+def test_a_fork_shares_the_past_and_nothing_after(python: PythonTool, run, ok):
+    ok(python, "import os, random\nrandom.seed(5)\nitems = [1]\nopen('note', 'w').write('old')")
+    twin = python.fork()
+    assert ok(python, "items.append(2); open('note', 'w').write('mine'); items") == "[1, 2]\n"
+    assert ok(twin, "items, open('note').read()") == "([1], 'old')\n"
+    ok(twin, "items.append(3); open('other', 'w').close()")
+    assert ok(python, "items, os.path.exists('other')") == "([1, 2], False)\n"
+    assert ok(python, "random.random()") == ok(twin, "random.random()")
+    assert run(twin, "os._exit(1)").status is Status.KILLED
+    assert ok(python, "items") == "[1, 2]\n"
+    twin.close()
+
+
+def test_a_fork_of_a_fork_outlives_its_origins(python: PythonTool, ok, settled):
+    ok(python, "x = 1")
+    child = python.fork()
+    grandchild = child.fork()
+    python.close()
+    child.close()
+    assert ok(grandchild, "x") == "1\n"
+    great = grandchild.fork()
+    assert ok(great, "x += 1; x") == "2\n"
+    grandchild.close()
+    assert ok(great, "x") == "2\n"
+    great.close()
+    assert settled()
+
+
+def test_members_die_alone_and_end_together(python: PythonTool, run, ok, host_pid, gone, settled):
+    ok(python, "import os")
+    twin, third = python.fork(), python.fork()
+    pids = [host_pid(tool) for tool in (python, twin, third)]
+    assert len(set(pids)) == 3
+    assert run(python, "os._exit(3)") == ToolResult(Status.KILLED, "[the process died; the session was restarted]")
+    assert gone(pids[0])
+    twin.close()
+    assert gone(pids[1])
+    assert ok(third, "import subprocess\nhelper = subprocess.Popen(['sleep', '1000'])\nhelper.poll()") == ""
+    assert ok(python, "'os' in globals()") == "False\n"
+    third.close()
+    assert gone(pids[2])
+    python.close()
+    assert settled()
+
+
+def test_a_member_that_is_late_is_ended_alone(python: PythonTool, run, ok, host_pid, gone):
+    ok(python, "x = 1")
+    twin = python.fork()
+    twin.timeout = 0.3
+    pid = host_pid(twin)
+    assert run(twin, "print('begun')\nwhile True: pass") == ToolResult(
+        Status.TIMEOUT, "begun\n[timed out after 0.3 s; the session was restarted]"
+    )
+    assert gone(pid)
+    assert ok(python, "x") == "1\n"
+    other = python.fork()
+    python.timeout = 0.3
+    assert run(python, "while True: pass").status is Status.TIMEOUT
+    assert ok(other, "x") == "1\n"
+    other.close()
+
+
+def test_a_member_that_floods_or_fails_leaves_the_others_alone(python: PythonTool, run, ok):
+    ok(python, "x = 1")
+    twins = [python.fork() for _ in range(3)]
+    assert run(twins[0], "while True: print('x' * 10**5)").status is Status.OUTPUT
+    assert run(twins[1], "bytes(2**40)").status is Status.MEMORY
+    assert run(twins[2], "import os; os.kill(os.getpid(), 11)").status is Status.KILLED
+    assert ok(twins[1], "x") == "1\n"
+    assert ok(python, "x") == "1\n"
+    for twin in twins:
+        twin.close()
+
+
+def test_the_memory_of_a_family_is_limited(run, ok, settled):
+    tool = PythonTool(timeout=30.0, memory_mb=64)
+    ok(tool, "import os\nx = 1")
+    twin = tool.fork()
+    ok(twin, "a = bytearray(b'x') * (40 * 2**20)")
+    assert ok(tool, "a = bytearray(b'x') * (40 * 2**20); x") == "1\n"
+    many = """
+import time
+a = None
+for _ in range(8):
+    if not os.fork():
+        b = bytearray(b"x") * (30 * 2**20)
+        time.sleep(1000)
+time.sleep(1000)
+"""
+    result = run(twin, many)
+    assert result == ToolResult(Status.MEMORY, "[out of memory; the session was restarted]")
+    tool.close()
+    twin.close()
+    assert settled()
+
+
+def test_a_family_is_of_one_boundary(python: PythonTool, ok):
+    ok(python, "import os")
+    twin, stranger = python.fork(), PythonTool(timeout=30.0)
+    namespaces = "[os.stat('/proc/self/ns/' + name).st_ino for name in ('pid', 'user', 'mnt', 'net', 'ipc', 'uts')]"
+    own, of_twin, other = (json.loads(ok(tool, f"import os\n{namespaces}")) for tool in (python, twin, stranger))
+    assert own == of_twin
+    assert not set(own) & set(other)
+    stranger.close()
+    twin.close()
+
+
+def test_forks_do_not_pile_up(python: PythonTool, ok, host_pid, settled):
+    """A rollout that branches at every turn opens and closes many."""
+    ok(python, "x = 0")
+    current = python
+    for _ in range(30):
+        twin = current.fork()
+        ok(twin, "x += 1")
+        current.close()
+        current = twin
+    assert ok(current, "x") == "30\n"
+    assert ok(current, "import os; sum(name.isdigit() for name in os.listdir('/proc'))") == "2\n"
+    assert ok(current, "len(os.listdir('/tmp')) <= 3") == "True\n"
+    current.close()
+    assert settled()
+
+
+def test_many_members_may_leave_at_once(ok):
+    tool = PythonTool(timeout=30.0, level="rlimits-only")
+    ok(tool, "x = 1")
+    twins = []
+    with contextlib.suppress(CannotFork):  # an ordinary user may have fewer processes
+        for _ in range(110):
+            twins.append(tool.fork())
+    for twin in twins:
+        twin.close()
+    last = tool.fork()
+    assert ok(last, "x") == ok(tool, "x") == "1\n"
+    last.close()
+    tool.close()
+
+
+def test_more_members_than_processes_are_refused(python: PythonTool, ok):
+    ok(python, "x = 1")
+    twins = []
+    with pytest.raises(CannotFork):
+        for _ in range(PROCESSES + 1):
+            twins.append(python.fork())
+    assert len(twins) >= PROCESSES - 6
+    assert ok(python, "x") == ok(twins[-1], "x") == "1\n"
+    for twin in twins:
+        twin.close()
+    twin = python.fork()
+    assert ok(twin, "x") == "1\n"
+    twin.close()

@@ -1,0 +1,119 @@
+import errno
+import os
+import re
+
+import pytest
+
+from turngym.tools.python import linux, seccomp
+
+HEAD = "import os, re, socket\nfrom pathlib import Path\nfrom turngym.tools.python import linux\n"
+
+
+def test_a_process_moves_into_namespaces_of_its_own(bare):
+    script = """
+name, network = socket.gethostname(), os.stat("/proc/self/ns/net").st_ino
+linux.unshare(linux.NEWUSER | linux.NEWUTS | linux.NEWNET | linux.NEWPID)
+linux.set_host_name("elsewhere")
+child = linux.clone(linux.NEWIPC)
+if not child:
+    os._exit(10 * os.getpid() + (socket.gethostname() == "elsewhere"))
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps([code, name != "elsewhere", network != os.stat("/proc/self/ns/net").st_ino]))
+"""
+    assert bare(HEAD + script) == [11, True, True]
+
+
+def test_a_process_joins_the_namespaces_of_another(bare):
+    script = """
+linux.unshare(linux.NEWUSER)
+ours, theirs = socket.socketpair()
+child = linux.clone(linux.NEWUTS)
+if not child:
+    linux.set_host_name("joined")
+    theirs.send(b"x")
+    theirs.recv(1)
+    os._exit(0)
+ours.recv(1)
+pidfd = os.pidfd_open(child)
+linux.setns(pidfd, linux.NEWUTS)
+ours.send(b"x")
+os.waitpid(child, 0)
+ours.close(), theirs.close()
+print(json.dumps(socket.gethostname()))
+"""
+    assert bare(HEAD + script) == "joined"
+
+
+def test_privileges_are_given_up_for_good(bare):
+    script = """
+linux.unshare(linux.NEWUSER | linux.NEWUTS)
+linux.set_host_name("before")
+linux.drop_capabilities()
+status = Path("/proc/self/status").read_text()
+try:
+    linux.set_host_name("after")
+except PermissionError as error:
+    refused = error.strerror
+print(json.dumps([re.findall("Cap(?:Inh|Prm|Eff|Amb):\\t(.*)", status), refused]))
+"""
+    capabilities, refused = bare(HEAD + script)
+    assert set(capabilities) == {"0" * 16}
+    assert refused == "sethostname: Operation not permitted"
+
+
+def test_mounts_are_made_read_only_and_undone(bare, tmp_path):
+    script = """
+folder = os.getcwd()
+identity = {"uid_map": os.geteuid(), "gid_map": os.getegid()}
+linux.unshare(linux.NEWUSER | linux.NEWNS)
+Path("/proc/self/setgroups").write_text("deny")
+for name, number in identity.items():
+    Path("/proc/self", name).write_text(f"0 {number} 1")
+linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID, "size=64k,uid=0")
+Path(folder, "file").write_text("x")
+linux.read_only(folder, below=False)
+try:
+    Path(folder, "file").write_text("y")
+except OSError as error:
+    refused = error.errno
+seen = Path(folder, "file").read_text()
+linux.unmount(folder)
+print(json.dumps([refused, seen, os.listdir(folder)]))
+"""
+    assert bare(HEAD + script, cwd=tmp_path) == [errno.EROFS, "x", []]
+
+
+def test_errors_name_the_call_and_the_place():
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    cases = (
+        (lambda: linux.mount("tmpfs", "/nowhere/at/all", "tmpfs"), "mount /nowhere/at/all"),
+        (lambda: linux.unmount("/nowhere/at/all"), "umount /nowhere/at/all"),
+        (lambda: linux.read_only("/nowhere/at/all", below=True), "mount_setattr /nowhere/at/all"),
+        (lambda: linux.pivot_root("/nowhere/at/all", "/nowhere"), "pivot_root"),
+        (lambda: linux.setns(nothing, linux.NEWUTS), "setns"),
+        (lambda: linux.prctl(-1, 0), "prctl"),
+    )
+    for call, what in cases:
+        with pytest.raises(OSError, match=f"{re.escape(what)}: ") as caught:
+            call()
+        assert caught.value.errno
+    os.close(nothing)
+
+
+def test_the_execution_domain_can_be_asked_for():
+    assert linux.personality(0xFFFFFFFF) == linux.personality(0xFFFFFFFF)
+
+
+def test_a_machine_whose_calls_are_not_known_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(linux, "_CLONE", -1)
+    with pytest.raises(OSError, match=r"clone: machine .* is not supported; x86_64 and aarch64 are"):
+        linux.clone(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("clone", "_CLONE"), ("pivot_root", "_PIVOT_ROOT"), ("mount_setattr", "_MOUNT_SETATTR")]
+)
+def test_numbers_agree_with_those_of_the_filter(name: str, number: str):
+    x86_64, aarch64 = (seccomp._DENIED | seccomp._JUDGED)[name]
+    assert getattr(linux, number) == {"x86_64": x86_64, "aarch64": aarch64}[os.uname().machine]

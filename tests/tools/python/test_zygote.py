@@ -1,0 +1,78 @@
+import os
+import signal
+
+import pytest
+
+from turngym.tools import PythonTool, ToolFailure
+
+
+@pytest.fixture
+def warm(descendants, server_pid):
+    """`warm()` are the processes of the warm interpreters: those children of the server that have children."""
+
+    def warm() -> set[int]:
+        return {pid for pid in descendants(server_pid()) if descendants(pid)}
+
+    return warm
+
+
+# In two parts, since a program that speaks of a library gets an interpreter that has it.
+READY = "import sys\n[name in sys.modules for name in ('num' + 'py', 'sym' + 'py', 'decimal', 'statistics')]"
+
+
+@pytest.mark.parametrize(
+    ("comment", "expected"),
+    [("", [False, False]), ("numpy", [True, False]), ("sympy", [False, True]), ("numpy, sympy", [True, True])],
+)
+def test_an_interpreter_has_ready_what_its_program_speaks_of(comment: str, expected: list[bool], ok):
+    tool = PythonTool(timeout=30.0)
+    assert ok(tool, f"# {comment}\n{READY}") == f"{[*expected, True, True]}\n"
+    tool.close()
+
+
+def test_libraries_can_be_imported_and_used(python: PythonTool, fresh: PythonTool, ok):
+    assert ok(fresh, "import numpy as np\nprint(int(np.arange(4).sum()), np.random.rand())") == "6 0.5488135039273248\n"
+    assert ok(fresh, "import sympy\nx = sympy.Symbol('x')\nprint(sympy.factor(x**2 - 5*x + 6))") == "(x - 3)*(x - 2)\n"
+    # Without having spoken of it before.
+    assert ok(python, "x = 1") == ""
+    assert ok(python, "import numpy as np\nint(np.linalg.det(np.eye(3)))") == "1\n"
+
+
+def test_a_worker_has_nothing_of_the_warm_interpreter(python: PythonTool, ok):
+    assert ok(python, "import threading\n[thread.name for thread in threading.enumerate()]") == "['MainThread']\n"
+    assert ok(python, "import os\nos.getcwd(), os.environ['HOME'], sorted(globals())[:3]") == (
+        "('/tmp/home', '/tmp/home', ['__builtins__', '__doc__', '__loader__'])\n"
+    )
+    assert ok(python, "import random; random.random()") == "0.8444218515250481\n"
+    assert ok(python, "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [])") == "set()\n"
+
+
+def test_a_warm_interpreter_that_died_is_replaced(python: PythonTool, ok, warm, gone, settled, host_pid):
+    """As when the machine's memory is used up and the kernel ends the largest process."""
+    ok(python, "x = 1")
+    old, session = warm(), host_pid(python)
+    assert old
+    for pid in old:
+        os.kill(pid, signal.SIGKILL)
+        assert gone(pid)
+    assert gone(session)
+    with pytest.raises(ToolFailure, match="died"):
+        python.call({"code": "x"})
+    for _ in range(6):
+        tool = PythonTool(timeout=30.0, persistent=False)
+        assert ok(tool, "print(6 * 7)") == "42\n"
+    assert not old & warm()
+    assert ok(python, "6 * 7") == "42\n"
+    python.close()
+    assert settled()
+
+
+def test_workers_are_reaped(fresh: PythonTool, ok, run, settled, descendants, server_pid):
+    for code in ("1", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"):
+        run(fresh, code)
+    assert settled()
+    before = len(descendants(server_pid()))
+    for _ in range(20):
+        ok(fresh, "import os\nfor _ in range(3):\n    if not os.fork(): os._exit(0)")
+    assert settled()
+    assert len(descendants(server_pid())) == before
