@@ -71,12 +71,19 @@ def make_math_python(
     format: str = "hermes",
     timeout: float = 5.0,
     memory_mb: int = 512,
+    level: str = "namespaces",
 ) -> QuestionEnv:
-    """Make `turngym/MathPython-v0`: a math question, and a Python tool of `timeout` seconds and `memory_mb` MiB.
+    """Make `turngym/MathPython-v0`: a math question, and a Python tool.
 
-    The other arguments are those of `make_math`.
+    Args:
+        timeout: Seconds that a call of the tool may take.
+        memory_mb: MiB that the tool may use.
+        level: How the tool is isolated: `namespaces`, `landlock` or `rlimits-only`. A weaker one than asked for is
+            never taken; `turngym doctor` says which ones a machine can give.
+
+    The other arguments are those of `make_math` and of `QuestionEnv`.
     """
-    tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb)]
+    tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb, level=level)]
     given = Given(split, holdout, config, problem_field, answer_field, bad_rows)
     questions, grader = _questions(tasks, difficulty, families, given)
     return QuestionEnv(

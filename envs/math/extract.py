@@ -1,4 +1,4 @@
-r"""The answer of a completion: the last outermost `\boxed{...}` behind the reasoning.
+r"""The answer of a completion: the last outermost `\boxed{...}` behind the reasoning, or what else is asked for.
 
 One pass over the text, linear in its length whatever it holds.
 """
@@ -6,29 +6,72 @@ One pass over the text, linear in its length whatever it holds.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 # A `\\` is a line break, unless the backslash of a box follows: models also write `\\boxed{4}`.
 _TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\\\(?!boxed|fbox)|\\[{}]|(?P<open>\{)|(?P<close>\})")
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_BLANK = re.compile(r"[\s$&]|\\[\[\](),;:! ]|\\q?quad(?![A-Za-z])")
+_JOINT = re.compile(r"[,;]?(?:and|or|\\(?:text|mbox)\{,?(?:and|or)\})|[,;]")
+_LAST = re.compile(
+    r"(?<!\\)\$\$(?P<display>[^$]+)\$\$|(?<!\\)\$(?P<inline>(?:[^$\\]|\\.)+)\$|\\\((?P<round>(?:(?!\\\().)+?)\\\)"
+    r"|\\\[(?P<square>(?:(?!\\\[).)+?)\\\]"
+    r"|(?P<number>(?<![\w.])[-−]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?:/[0-9]+)?%?)",
+    re.DOTALL,
+)
+_MAX_TAIL = 20_000  # characters at the end that are searched for a formula
 
 
 def extract_answer(text: str) -> str | None:
     r"""Return what the last outermost closed `\boxed{}` or `\fbox{}` after the last `</think>` holds, stripped.
 
-    None when there is no such box, it is empty, or a `<think>` is never closed.
+    Boxes with nothing but commas, `and` or `or` between them are one answer, with commas. A box in a fenced code block
+    is none. None when there is no box, it is empty, or a `<think>` is never closed.
     """
-    _, _, text = text.rpartition("</think>")
-    if "<think>" in text:
-        return None
-    first = last = 0
-    starts: list[int | None] = []
+    text = _said(text)
+    boxes: list[tuple[int, int, int]] = []  # of each closed one that is in no other: begin, begin and end of content
+    opened: list[tuple[int, int] | None] = []
     for token in _TOKEN.finditer(text):
         if token["box"]:
-            starts.append(token.end())
+            opened.append(token.span())
         elif token["open"]:
-            starts.append(None)
-        elif token["close"] and starts:
-            start = starts.pop()
-            if start is not None:
-                # The box that closes last is either behind all others or around them.
-                first, last = start, token.start()
-    return text[first:last].strip() or None
+            opened.append(None)
+        elif token["close"] and opened and (start := opened.pop()):
+            while boxes and boxes[-1][0] > start[0]:
+                boxes.pop()
+            boxes.append((*start, token.start()))
+    answers: list[str] = []
+    following = 0
+    for begin, first, last in reversed(boxes):
+        if answers and not _joined(text[last + 1 : following]):
+            break
+        answers.append(text[first:last].strip())
+        following = begin
+    return ", ".join(dict.fromkeys(reversed(answers))) or None
+
+
+def last_answer(text: str) -> str | None:
+    r"""Return what `extract_answer` does; where there is no box, the last formula or number behind the reasoning.
+
+    For data such as GSM8K's, whose solutions end with `#### 42`.
+    """
+    answer = extract_answer(text)
+    if answer is None and not re.search(r"\\(?:boxed|fbox)\s*\{", text):
+        for found in _LAST.finditer(_said(text)[-_MAX_TAIL:]):
+            answer = found[found.lastgroup or 0].strip()
+    return answer or None
+
+
+EXTRACTIONS: Mapping[str, Callable[[str], str | None]] = {"box": extract_answer, "last": last_answer}
+
+
+def _joined(between: str) -> bool:
+    return len(between) < 100 and _JOINT.fullmatch(_BLANK.sub("", between)) is not None
+
+
+def _said(text: str) -> str:
+    """Return what is said behind the reasoning, without code blocks; nothing where the reasoning never ends."""
+    _, _, text = text.rpartition("</think>")
+    if "<think>" in text:
+        return ""
+    return _FENCED.sub("\n", text) if "```" in text else text

@@ -8,34 +8,27 @@ the agent's text is never evaluated in this one.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ...tools import process
-from .extract import extract_answer
-from .helper import GraderFailure, Helper
+from .collection import read_collections, same_collections
+from .extract import EXTRACTIONS
 from .plain import read_number, same_number
-from .spelling import based, formula, split_unit, spoken, tidy, words
+from .quick import quick_verdict
+from .refusal import refusal
+from .relation import ranges, unnamed
+from .spelling import based, formula, split_unit, spoken, tidy, unwrapped, words
+from .workers import GraderFailure, Workers
 
 MAX_ANSWER = 5000
 
 __all__ = ["Grade", "GraderFailure", "MathGrader"]
 
-_ASSIGNMENT = re.compile(r"^[A-Za-z](?:_\{?\w+\}?)?(?: ?\( ?[A-Za-z] ?\))? ?(?:=|\\in(?![A-Za-z])) ?")
-_RELATION = re.compile(
-    r"[=<>≤≥≠≈;]|\\(?:leq?|geq?|neq?|lt|gt|approx|equiv|sim|in|to|lor|land|vee|wedge|iff|implies|Rightarrow)(?![A-Za-z])"
-    r"|(?<![A-Za-z])(?:or|and)(?![A-Za-z])"
-)
-_POWER_OF_TEN = re.compile(r"\\(?:times|cdot) ?10 ?\^ ?(?:\{ ?-?\d+ ?\}|\d)")
-_UNWORKED = re.compile(
-    r"\d \d|[+*×·÷!]|(?<=[\w)}]) ?-|//|\\(?:cdot|times|div|ast|pm|mp|sum|prod|binom|gcd|[bp]?mod|lfloor)(?![A-Za-z])"
-)
-
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
-@dataclass(frozen=True)
-class Grade:
+class Grade(NamedTuple):
     """What the grader says of one completion.
 
     Args:
@@ -53,18 +46,30 @@ class Grade:
 
 
 class MathGrader:
-    """Grades math answers, from any thread.
+    """Grades math answers, from any thread and after a fork.
 
     Args:
-        deadline: Seconds that math-verify may take for an answer; after that the answer earns 0.
+        deadline: Seconds that math-verify may take for an answer, from when it gets it; after that the answer earns 0.
         shortcuts: Whether an answer that is spelled like the gold is paid without a look at what it says.
+        extract: What finds the answer in a completion: `box`, the last box behind the reasoning; `last`, the last
+            formula or number where there is no box; or a function that returns the answer, or None.
     """
 
-    def __init__(self, deadline: float = 5.0, *, shortcuts: bool = True) -> None:
+    def __init__(
+        self,
+        deadline: float = 4.0,
+        *,
+        shortcuts: bool = True,
+        extract: str | Callable[[str], str | None] = "box",
+    ) -> None:
         if not deadline > 0:
             raise ValueError(f"deadline is {deadline} seconds; it must be above 0")
+        if isinstance(extract, str) and extract not in EXTRACTIONS:
+            raise ValueError(f"extract is {extract!r}; it must be one of {', '.join(EXTRACTIONS)}, or a function")
         self.deadline = deadline
         self.shortcuts = shortcuts
+        self._extract = EXTRACTIONS[extract] if isinstance(extract, str) else extract
+        self._quick = isinstance(extract, str)  # either of them takes a box
 
     def check_gold(self, gold: str) -> None:
         """Raise ValueError if `gold` has no value that an answer could be compared with."""
@@ -78,40 +83,73 @@ class MathGrader:
             raise ValueError(f"the gold answer {gold!r} {fault}")
 
     def grade(self, *, completion: str, gold: str) -> Grade:
-        r"""Compare the last `\boxed{}` of `completion` with `gold`; raise `GraderFailure` if that cannot be done."""
-        answer = extract_answer(completion)
-        if answer is None:
+        r"""Compare the answer in `completion` with `gold`; raise `GraderFailure` if that cannot be done."""
+        if self._quick and (verdict := quick_verdict(completion, gold)) is not None:
+            answer, right, alike = verdict
+            return Grade(1.0 if right else 0.0, answer, "string" if alike and self.shortcuts else "numeric")
+        found = self._extract(completion)
+        if found is None:
             return Grade(0.0, None, "no-answer")
-        score, how, error = self._compare(gold, answer)
-        return Grade(score, answer, how, error)
+        score, how, error = self._compare(gold, found)
+        return Grade(score, found, how, error)
+
+    @staticmethod
+    def close() -> None:
+        """End the processes of math-verify that are at rest; all graders share them, and start new ones if need be."""
+        _workers.close()
 
     def _compare(self, gold: str, answer: str) -> tuple[float, str, str | None]:
         if len(answer) > MAX_ANSWER:
             return 0.0, "failed", f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
         if self.shortcuts and _text(gold) and _text(gold) == _text(answer):
             return 1.0, "string", None
-        gold, answer = _first_number(tidy(gold)), tidy(answer)
-        if not _RELATION.search(gold):
-            answer = _ASSIGNMENT.sub("", answer)
+        gold, answer = ranges(*unnamed(_first_number(unwrapped(tidy(gold))), unwrapped(tidy(answer))))
         try:
-            right, given = read_number(gold), read_number(answer)
+            verdict = _numbers(gold, answer)
         except ZeroDivisionError:
             return 0.0, "failed", "the answer divides by zero"
-        if right is not None and given is not None:
-            if right.unit and given.unit and right.unit != given.unit:
-                return 0.0, "failed", "the box has another unit"
-            return float(same_number(right, given)), "numeric", None
-        # As a formula a word is a product of letters, equal to its anagrams.
-        if (said := words(gold)) is not None:
-            return float(said == spoken(answer)), "string", None
-        if (based_on := based(gold) or based(answer)) is not None:
-            # Either may leave out the base that the other one names.
-            known, read = (based(text) or based(f"{text}_{based_on[1]}") for text in (gold, answer))
-            return float(known is not None and known == read), "numeric", None
-        refusal = _refusal(gold, answer, number=right is not None)
-        if refusal:
-            return 0.0, "failed", refusal
+        return verdict or _words(gold, answer) or self._formulas(gold, answer)
+
+    def _formulas(self, gold: str, answer: str) -> tuple[float, str, str | None]:
+        reason = refusal(gold, answer, number=_is_number(gold))
+        if reason:
+            return 0.0, "failed", reason
         return _math_verify(*_bare(gold, answer), self.deadline)
+
+
+def _numbers(gold: str, answer: str) -> tuple[float, str, str | None] | None:
+    """Return the verdict on texts that hold nothing but plain numbers; None for others."""
+    right, given = read_number(gold), read_number(answer)
+    if right is not None and given is not None:
+        if right.unit and given.unit and right.unit != given.unit:
+            return 0.0, "failed", "the box has another unit"
+        return float(same_number(right, given)), "numeric", None
+    known, read = read_collections(gold), read_collections(answer)
+    if right and read:
+        return 0.0, "failed", "the box holds several values; it needs the one value"
+    if known and given:
+        return 0.0, "numeric", None
+    same = same_collections(known, read) if known and read else None
+    return None if same is None else (float(same), "numeric", None)
+
+
+def _words(gold: str, answer: str) -> tuple[float, str, str | None] | None:
+    """Return the verdict on a gold of words, or on numbers with a base; None for others."""
+    # As a formula a word is a product of letters, equal to its anagrams.
+    if (said := words(gold)) is not None:
+        return float(said == spoken(answer)), "string", None
+    if (based_on := based(gold) or based(answer)) is not None:
+        # Either may leave out the base that the other one names.
+        known, read = (based(text) or based(f"{text}_{based_on[1]}") for text in (gold, answer))
+        return float(known is not None and known == read), "numeric", None
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return read_number(text) is not None
+    except ZeroDivisionError:
+        return False
 
 
 def _text(answer: str) -> str:
@@ -134,29 +172,6 @@ def _fault(gold: str) -> str | None:
         if depth < 0:
             break
     return "has unbalanced braces" if depth else None
-
-
-def _several(text: str) -> bool:
-    """Whether there is a comma outside all brackets."""
-    depth = 0
-    for mark in re.findall(r"[()\[\]{},]", re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)):
-        depth += (mark in "([{") - (mark in ")]}")
-        if mark == "," and depth == 0:
-            return True
-    return False
-
-
-def _refusal(gold: str, answer: str, *, number: bool) -> str | None:
-    """Return why an answer of this form is not paid for a gold of that form."""
-    if _RELATION.search(gold) or _several(gold) or gold.startswith("\\{"):
-        return None
-    if _RELATION.search(answer) or _several(answer):
-        return "the box holds a relation or several values; it needs the one value"
-    if number and "\\text" in answer:
-        return "the box holds a number and words; it needs the number and at most its unit"
-    if number and _UNWORKED.search(_POWER_OF_TEN.sub("", answer)):
-        return "the box holds unworked arithmetic; it needs the number"
-    return None
 
 
 def _first_number(gold: str) -> str:
@@ -187,10 +202,10 @@ def _math_verify(gold: str, answer: str, deadline: float) -> tuple[float, str, s
 
 def _ask(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
     try:
-        reply = _worker.ask({"gold": gold, "answer": answer}, deadline)
+        reply = _workers.ask({"gold": gold, "answer": answer, "seconds": deadline}, deadline)
     except process.Deadline:
         return 0.0, "timeout", f"comparing took over {deadline:g} s"
     return float(reply["equal"]), "failed" if "error" in reply else "math-verify", reply.get("error")
 
 
-_worker = Helper(Path(__file__).with_name("worker.py"), "math-verify")
+_workers = Workers("worker.py", "math-verify")

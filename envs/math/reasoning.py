@@ -11,14 +11,13 @@ import importlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from ...tools import process
 from ..tasks import SPLITS, Task, check_split
 from .extract import extract_answer
 from .grade import Grade
-from .helper import Helper
+from .workers import Workers
 
 PREFIX = "reasoning-gym:"
 SIZE = 1_000_000  # tasks of a data set in each split; entry i of a split is drawn with the seed of the split + i
@@ -126,7 +125,7 @@ class ReasoningGrader:
         name, seed, index = gold.entry
         request = {"dataset": name, "seed": seed, "size": SIZE, "index": index, "answer": said}
         try:
-            reply = _worker.ask(request, self.deadline)
+            reply = _workers.ask(request, self.deadline)
         except process.Deadline:
             return Grade(0.0, answer, "timeout", f"scoring took over {self.deadline:g} s")
         except process.Died as error:
@@ -134,7 +133,7 @@ class ReasoningGrader:
         return Grade(reply["score"], answer, "failed" if "error" in reply else "reasoning-gym", reply.get("error"))
 
 
-_worker = Helper(Path(__file__).with_name("reasoning_worker.py"), "reasoning-gym")
+_workers = Workers("reasoning_worker.py", "reasoning-gym", memory_mb=4096, grown_mb=1024)
 
 
 def offered() -> tuple[str, ...]:

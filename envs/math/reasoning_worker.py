@@ -1,18 +1,15 @@
 """The child process that scores answers with reasoning-gym, some of whose scorers evaluate the agent's text.
 
-It runs as a script and imports nothing of the package: its first argument is the path of the module with `serve`.
+It runs as a script and imports nothing of the package: its first argument is the path of the file with `serve`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import resource
 import runpy
 import sys
 from typing import Any
-
-MEMORY = 4 * 2**30
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
@@ -33,5 +30,4 @@ def _tasks(dataset: str, seed: int, size: int) -> Any:
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    runpy.run_path(sys.argv[1])["serve"](handle)
+    runpy.run_path(sys.argv[1])["serve"](handle, sized=True)

@@ -8,10 +8,19 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-_REPLACED = str.maketrans({"−": "-", "–": "-", "$": None, "£": None, "€": None, "\u00a0": " ", "~": " "})
+_REPLACED = str.maketrans(
+    {"−": "-", "–": "-", "$": None, "£": None, "€": None, "\u00a0": " ", "~": " ", "²": "^{2}", "³": "^{3}"}
+    | {"π": "\\pi ", "∞": "\\infty ", "±": "\\pm ", "≠": "\\neq ", "∪": "\\cup ", "∅": "\\emptyset "}
+)
 _THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!]|\{,\}|, ?\\!) ?(?:\\! ?)?(?=\d{3}(?!\d))")
 # A backslash behind a backslash ends a matrix row and begins no command.
 _SPACING = re.compile(r"(?<!\\)\\(?:[,!;: ]|(?:q?quad|left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z]))")
+# What has been escaped once too often.
+_ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_MAX_WRAPPERS = 5
+_WHOLE = re.compile(r"(?:(?P<bold>\\(?:text|math|bold|mbox)[a-z]* ?)|\\(?:boxed|fbox) ?)?\{ ?")
+_MATH = re.compile(r"[-+]?(?:\\(?:frac|sqrt|pi)|[\d.])(?!.*(?<![A-Za-z\\])[A-Za-z]{2})")
+_BRACE = re.compile(r"(?<!\\)[{}]")
 _DEGREE = re.compile(r" ?(?:\^ ?(?:\{ ?\\circ ?\}|\\circ(?![A-Za-z]))|°)")
 _ARGUMENT = r"((?!\\(?:frac|sqrt)(?![A-Za-z]))\\[A-Za-z]+|[0-9A-Za-z])"
 _TOP = re.compile(rf"\\frac ?{_ARGUMENT}")
@@ -22,6 +31,7 @@ _WRAPPED = re.compile(rf"{_WRAP}([^{{}}]*)\}}")
 _WRAPPED_NUMBER = re.compile(rf"{_WRAP} ?(-?[\d,]*\.?\d+) ?\}}")
 _POWER = re.compile(r"\^ ?\(([^(){}]*)\)")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)")
+_RADICAL = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))")
 _SUBSCRIPT = re.compile(r"_ ?\{ ?\\(?:text ?\{ ?(\w+) ?\}|([A-Za-z]+)) ?\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom ?(?:\{[^{}]*\}|\S)")
 _SEGMENT = re.compile(r"\\overline ?\{ ?([A-Z]{2}) ?\}")
@@ -43,14 +53,36 @@ def tidy(text: str) -> str:
     Also with `\frac` for its variants, `°` for degrees, and numbers out of `\text{}` and apart from an `i` behind them.
     """
     text = text.replace("\\$", "").replace("\\%", "%").translate(_REPLACED)
+    if "\\\\" in text and "\\begin" not in text:
+        text = _ESCAPED.sub("\\\\", text)
     text = " ".join(_SPACING.sub(" ", _THOUSANDS.sub(",", text)).split())
+    if "√" in text:
+        text = _RADICAL.sub(r"\\sqrt{\1\2}", text)
     if "\\" in text:
+        text = re.sub(r"\\varnothing(?![A-Za-z])|\\\{ ?\\\}", r"\\emptyset", text)
         text = re.sub(r"\\([lg]eq)slant|\\[dtc](frac)(?![A-Za-z])", r"\\\1\2", text)
         text = _ROOT.sub(r"\\sqrt{\1}", _BOTTOM.sub(r"\1{\2}", _TOP.sub(r"\\frac{\1}", text)))
         text = _SEGMENT.sub(r"\1", _PHANTOM.sub("", _WRAPPED_NUMBER.sub(r"\1", text)))
         text = _SUBSCRIPT.sub(r"_{\1\2}", text)
     text = _POWER.sub(r"^{\1}", _PLAIN_ROOT.sub(r"\\sqrt{\1}", _DEGREE.sub("°", text)))
     return re.sub(r"(?<=\d)i(?![A-Za-z])", " i", re.sub(r"\bnp\.(?=[a-z])", r"\\", text))
+
+
+def unwrapped(text: str) -> str:
+    r"""Return what a tidy text holds in a box, in braces or, if it is mathematics, in `\text{}`, and nothing else."""
+    for _ in range(_MAX_WRAPPERS):
+        match = _WHOLE.match(text)
+        if match is None or (match["bold"] and not _MATH.match(text, match.end())):
+            break
+        depth = 1
+        for brace in _BRACE.finditer(text, match.end()):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                break
+        if depth or brace.end() < len(text.rstrip(" .")):
+            break
+        text = text[match.end() : brace.start()].strip()
+    return text
 
 
 def words(text: str) -> str | None:

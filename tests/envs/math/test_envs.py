@@ -12,6 +12,7 @@ import turngym
 from turngym.envs.math import grade, make_math, make_math_python
 from turngym.envs.math.families import FAMILIES, LEVELS
 from turngym.tools import ToolCall, get_format
+from turngym.tools.python.levels import LEVELS as LEVELS_OF_TOOL
 
 IDS = ("turngym/Math-v0", "turngym/MathPython-v0")
 CANARY = "48151623.42"
@@ -178,6 +179,15 @@ def test_an_ended_episode_of_other_options_is_not_taken_for_this_one(changed):
         make_math_python(**changed).restore(env.snapshot())
 
 
+def test_the_tool_has_the_level_that_is_asked_for_and_the_strongest_otherwise():
+    for level in LEVELS_OF_TOOL:
+        env = gymnasium.make(IDS[1], level=level)
+        assert env.unwrapped.toolbox.tools["python"].level == env.reset(seed=0)[1]["levels"]["python"] == level
+        assert env.unwrapped.fork().toolbox.levels == {"python": level}
+    assert gymnasium.make(IDS[1]).reset(seed=0)[1]["levels"] == {"python": LEVELS_OF_TOOL[0]}
+    assert "levels" not in gymnasium.make(IDS[0]).reset(seed=0)[1]
+
+
 # --- secrets and failures
 
 
@@ -234,6 +244,7 @@ def test_a_grader_that_cannot_run_never_scores_zero(monkeypatch):
         ({"max_turns": 0}, ["max_turns is 0"]),
         ({"timeout": -1.0}, ["timeout is -1.0", "0.01 to 3600 seconds"]),
         ({"memory_mb": 1}, ["memory_mb is 1", "64 to"]),
+        ({"level": "rlimits"}, ["level is 'rlimits'", "namespaces", "landlock", "rlimits-only"]),
     ],
 )
 def test_a_bad_option_is_named_with_its_value_and_what_would_do(options, words):

@@ -1,10 +1,11 @@
 import re
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.envs.math.extract import extract_answer
+from turngym.envs.math.extract import extract_answer, last_answer
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,14 @@ from turngym.envs.math.extract import extract_answer
         (r"no opening \boxed{1} </think> \boxed{2}", "2"),
         (r"\boxed{4} but \boxed{5", "4"),
         (r"\boxed{42}<|im_end|>", "42"),
+        (r"$\boxed{(1, 2)} \quad \text{and} \quad \boxed{(3, 4)}$", "(1, 2), (3, 4)"),
+        (r"$\boxed{1}$, $\boxed{2}$ or $\boxed{3}$.", "1, 2, 3"),
+        (r"$\boxed{1}$, that is, $\boxed{2}$", "2"),
+        ("\\boxed{1}\n\n\\boxed{2}", "2"),
+        (r"\boxed{1}, \boxed{1}", "1"),
+        (r"\boxed{1}, \boxed{a \boxed{3}}", r"1, a \boxed{3}"),
+        ("```python\nprint(r'\\boxed{1}')\n``` so \\boxed{2}", "2"),
+        ("\\boxed{2} as here: ```python\n# \\boxed{1}\npass\n```", "2"),
     ],
 )
 def test_the_last_outermost_box_after_the_reasoning_is_the_answer(text, answer):
@@ -43,10 +52,50 @@ def test_the_last_outermost_box_after_the_reasoning_is_the_answer(text, answer):
         r"<think>\boxed{1}</think> so it is 1",
         r"\boxedx{3}",
         r"\boxed\{3\}",
+        "```python\n# \\boxed{7}\npass\n```",
+        "```\n\\boxed{7}",
+        "see ```\\boxed{7}``` there",
     ],
 )
 def test_there_is_no_answer_without_a_closed_box_that_holds_something(text):
     assert extract_answer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        *(
+            ("The answer is #### 42", "42"),
+            ("#### -1,234.50", "-1,234.50"),
+            ("so 3/4 of them.", "3/4"),
+            ("up 5%.", "5%"),
+        ),
+        *(
+            (r"It is $x+1$. I hope so.", "x+1"),
+            (r"It is \( 9 \).", "9"),
+            ("\\[\n 9 \n\\]", "9"),
+            ("$$(1,2)$$ !", "(1,2)"),
+        ),
+        *((r"from \$5 to \$10", "10"), ("as $a$, 12 in all", "12"), ("in 3 of $k$", "k"), ("<think>4</think> 5", "5")),
+        *(
+            (r"\boxed{4} rather than 5", "4"),
+            (r"\boxed{} and 5", None),
+            ("no idea", None),
+            ("<think>4", None),
+            ("", None),
+        ),
+        ("x2 and v1.5", None),
+    ],
+)
+def test_without_a_box_the_last_formula_or_number_can_be_the_answer(text, answer):
+    assert last_answer(text) == answer
+
+
+@pytest.mark.parametrize("piece", ["\\(", "$", "$$", "\\[", "1,", "1/", "```", "\\boxed{1},", "\\boxed{", "<think>"])
+def test_hostile_text_is_searched_in_no_time(piece):
+    began = time.process_time()
+    last_answer(piece * 50_000)
+    assert time.process_time() - began < 5
 
 
 def test_hostile_text_takes_linear_time():

@@ -1,6 +1,9 @@
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,9 +12,10 @@ import pytest
 import turngym
 from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
-from turngym.envs.math import helper
 from turngym.envs.math.grade import GraderFailure, MathGrader
+from turngym.envs.math.workers import Workers
 from turngym.envs.tasks import load_jsonl
+from turngym.tools import pool
 
 DATA = Path(turngym.__file__).parent.parent / "shared" / "data"
 GRADER = MathGrader()
@@ -46,16 +50,16 @@ def graded(gold, answer, grader=GRADER):
         ),
         *(
             ("1500", r"1.5 \times 10^3", "numeric"),
-            ("5/2", r"2\frac{1}{2}", "math-verify"),
+            ("5/2", r"2\frac{1}{2}", "numeric"),
             ("1024", "2^{10}", "math-verify"),
         ),
-        *(("x=5", "5", "math-verify"), ("[-2,7]", r"x \in [-2,7]", "math-verify"), ("1,2", "2,1", "math-verify")),
+        *(("x=5", "5", "numeric"), ("[-2,7]", r"x \in [-2,7]", "numeric"), ("1,2", "2,1", "numeric")),
         *(
-            (r"(1,\frac{9}{2})", "(1,4.5)", "math-verify"),
+            (r"(1,\frac{9}{2})", "(1,4.5)", "numeric"),
             (r"\pi/2", r"\frac{\pi}{2}", "math-verify"),
-            ("3", r"\boxed{3}", "math-verify"),
+            ("3", r"\boxed{3}", "numeric"),
         ),
-        *((r"k \ge 2", r"k \geq 2", "math-verify"), ("C", r"\text{(C)}", "math-verify")),
+        *((r"k \ge 2", r"k \geq 2", "numeric"), ("C", r"\text{(C)}", "math-verify")),
     ],
 )
 def test_right_answers_are_paid_however_they_are_written(gold, answer, how):
@@ -70,11 +74,11 @@ def test_right_answers_are_paid_however_they_are_written(gold, answer, how):
         *(
             (r"\sqrt{2}", r"\sqrt{3}", "math-verify"),
             ("x^2+1", "x^2-1", "math-verify"),
-            ("(1,2)", "(2,1)", "math-verify"),
+            ("(1,2)", "(2,1)", "numeric"),
         ),
         *(
             ("Evelyn", "nylevE", "string"),
-            ("1,2", "1", "math-verify"),
+            ("1,2", "1", "numeric"),
             ("5", "5x", "math-verify"),
             ("12:00", "1:00", "string"),
         ),
@@ -193,6 +197,107 @@ def test_the_shortcut_pays_for_the_same_spelling_alone():
     assert graded(sentence, sentence, MathGrader(shortcuts=False)).how != "string"
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        *(("[-2, 7]", r"-2 \le x \le 7"), (r"x \in [-2, 7]", r"-2 \\le x \\le 7"), (r"(3, \infty)", "x > 3")),
+        *((r"[-\sqrt{2}, \sqrt{2}]", r"-\sqrt{2} \leq x \leq \sqrt{2}"), ("2, 3", r"x=3 \text{ or } x=2")),
+        *(
+            (r"x_{1}=2, x_{2}=3", "3, 2"),
+            ("11", r"x \approx 11"),
+            ("(3, 4)", "(x, y) = (3, 4)"),
+            ("8", r"\boxed{8 \text{ cm}}"),
+        ),
+        *(
+            (r"I_{\max }=\frac{q}{\sqrt{2 L C}}", r"\frac{q}{\sqrt{2 C L}}"),
+            ("10,100", "{10,100}"),
+            ("12", r"\text{12 apples}"),
+        ),
+        *(
+            ("1/3", r"0.\overline{3}"),
+            ("5/2", "2 1/2"),
+            (r"\sqrt{2}", "√2"),
+            ("x^2", "x²"),
+            ("42", "42cm"),
+            ("42", "42 cm^2"),
+        ),
+        *((r"\begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}", r"\left[\begin{array}{cc}1 & 2 \\ 3 & 4\end{array}\right]"),),
+        *(("42", "m + n = 42"), (r"\pm 2", "2, -2"), ("2, -2", r"\pm 2"), (r"\emptyset", r"\{\}")),
+        *((r"\emptyset", "∅"), ("50\\%", "0.5"), ("1,000,000", "10^6")),
+    ],
+)
+def test_other_ways_of_saying_the_same_are_paid(gold, answer):
+    assert graded(gold, answer).score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        *(
+            ("[1,2]", "(1,2)"),
+            ("(1,2)", r"\{1,2\}"),
+            (r"\{1,2\}", "(1,2)"),
+            ("(1,2]", r"1 \le x < 2"),
+            ("2, 3", "2, 3, 4"),
+        ),
+        *(("x=5", "x=4=5"), (r"\frac{\pi}{4}", r"\int_0^1 \frac{1}{1+x^2} dx"), ("1", r"\int_0^1 3x^2 dx")),
+        *(
+            ("42", r"\boxed{7} \boxed{42}"),
+            (r"\sqrt{2}", r"7 \text{ not } \boxed{\sqrt{2}}"),
+            (r"\sqrt{2}", r"\pm\sqrt{2}"),
+        ),
+        *(
+            ("42", r"\{41, 42\}"),
+            ("42", "(41, 43)"),
+            ("2, 3", "2"),
+            ("(1, 2)", "12"),
+            ("42", r"\begin{cases} 42 \\ 7 \end{cases}"),
+            ("B", "A or B"),
+            ("42", ""),
+            ("42", r"\,"),
+        ),
+        *(("(3, 4)", "x=4, y=3"), (r"\frac{1}{3}", "0.333"), ("42", r"\text{nan}"), ("2mg", "2"), ("42", "41.9999999")),
+    ],
+)
+def test_what_is_not_the_answer_is_not_paid(gold, answer):
+    assert graded(gold, answer).score == 0.0
+
+
+def test_where_the_answer_stands_can_be_chosen():
+    last, first = MathGrader(extract="last"), MathGrader(extract=lambda text: text.split()[0])
+    assert last.grade(completion="so it is\n#### 1,234", gold="1234").score == 1.0
+    assert last.grade(completion=r"\boxed{7}, not 1234", gold="1234").score == 0.0
+    assert first.grade(completion=r"1234 and \boxed{7}", gold="1234").score == 1.0
+    with pytest.raises(ValueError, match="extract is 'first'; it must be one of box, last, or a function"):
+        MathGrader(extract="first")
+
+
+def test_closing_ends_the_processes_until_the_next_answer():
+    assert graded(r"\sqrt{2}", r"\frac{2}{\sqrt{2}}").score == 1.0
+    pids = grade_module._workers.pids
+    MathGrader.close()
+    assert grade_module._workers.pids == []
+    assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert graded(r"\sqrt{3}", r"\frac{3}{\sqrt{3}}").score == 1.0
+
+
+def test_every_adversarial_completion_gets_what_it_has_to(shared_data):
+    path = shared_data.parent / "corpora" / "adversarial_answers.jsonl"
+    rows = [row for row in map(json.loads, path.read_text("utf-8").splitlines()) if row["env"] == "math"]
+    impatient = MathGrader(deadline=1.0)
+    for row in rows:
+        wanted, text = row["must_hold"], "".join(part * n for part, n in row.get("parts", [[row["text"], 1]]))
+        if "rejected_gold" in wanted:
+            with pytest.raises(ValueError, match="is empty"):
+                GRADER.check_gold(row["gold"])
+            continue
+        scores = {impatient.grade(completion=text, gold=row["gold"]).score for _ in range(2)}
+        assert len(scores) == 1, row["id"]
+        if reward := re.search(r"reward=([01])", wanted):
+            assert scores == {float(reward[1])}, row["id"]
+    assert len(rows) > 30
+
+
 @pytest.mark.parametrize("completion", ["", "it is 42", r"\boxed{}", r"<think>\boxed{42}", r"\boxed{42}<think>"])
 def test_no_box_is_no_answer(completion):
     result = GRADER.grade(completion=completion, gold="42")
@@ -202,9 +307,19 @@ def test_no_box_is_no_answer(completion):
 def test_an_answer_that_hangs_earns_nothing_and_the_next_one_is_graded():
     impatient = MathGrader(deadline=0.5)
     assert graded("2", r"\sqrt{4}").score == 1.0
-    hostile = graded("3", "9^{9^{9^9}}", impatient)
+    hostile = graded(r"\sqrt{3}", "9^{9^{9^9}}", impatient)
     assert (hostile.score, hostile.how, hostile.error) == (0.0, "timeout", "comparing took over 0.5 s")
     assert graded("3", r"\sqrt{9}").score == 1.0
+
+
+def test_no_parser_that_evaluates_is_even_imported_here():
+    code = (
+        "import sys; from turngym.envs.math.grade import MathGrader\n"
+        "score = MathGrader().grade(completion=r'\\boxed{\\sqrt{8}}', gold=r'2\\sqrt{2}').score\n"
+        "print(score, {'sympy', 'math_verify', 'latex2sympy2_extended'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "1.0 set()\n"
 
 
 def test_enormous_answers_are_refused_unread():
@@ -222,19 +337,21 @@ def test_threads_share_one_worker_and_get_their_own_verdicts():
 
 def test_a_worker_that_died_is_replaced():
     assert graded("2", r"\sqrt{4}").score == 1.0
-    first = grade_module._worker.running()
-    os.kill(first._process.pid, signal.SIGKILL)
+    first = grade_module._workers.pids
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert graded("4", r"\sqrt{16}").score == 1.0
-    assert grade_module._worker.running() is not first
+    assert not set(first) & set(grade_module._workers.pids)
 
 
 def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
-    monkeypatch.setattr(grade_module._worker, "child", None)
-    monkeypatch.setattr(helper.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(grade_module, "_workers", Workers("worker.py", "math-verify"))
+    monkeypatch.setattr(pool.sys, "executable", "/nowhere/python")
     assert graded("42", "42.0").score == 1.0
-    with pytest.raises(GraderFailure, match="the grader's process cannot start") as caught:
+    with pytest.raises(GraderFailure, match=r"(?s)process cannot start: .* check that math-verify imports"):
         graded("2", r"\sqrt{4}")
-    assert isinstance(caught.value, EnvFailure)
+    assert issubclass(GraderFailure, EnvFailure)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -279,7 +396,7 @@ def test_a_deadline_of_no_time_is_refused():
 def test_every_gsm8k_gold_is_paid_in_every_form_and_its_neighbours_are_not(name, monkeypatch):
     if not (DATA / "math" / name).exists():
         pytest.skip("../shared/data is absent")
-    monkeypatch.setattr(grade_module._worker, "ask", lambda *_: pytest.fail("the fast path was left"))
+    monkeypatch.setattr(grade_module._workers, "ask", lambda *_: pytest.fail("the fast path was left"))
     tasks = load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)
     for i in range(len(tasks)):
         gold = tasks[i].gold.replace(",", "")

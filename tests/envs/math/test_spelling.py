@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.envs.math.spelling import based, formula, split_unit, spoken, tidy, words
+from turngym.envs.math.spelling import based, formula, split_unit, spoken, tidy, unwrapped, words
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,41 @@ def test_every_spelling_becomes_one(text, same):
     assert tidy(same) == same
 
 
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        *((r"\boxed{\boxed{3}}", "3"), ("{10,100}", "10,100"), (r"\fbox{ x }.", "x"), (r"\boxed{{3}}", "3"), ("", "")),
+        *((r"\mathbf{\frac{1}{2}}", r"\frac{1}{2}"), (r"\text{$\sqrt{2}$}", r"\sqrt{2}"), (r"\boldsymbol{-3}", "-3")),
+        *(
+            (text, text)
+            for text in (r"\text{Yes}", r"\text{(B)}", r"\text{3 or 4}", r"\boxed{3} \boxed{4}", "{1}{2}", "{1")
+        ),
+        *((text, text) for text in (r"\{1, 2\}", r"\frac{1}{2}", r"\sqrt{2}", "x", r"\boxed{1} + 2")),
+    ],
+)
+def test_what_is_around_all_of_an_answer_is_taken_away(text, inside):
+    assert unwrapped(tidy(text)) == inside
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("√2 + √(3)", r"\sqrt{2} + \sqrt{3}"),
+        ("x² ± π", r"x^{2} \pm \pi"),
+        (r"-2 \\le x \\le 7", r"-2 \le x \le 7"),
+        (r"\begin{pmatrix} a \\ bc \end{pmatrix}", r"\begin{pmatrix} a \\ bc \end{pmatrix}"),
+        ("∅", r"\emptyset"),
+        (r"\varnothing", r"\emptyset"),
+    ],
+)
+def test_what_models_write_for_commands_becomes_commands(text, same):
+    assert tidy(text) == same
+
+
 @given(st.text(alphabet=r"\{}[]()$^_,.;:!%°~ 123abcifrtextsqpi+-=<>", max_size=80))
 def test_no_text_breaks_the_spelling(text):
     once = tidy(text)
-    for make in (words, spoken, based, split_unit, formula):
+    for make in (words, spoken, based, split_unit, formula, unwrapped):
         make(once)
 
 
@@ -51,7 +82,7 @@ def test_no_text_breaks_the_spelling(text):
 def test_hostile_texts_are_read_in_no_time(piece):
     began = time.process_time()
     once = tidy(piece * 5000)
-    for make in (words, spoken, based, split_unit, formula):
+    for make in (words, spoken, based, split_unit, formula, unwrapped):
         make(once)
     assert time.process_time() - began < 5
 
