@@ -1,14 +1,16 @@
 # Each target sets up .venv by itself; `make train` and `make test` are all a stranger needs.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON312 ?= python3.12
 BIN := .venv/bin
 READY := .venv/.ready
+READY312 := .venv/3.12/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 
-.PHONY: help setup train test check format lint types package clean
+.PHONY: help setup train test test312 check format lint types package clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
 setup: $(READY)  ## make .venv with the tested package versions
 
@@ -22,6 +24,15 @@ train: $(READY)  ## train the tiny policy on MathPython and print before and aft
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest -q $(ARGS)
+
+$(READY312): pyproject.toml constraints.txt
+	$(PYTHON312) -m venv .venv/3.12
+	.venv/3.12/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --editable '.[tasks]' beartype hypothesis pytest pytest-timeout tokenizers
+	@touch $(READY312)
+
+test312: $(READY312)  ## run the tests of tools and environments on Python 3.12, without torch
+	.venv/3.12/bin/python -m pytest -q tests/tools tests/envs $(ARGS)
 
 check: lint types package  ## format, lint, types, packaging
 

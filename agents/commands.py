@@ -1,4 +1,4 @@
-"""The commands that need no training: `turngym eval | play | check | replay | envs`.
+"""The commands that need no training: `turngym eval | play | check | replay | envs | doctor`.
 
 Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
 mistake is answered at once.
@@ -7,6 +7,7 @@ mistake is answered at once.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from ..envs.levels import check_levels, levels_of
 from ..envs.options import EnvOptions
 from ..envs.registry import entries, make, play_options
 from .engine import Sampling
@@ -41,6 +43,32 @@ class Envs:
 
 
 @dataclass(frozen=True)
+class Doctor:
+    """Say what turngym finds on this machine; exit status 1 where something that it needs does not work.
+
+    That is: an isolation level that tools have unless told otherwise, a call of the Python tool, math-verify in a
+    process of its own, places to write to.
+    """
+
+    def run(self) -> int:
+        """Print the versions, the machine, the isolation levels and what was tried."""
+        from .doctor import findings
+
+        table = Table("what", "", "", box=None, header_style="bold")
+        lacking = 0
+        with console.status("looking"):
+            for found in findings():
+                lacks = found.needed and found.works is False
+                no = "[bold red]no[/bold red]" if lacks else "no"
+                mark = {True: "[green]yes[/green]", False: no, None: ""}[found.works]
+                table.add_row(escape(found.what), mark, escape(found.about))
+                lacking += lacks
+        console.print(table)
+        console.print(f"turngym lacks {lacking} of what it needs" if lacking else "turngym has all that it needs")
+        return 1 if lacking else 0
+
+
+@dataclass(frozen=True)
 class Play:
     """Play an environment in the terminal."""
 
@@ -56,6 +84,7 @@ class Play:
         """Ask for actions until the episode ends."""
         with mistakes():
             env = make(self.env, **{**play_options(self.env), **self.options.kwargs()})
+            check_levels(env)
             observation, info = env.reset(seed=self.seed, options={} if self.task is None else {"task": self.task})
         for message in info["messages"]:
             console.print(Panel(Text(message["content"]), title=message["role"], title_align="left"))
@@ -129,9 +158,11 @@ class Eval:
         ):
             bar = progress.add_task("episodes", total=len(prepared.tasks) * self.samples)
             report = evaluate.run(prepared, lambda episode: progress.advance(bar))
-        console.print(_table(report))
+        levels = levels_of(prepared.env)
+        console.print(_table(report, levels))
         if self.out is not None:
-            (self.out / "eval.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
+            found = {**report.to_json(), "levels": levels}
+            (self.out / "eval.json").write_text(json.dumps(found, indent=1) + "\n")
         return 0
 
 
@@ -150,7 +181,9 @@ class Check:
         with mistakes():
             from .check import check
 
-            make(self.env, **self.options.kwargs()).close()
+            env = make(self.env, **self.options.kwargs())
+            check_levels(env)
+            env.close()
             broken = 0
             for result in check(self.env, self.options.kwargs(), self.seed):
                 mark = "[green]ok[/green]    " if result.ok else "[bold red]BROKEN[/bold red]"
@@ -193,7 +226,7 @@ class Replay:
         return 0
 
 
-def _table(report: Report) -> Table:
+def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table = Table("what", "value", box=None)
     table.add_row("episodes", f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)")
     table.add_row(f"success, avg@{report.samples}", str(report.success))
@@ -203,6 +236,8 @@ def _table(report: Report) -> Table:
     table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
     table.add_row("turns", f"{report.turns:.2f}")
     table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))
+    for tool, level in levels.items():
+        table.add_row(f"isolation of {tool}", level)
     return table
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..envs import TextEnv
+from ..envs.levels import check_levels
 from ..envs.question import QuestionEnv
 from ..envs.registry import make
 from .chat import Chat
@@ -61,7 +62,7 @@ def prepare(
     """Check everything that can be wrong and return what `run` needs.
 
     Raises:
-        ValueError, OSError: what is wrong, its value and the fix.
+        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     if episodes < 1 or samples < 1:
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
@@ -70,6 +71,7 @@ def prepare(
     source = None if policy in PLAYERS else find(policy)
     if source is not None:
         checked_chat(source.folder, env)
+    check_levels(env)
     if out is not None:
         origin_of(env)
         writable(out)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..envs import StopReason, TextEnv
+from ..envs.levels import check_levels
 from ..envs.registry import make
 from ..tools import Status
 from .journal import read_origin, read_trees
@@ -102,9 +103,11 @@ def replay_journal(
 
     Raises:
         ValueError: the journal is damaged, has no such path, or its environment cannot be made.
+        LevelRefused: this machine cannot isolate a tool as asked.
     """
     origin = read_origin(path)
     env = make(origin.env, **{**origin.options, **(options or {})})
+    check_levels(env)
     count = 0
     try:
         for tree in read_trees(path):

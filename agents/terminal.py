@@ -11,6 +11,9 @@ from typing import NoReturn
 from rich.console import Console
 from rich.text import Text
 
+from ..tools import ToolFailure
+from ..tools.python.levels import LevelRefused
+
 EXTRA = ("jinja2", "peft", "safetensors", "tokenizers", "torch", "transformers")  # what `turngym[train]` brings
 console = Console(highlight=False)
 
@@ -19,7 +22,7 @@ console = Console(highlight=False)
 def mistakes(
     kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError),
 ) -> Iterator[None]:
-    """Answer a user's mistake with one line; set TURNGYM_TRACEBACK=1 to see where it was found."""
+    """Answer a mistake, or a tool that cannot run, with one line; TURNGYM_TRACEBACK=1 shows where it was found."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -30,6 +33,11 @@ def mistakes(
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
         refuse(str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error))
+    except ToolFailure as failure:
+        if os.environ.get("TURNGYM_TRACEBACK"):
+            raise
+        way = "; here: --option level=NAME, with a recipe's options beside it, which it replaces"
+        refuse(f"{failure}{way if isinstance(failure, LevelRefused) else ''}")
 
 
 def refuse(message: str) -> NoReturn:

@@ -68,6 +68,11 @@ class Toolbox:
         """The tools' JSON schemas."""
         return [tool.schema for tool in self.tools.values()]
 
+    @property
+    def levels(self) -> dict[str, str]:
+        """The isolation levels of the tools that have a `level`, by the tools' names."""
+        return {name: tool.level for name, tool in self.tools.items() if hasattr(tool, "level")}
+
     def fork(self) -> Toolbox:
         """Return a copy whose tools are live, independent and in the same state."""
         return Toolbox([tool.fork() for tool in self.tools.values()], self.timeout)
@@ -140,6 +145,12 @@ class QuestionEnv(TextEnv):
         self.system = system
         self.task: Task | None = None
         self.results: list[str] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode; `info` also holds `levels` where tools have isolation levels."""
+        observation, info = super().reset(seed=seed, options=options)
+        # Behind the base class, whose digest it would change: an episode is the same at every level.
+        return observation, info | ({"levels": levels} if (levels := self.toolbox.levels) else {})
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Pick a task and show its prompt."""

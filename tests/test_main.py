@@ -18,9 +18,12 @@ from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import read_trees
 from turngym.envs.math import MathTasks, make_math_python
 from turngym.envs.registry import ENVS
+from turngym.tools import ToolFailure
+from turngym.tools.python.levels import LevelRefused
 from turngym.training.config import from_run, read_recipe
 from turngym.training.methods import METHODS
 
+IDS = [entry.id for entry in ENVS]
 SMALL = ["--prompts", "2", "--group", "2", "--max-tokens", "12", "--eval-tasks", "2", "--threads", "1"]
 Turngym = Callable[..., tuple[int, str, str]]
 
@@ -71,7 +74,7 @@ def process(*args: str, text: str = "") -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command():
     done = process("--help")
     assert done.returncode == 0, done.stderr
-    for command in ("train", "eval", "play", "check", "replay", "verify", "envs", "methods"):
+    for command in ("train", "eval", "play", "check", "replay", "verify", "envs", "methods", "doctor"):
         assert f" {command} " in done.stdout
     assert done.stdout.startswith("usage: turngym ")
 
@@ -145,6 +148,26 @@ def test_what_is_no_command_line_is_refused(turngym, args):
     assert status == 2 and out == "" and err
 
 
+@pytest.mark.parametrize(
+    "args", [["train", "--out", "run", *SMALL], ["eval", "--policy", "expert"], ["play"], ["check", IDS[1]]]
+)
+def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(turngym, monkeypatch, tmp_path, args):
+    def refuse(level: str) -> None:
+        raise LevelRefused(level, "it is another system")
+
+    monkeypatch.setattr("turngym.envs.levels.require", refuse)
+    status, out, err = turngym(*args, "--option", "level=landlock")
+    assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
+    assert err.startswith("error: ") and "'landlock': it is another system" in err and err.count("\n") == 1
+    assert "; here: --option level=NAME" in err
+
+    def fail(level: str) -> None:
+        raise ToolFailure("the server is gone")
+
+    monkeypatch.setattr("turngym.envs.levels.require", fail)
+    assert turngym(*args) == (2, "", "error: the server is gone\n")
+
+
 # --- play
 
 
@@ -182,6 +205,7 @@ def test_the_expert_solves_everything(turngym):
     assert status == 0 and rows["success, avg@2"].strip().startswith("100.0 %")
     assert rows["episodes"].strip() == "12 (6 tasks, 0 failed and not scored)"
     assert rows["successes by a tool's result"].strip() == "100.0 %"
+    assert rows["isolation of python"].strip() == "namespaces"
 
 
 def test_tiny_is_evaluated_and_what_it_did_is_kept(turngym, tmp_path):
@@ -193,6 +217,7 @@ def test_tiny_is_evaluated_and_what_it_did_is_kept(turngym, tmp_path):
     assert (report["episodes"], report["tasks"], report["failed"]) == (8, 8, 0)
     scores = [leaf.score for tree in read_trees(tmp_path / "e" / "trees.jsonl") for leaf in tree.leaves]
     assert report["reward"] == sum(scores) / 8
+    assert report["levels"] == {"python": "namespaces"}
 
 
 # --- train

@@ -149,7 +149,7 @@ def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
 
 
 def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
-    """Return `config.toml`: the resolved config and a record of what made the run (version, revision)."""
+    """Return `config.toml`: the resolved config and a record of what made the run (version, levels, …)."""
     lines = ["[train]"]
     for key, value in dataclasses.asdict(config).items():
         if value is not None and key != "resume":
@@ -165,6 +165,12 @@ def from_run(folder: Path) -> TrainConfig:
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
     return from_mapping(values, str(path))
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """Return the record of what made the run of a folder; empty where there is none."""
+    record = _toml(folder / "config.toml").get("record")
+    return record if isinstance(record, dict) else {}
 
 
 def revision() -> str:
@@ -199,6 +205,8 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_literal(key)} = {_literal(item)}' for key, item in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -24,11 +24,12 @@ from ..agents.evaluate import checked_chat, cut, pick_tasks, task_count, writabl
 from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
+from ..envs.levels import check_levels, levels_of
 from ..envs.math.sources import is_file
 from ..envs.options import EnvOptions
 from ..envs.registry import make
 from .boundary import read_boundary
-from .config import TrainConfig, from_run, revision, to_toml
+from .config import TrainConfig, from_run, recorded, revision, to_toml
 from .logbook import METRICS
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def prepare(config: TrainConfig) -> Prepared:
     """Check everything that can be wrong, the methods last as they import torch, and return what `execute` needs.
 
     Raises:
-        ValueError, OSError: what is wrong, its value and the fix.
+        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     config.check()
     # A recipe's difficulty is for its generator; a file has its own.
@@ -83,6 +84,9 @@ def prepare(config: TrainConfig) -> Prepared:
     folder = Path(config.out) if config.out else _free_folder(config)
     incidents: list[Incident] = []
     checkpoint = _resumable(config, folder, incidents)
+    if config.resume:
+        _same_levels(env, folder)
+    check_levels(env)
     writable(folder)
     _check_methods(config)
     config = replace(config, out=str(folder))
@@ -102,7 +106,12 @@ def execute(prepared: Prepared) -> Iterator[Any]:
     engine = TorchEngine(policy)
     try:
         loop = _loop(prepared, policy, engine)
-        record = {"version": __version__, "revision": revision(), "engine": engine.mode}
+        record = {
+            "version": __version__,
+            "revision": revision(),
+            "engine": engine.mode,
+            "levels": levels_of(prepared.env),
+        }
         if engine.mode != "exact":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
         write(prepared.folder / CONFIG, to_toml(config, record))
@@ -201,6 +210,15 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
             more = "its method ended it there" if at.stop else "ask for more to go on"
             raise ValueError(f"steps is {config.steps}, and the run in {folder} has taken {at.step}; {more}")
     return checkpoint
+
+
+def _same_levels(env: TextEnv, folder: Path) -> None:
+    """Refuse to go on with a run whose tools were isolated otherwise; one that did not record it goes on."""
+    before, now = recorded(folder).get("levels"), levels_of(env)
+    if before is not None and before != now:
+        raise ValueError(
+            f"the levels of the tools are {now}, but the run in {folder} was made with {before}; begin a new run"
+        )
 
 
 def _summarized(folder: Path) -> int | None:

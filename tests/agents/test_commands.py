@@ -6,6 +6,7 @@ import pytest
 from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.envs import Reply, StopReason, TextEnv
+from turngym.tools.python.levels import LevelRefused
 
 
 class Stingy(TextEnv):
@@ -55,6 +56,18 @@ def test_an_evaluation_can_be_replayed_and_another_environment_diverges(turngym)
     assert (status, out) == (0, "5 episodes of found/trees.jsonl are what they were\n")
     status, out, _ = turngym("replay", "found/trees.jsonl", "--option", "system=Think.")
     assert status == 1 and "diverged" in out and "the opening: messages was" in out and "Think." in out
+
+
+def test_a_journal_of_a_level_that_this_machine_cannot_give_is_not_replayed(turngym, monkeypatch):
+    args = ["--policy", "expert", "--episodes", "1", "--out", "found", "--option", "level=rlimits-only"]
+    assert turngym("eval", "turngym/MathPython-v0", *args)[0] == 0
+
+    def refuse(level: str) -> None:
+        raise LevelRefused(level, "it is another system")
+
+    monkeypatch.setattr("turngym.envs.levels.require", refuse)
+    status, out, err = turngym("replay", "found/trees.jsonl")
+    assert (status, out) == (2, "") and "'rlimits-only': it is another system" in err
 
 
 def test_replay_refuses_what_is_no_journal(turngym, tmp_path):

@@ -176,7 +176,7 @@ def test_a_straggler_changes_no_others_and_not_itself(actor, undisturbed):
 @pytest.mark.parametrize("place", ["reset", "step", "fork"])
 @pytest.mark.parametrize("error", [EnvFailure("lost"), ToolFailure("lost"), OSError("lost")])
 def test_a_failure_is_tried_again_with_the_same_key_and_leaves_no_trace_in_the_tree(actor, undisturbed, place, error):
-    trees, incidents = grow(actor, Troubled(place, Flaky(2, error)), retries=2)
+    trees, incidents = grow(actor, Troubled(place, Flaky(2, error)), retries=2, deadlines=Deadlines())
     assert same(trees, undisturbed)
     assert [incident.kind for incident in incidents] == ["retry"] * 2
     assert all("lost" in incident.what and incident.key[:3] == (3, 5, 1) for incident in incidents)

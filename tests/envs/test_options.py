@@ -17,6 +17,7 @@ def test_named_options_are_passed():
         ("max_turns=3", 3),
         ("timeout=0.5", 0.5),
         ("format=llama-json", "llama-json"),
+        ("level=rlimits-only", "rlimits-only"),
         ("families=['words', 'units']", ["words", "units"]),
         ("system=Say \"yes\" = 'no'", "Say \"yes\" = 'no'"),
         ("system=", ""),

@@ -114,6 +114,26 @@ def test_the_opening_has_the_system_prompt_the_formats_instructions_and_the_sche
     assert make().messages("q") == [{"role": "user", "content": "q"}]  # hermes leaves the tools to the template
 
 
+class Boxed(Memory):
+    """A tool that is isolated."""
+
+    level = "a box"
+
+
+def test_the_opening_says_how_the_tools_are_isolated():
+    env = QuestionEnv(TASKS, Exact(), [Boxed(), echo])
+    assert env.reset(seed=0)[1]["levels"] == {"memory": "a box"} == env.toolbox.levels
+    assert "levels" not in env.step(call(word="a"))[4]
+    assert "levels" not in make().reset(seed=0)[1] and QuestionEnv(TASKS, Exact()).toolbox.levels == {}
+
+
+def test_an_episode_is_the_same_at_every_level():
+    one, other = QuestionEnv(TASKS, Exact(), [Boxed()]), QuestionEnv(TASKS, Exact(), [Memory()])
+    one.reset(seed=0)
+    one.step(call(word="a"))
+    assert other.restore(one.snapshot()) == "a" and other.snapshot() == one.snapshot()
+
+
 def test_the_seed_draws_the_task_and_an_index_chooses_it():
     env = QuestionEnv(TASKS, Exact())
     drawn = [env.reset(seed=seed)[0] for seed in range(40)]

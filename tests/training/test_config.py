@@ -6,7 +6,16 @@ from dataclasses import fields, replace
 import pytest
 
 from turngym.training import config
-from turngym.training.config import RECIPES, TrainConfig, from_mapping, from_run, read_recipe, revision, to_toml
+from turngym.training.config import (
+    RECIPES,
+    TrainConfig,
+    from_mapping,
+    from_run,
+    read_recipe,
+    recorded,
+    revision,
+    to_toml,
+)
 
 SHIPPED = sorted(path.stem for path in RECIPES.glob("*.toml"))
 
@@ -101,6 +110,14 @@ def test_a_config_survives_the_run_folder(tmp_path):
         (tmp_path / "config.toml").write_text(to_toml(one, {"version": "0", "revision": "abc+"}))
         assert from_run(tmp_path) == one
         assert tomllib.loads((tmp_path / "config.toml").read_text())["record"] == {"version": "0", "revision": "abc+"}
+
+
+def test_what_made_a_run_is_recorded_beside_its_config(tmp_path):
+    for record in ({}, {"version": "0"}, {"levels": {}}, {"levels": {"python": "namespaces", 'a "b" c': "é"}, "n": 1}):
+        (tmp_path / "config.toml").write_text(to_toml(TrainConfig(), record))
+        assert recorded(tmp_path) == record and from_run(tmp_path) == TrainConfig()
+    (tmp_path / "config.toml").write_text("record = 3\n")
+    assert recorded(tmp_path) == {}
 
 
 def test_resuming_is_no_part_of_what_a_run_is(tmp_path):

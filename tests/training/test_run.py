@@ -170,7 +170,8 @@ def test_a_run_folder_holds_what_it_promises(finished):
     }
     assert from_run(finished) == replace(SMALL, out=str(finished))
     record = tomllib.loads((finished / "config.toml").read_text())["record"]
-    assert record == {"version": __version__, "revision": revision(), "engine": "exact"}
+    levels = {"python": "namespaces"}  # though nobody asked for it
+    assert record == {"version": __version__, "revision": revision(), "engine": "exact", "levels": levels}
     assert {path.suffix for path in finished.rglob("*") if path.is_file()} <= {
         ".toml",
         ".jsonl",
@@ -197,6 +198,20 @@ def test_a_run_that_is_over_is_not_resumed_but_may_be_made_longer(finished):
     for name, value in (("seed", 1), ("group", 3), ("method", "grpo"), ("eval_every", 7)):
         with pytest.raises(ValueError, match=rf"{name} is {value!r}, but the run in .* was made with"):
             prepare(replace(over, steps=3, **{name: value}))
+
+
+def test_a_run_goes_on_at_the_level_at_which_it_began(finished, tmp_path):
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    again, config = replace(SMALL, steps=2, out=str(copy), resume=True), copy / "config.toml"
+    with pytest.raises(ValueError, match=r"option is \('level=rlimits-only',\), but the run in .* was made with \(\)"):
+        prepare(replace(again, option=("level=rlimits-only",)))
+    said = config.read_text()
+    assert said.count('"namespaces"') == 1
+    config.write_text(said.replace('"namespaces"', '"rlimits-only"'))  # where another default made it
+    with pytest.raises(ValueError, match=r"levels .* \{'python': 'namespaces'\}, but .* \{'python': 'rlimits-only'\}"):
+        prepare(again)
+    config.write_text("".join(line for line in said.splitlines(keepends=True) if not line.startswith("levels")))
+    assert prepare(again).checkpoint is not None  # of a time before levels
 
 
 def test_a_damaged_checkpoint_is_named_when_resuming(finished, tmp_path, caplog):

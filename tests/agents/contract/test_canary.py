@@ -217,12 +217,12 @@ def test_a_log_whose_arguments_do_not_fit_is_searched_all_the_same():
 # --- the Python tool
 
 
-def with_python(quiz, leak):
+def with_python(quiz, leak, level="namespaces"):
     """A quiz with a Python tool; `leak(env)` runs before every call of a tool."""
 
     class Armed(quiz):
         def __init__(self):
-            super().__init__([PythonTool(timeout=30.0)])
+            super().__init__([PythonTool(timeout=30.0, level=level)])
 
         def on_step(self, text):
             leak(self)
@@ -254,7 +254,7 @@ def test_a_gold_in_a_temporary_file_is_found_by_a_program(quiz, problem):
         os.close(handle)
 
     try:
-        assert "'temporary files'" in problem("canary", with_python(quiz, leak))
+        assert "'temporary files'" in problem("canary", with_python(quiz, leak, "rlimits-only"))
     finally:
         for name in files:
             Path(name).unlink()

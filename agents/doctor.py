@@ -1,0 +1,169 @@
+"""What turngym finds on a machine: versions, resources, isolation levels, and whether what it needs works."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from .. import __version__
+from ..envs.core import EnvFailure
+from ..envs.math import MathGrader
+from ..tools import PythonTool, Status, ToolFailure
+from ..tools.python.levels import LEVELS, probe
+
+EXTRAS = ("train", "tasks")  # optional, and of interest to who uses turngym
+GRADER_SECONDS = 60.0  # for an answer that takes a hundredth of that: the process may have to start on a busy machine
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: `works` is None where there is nothing to try; `needed` says whether turngym does without it."""
+
+    what: str
+    about: str
+    works: bool | None = None
+    needed: bool = False
+
+
+def findings() -> Iterator[Finding]:
+    """Yield what this machine has, each when it has been found out; torch is imported only if it is installed."""
+    yield Finding("turngym", f"{__version__} in {Path(__file__).parent.parent}")
+    yield Finding("Python", f"{platform.python_version()} in {sys.prefix}")
+    yield Finding("system", platform.platform())
+    yield from _packages()
+    yield Finding("processors", _processors())
+    yield Finding("memory", _memory())
+    yield _accelerator()
+    yield from _levels()
+    yield _grader()
+    yield from _places()
+
+
+def _packages() -> Iterator[Finding]:
+    groups: dict[str, list[str]] = {"": [], **{extra: [] for extra in EXTRAS}}
+    with contextlib.suppress(metadata.PackageNotFoundError):  # a checkout that is not installed
+        for line in metadata.requires("turngym") or ():
+            name, extra = re.match(r"[\w.-]+", line), re.search(r'extra == "(\w+)"', line)
+            if name and (group := extra[1] if extra else "") in groups:
+                groups[group].append(name[0])
+    for group, names in groups.items():
+        versions = {name: _version(name) for name in names}
+        found = [f"{name} {version}" for name, version in versions.items() if version]
+        missing = [name for name, version in versions.items() if not version]
+        if missing:
+            found.append(f"not installed: {', '.join(missing)} (pip install 'turngym{f'[{group}]' if group else ''}')")
+        yield Finding(f"packages of [{group}]" if group else "packages", ", ".join(found), not missing, not group)
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _processors() -> str:
+    count = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
+    return f"{count}" if usable == count else f"{count}, of which this process may use {usable}"
+
+
+def _memory() -> str:
+    text = f"{_gib(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}"
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        kib = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
+        text += f", {_gib(1024 * int(kib[1]))} of it free" if kib else ""
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())  # `max` where there is none
+        text += f"; this process's group may use {_gib(limit)}"
+    return text
+
+
+def _accelerator() -> Finding:
+    if find_spec("torch") is None:
+        return Finding("accelerator", "torch is not installed, and environments need none", False)
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Finding("accelerator", f"torch cannot be imported: {error}", False)
+    if torch.cuda.is_available():
+        cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        return Finding("accelerator", ", ".join(f"cuda: {card.name} {_gib(card.total_memory)}" for card in cards), True)
+    if torch.backends.mps.is_available():
+        return Finding("accelerator", "mps", True)
+    return Finding("accelerator", f"torch {torch.__version__} finds none, and works on the processors", False)
+
+
+def _levels() -> Iterator[Finding]:
+    """Yield a line for each isolation level, and one for a call of the Python tool at the strongest there is."""
+    default, reasons = PythonTool().level, probe()
+    for level in LEVELS:
+        is_default = level == default
+        about = (reasons[level] or "this machine can give it") + ("; the default" if is_default else "")
+        yield Finding(f"isolation: {level}", about, reasons[level] is None, needed=is_default)
+    able = [level for level in (default, *LEVELS) if reasons[level] is None]
+    if able:
+        yield _call(able[0])
+
+
+def _call(level: str) -> Finding:
+    tool, seconds = PythonTool(level=level), []
+    try:
+        for _ in range(3):
+            began = time.perf_counter()
+            result = tool.call({"code": "print(6 * 7)"})
+            seconds.append(time.perf_counter() - began)
+            if (result.status, result.text.strip()) != (Status.OK, "42"):
+                about = f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}"
+                return Finding("Python tool", about, False, True)
+    except ToolFailure as failure:
+        return Finding("Python tool", str(failure), False, True)
+    finally:
+        tool.close()
+    first, warm = 1000 * seconds[0], 1000 * min(seconds[1:])
+    return Finding("Python tool", f"a call at {level} took {first:.0f} ms at first, {warm:.1f} ms then", True, True)
+
+
+def _grader() -> Finding:
+    began = time.perf_counter()
+    try:
+        grade = MathGrader(GRADER_SECONDS).grade(completion=r"\boxed{y^2 + x}", gold="x + y^2")
+    except EnvFailure as failure:
+        return Finding("math-verify", str(failure), False, True)
+    if (grade.score, grade.how) != (1.0, "math-verify"):
+        return Finding("math-verify", f"does not take y^2 + x for x + y^2: {grade}", False, True)
+    seconds = time.perf_counter() - began
+    return Finding("math-verify", f"its process started and compared an answer in {seconds:.1f} s", True, True)
+
+
+def _places() -> Iterator[Finding]:
+    def write() -> str:
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(4096))
+        return tempfile.gettempdir()
+
+    def share() -> str:  # what an asynchronous vector environment keeps its observations in
+        multiprocessing.RawArray("b", 4096)
+        return "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
+
+    for what, try_out in (("temporary files", write), ("shared memory", share)):
+        try:
+            folder = try_out()
+            yield Finding(what, f"{folder}, {_gib(shutil.disk_usage(folder).free)} free", True, True)
+        except OSError as error:
+            yield Finding(what, str(error), False, True)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
