@@ -10,8 +10,10 @@ from .accounting import Accounting
 from .contracts import Contracts
 from .deadlines import Deadlines
 from .formats import Formats
+from .grader import Grader
 from .replay import Replay
 from .resume import Resume
+from .sandbox import Sandbox
 from .tasks import Tasks
 from .templates import Templates
 
@@ -22,8 +24,10 @@ AREAS = (
     | Annotated[Contracts, _name("contracts")]
     | Annotated[Deadlines, _name("deadlines")]
     | Annotated[Formats, _name("formats")]
+    | Annotated[Grader, _name("grader")]
     | Annotated[Replay, _name("replay")]
     | Annotated[Resume, _name("resume")]
+    | Annotated[Sandbox, _name("sandbox")]
     | Annotated[Tasks, _name("tasks")]
     | Annotated[Templates, _name("templates")]
 )
