@@ -36,15 +36,20 @@ def test_the_training_example_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs" / "readme" / "summary.json").is_file()
 
 
+def test_the_example_of_the_tool_and_the_grader_runs(capsys):
+    exec(block("PythonTool("), {})
+    assert capsys.readouterr().out == "ok {2: 3, 3: 2, 5: 1}\n\n1.0 numeric\n"
+
+
 def test_every_python_block_is_one_of_those_that_are_run():
-    assert sorted(PYTHON) == sorted([block("gymnasium.make"), block("TrainConfig")])
+    assert sorted(PYTHON) == sorted([block("gymnasium.make"), block("PythonTool("), block("TrainConfig")])
 
 
 def test_every_command_and_option_that_is_named_exists(capsys):
     lines = [line.partition("#")[0].split() for text in SHELL for line in text.splitlines()]
     calls = [line[1:] for line in lines if line and line[0].endswith("turngym")]
     calls += [words.split() for words in re.findall(r"`(?:\.venv/bin/)?turngym ([a-z][^`]*)`", README)]
-    assert {call[0] for call in calls} == {"train", "eval", "play", "check", "replay", "verify", "methods"}
+    assert {call[0] for call in calls} == {"train", "eval", "play", "check", "replay", "verify", "methods", "doctor"}
     for call in calls:
         area = [word for word in call[1:2] if call[0] == "verify" and not word.startswith("--")]
         with pytest.raises(SystemExit) as left:
