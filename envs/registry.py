@@ -43,6 +43,9 @@ ENVS = (
         "math questions with a Python tool, several turns",
         play={"format": "tags"},
     ),
+    Entry(
+        "turngym/ALFWorld-v0", "turngym.envs.household:make_alfworld", "official ALFWorld games, from $ALFWORLD_DATA"
+    ),
 )
 
 

@@ -1,0 +1,181 @@
+"""`turngym/ALFWorld-v0`: the official ALFWorld games as a text environment, one command a turn."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ..core import Message, Reply, StopReason, TextEnv
+from .commands import commands
+from .game import Game
+from .grammar import NOTHING, get_dialect
+from .library import Games, open_games
+from .play import intro, step
+from .state import State
+from .world import World
+
+SYSTEM = (
+    "You are in a house and have a task. Answer with one command, for example:\n"
+    "{anywhere} | go to RECEPTACLE | open RECEPTACLE | close RECEPTACLE | examine SOMETHING | "
+    "take OBJECT from RECEPTACLE | {put} OBJECT {into} RECEPTACLE | use OBJECT | heat OBJECT with RECEPTACLE | "
+    "clean OBJECT with RECEPTACLE | cool OBJECT with RECEPTACLE | slice OBJECT with OBJECT\n"
+    "Things are called by name and number, as in: go to desk 1. You may think first and put the command "
+    "between <action> and </action>."
+)
+
+_ACTION = re.compile(r"<action>(.*?)(?:</action>|\Z)", re.DOTALL)
+_SHOWN = 60  # characters of a wrong command that its error repeats
+
+
+class ALFWorldEnv(TextEnv):
+    """Play games of a set; success earns 1 and ends the episode.
+
+    An action is one command: the whole reply, or what is in its first `<action>…</action>`. A reply that is no single
+    line is answered with an error; a command that the game does not allow with the game's own `Nothing happens.`.
+
+    Args:
+        games: The games; `reset(options={"task": i})` picks one, else the environment's generator draws it.
+        admissible: Whether every observation ends with the admissible commands.
+        text: `current`, or `old` for the text before alfworld 0.4 (`put X in/on Y`); as the game's file when left out.
+        max_turns: Turn limit.
+    """
+
+    shared: ClassVar[frozenset[str]] = TextEnv.shared | {"games", "game", "world", "state"}
+
+    def __init__(self, games: Games, admissible: bool = False, text: str | None = None, max_turns: int = 50) -> None:
+        super().__init__(max_turns)
+        if text is not None:
+            get_dialect(text)
+        self.games = games
+        self.admissible = admissible
+        self.text = text
+        self.game: Game | None = None
+        self.world: World | None = None
+        self.state: State | None = None
+
+    def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        """Pick a game and show its house and task."""
+        drawn = int(rng.integers(len(self.games)))
+        if unknown := set(options) - {"task"}:
+            raise ValueError(f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'")
+        index = options.get("task", drawn)
+        # A NumPy integer would not survive the JSON of a snapshot.
+        if type(index) is not int or not 0 <= index < len(self.games):
+            last = len(self.games) - 1
+            raise ValueError(
+                f"options['task'] is {index!r}; choose an int from 0 to {last}, a game of this environment"
+            )
+        self.game, self.world = self.games.open(index, self.text)
+        self.state = self.world.start
+        self.task_id = self.game.id
+        return self._shown(intro(self.world))
+
+    def on_step(self, text: str) -> Reply:
+        """Do what the command of `text` says."""
+        world, state = self._playing()
+        command, fault = _command(text)
+        if fault:
+            return Reply(self._shown(f"Error: {fault}"), info={"command": None})
+        self.state, answer = step(world, state, command)
+        won = world.won(self.state)
+        info = {"command": command, "allowed": answer != NOTHING, "won": won}
+        return Reply(self._shown(answer), float(won), StopReason.GOAL if won else None, info=info)
+
+    def gold(self) -> list[str]:
+        """Return what is left of the walkthrough; off its way, the least of it that still leads to success."""
+        world, state = self._playing()
+        if self.game is None:
+            raise RuntimeError("gold() needs an episode: call reset() first")
+        walk = self.game.walk(self.text)
+        for rest in (walk[self.turn :], *(walk[i:] for i in reversed(range(len(walk))))):
+            if _wins(world, state, rest):
+                return rest
+        return walk
+
+    def admissible_commands(self) -> list[str]:
+        """Return the commands that the game allows now, sorted."""
+        return commands(*self._playing())
+
+    def messages(self, observation: str) -> list[Message]:
+        """Open with how to act, then the game's own first text."""
+        world, _ = self._playing()
+        dialect = world.dialect
+        system = SYSTEM.format(put=dialect.put, into=dialect.into, anywhere=" | ".join(dialect.anywhere))
+        return [{"role": "system", "content": system}, {"role": "user", "content": observation}]
+
+    def fork(self) -> Self:
+        """Return a live, independent copy: the state is a value, so little has to be copied."""
+        if type(self) is not ALFWorldEnv:
+            return super().fork()
+        twin = copy.copy(self)
+        twin.actions, twin.turn_rewards = list(self.actions), list(self.turn_rewards)
+        if self._np_random is not None:
+            twin._np_random = _same(self._np_random)
+        return twin
+
+    def _playing(self) -> tuple[World, State]:
+        if self.world is None or self.state is None:
+            raise RuntimeError("there is no game: call reset() first")
+        return self.world, self.state
+
+    def _shown(self, text: str) -> str:
+        if not self.admissible:
+            return text
+        return text + "\n\nAdmissible commands:\n" + "\n".join(self.admissible_commands())
+
+
+def make_alfworld(
+    games: str | Path | None = None,
+    split: str = "train",
+    task_types: str | Sequence[str] | None = None,
+    admissible: bool = False,
+    text: str | None = None,
+    max_turns: int = 50,
+) -> ALFWorldEnv:
+    """Make the environment over games that are found by `open_games`.
+
+    Args:
+        games: Where the games are; `$ALFWORLD_DATA` when left out.
+        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`.
+        task_types: Task types to keep, with commas; all six when left out.
+        admissible: Whether every observation ends with the admissible commands.
+        text: `current` or `old`; as the games say when left out.
+        max_turns: Turn limit.
+    """
+    return ALFWorldEnv(open_games(games, split, task_types), admissible, text, max_turns)
+
+
+def _same(rng: np.random.Generator) -> np.random.Generator:
+    """Return a generator in the same state: a deep copy, in a third of its time."""
+    source = rng.bit_generator
+    if not isinstance(source, np.random.PCG64):
+        return copy.deepcopy(rng)
+    twin = np.random.PCG64(0)  # any seed: nothing here spawns further generators from it
+    twin.state = source.state
+    return np.random.Generator(twin)
+
+
+def _command(text: str) -> tuple[str, str]:
+    """Return the command of a reply, and what is wrong with it if it has none."""
+    tagged = _ACTION.search(text)
+    command = (tagged[1] if tagged else text).strip()
+    if not command:
+        return "", "this reply has no command. Answer with one command, such as: look"
+    lines = command.splitlines()
+    if len(lines) > 1:
+        shown = lines[0][:_SHOWN]
+        return "", f"this reply has {len(lines)} lines, and nothing was done. Answer with one command, such as: {shown}"
+    return command, ""
+
+
+def _wins(world: World, state: State, walk: Sequence[str]) -> bool:
+    for command in walk:
+        state, _ = step(world, state, command)
+        if world.won(state):
+            return True
+    return False

@@ -1,0 +1,150 @@
+"""An agent that plays household tasks well from what it is shown alone, in either form of the text.
+
+It looks for things where they are usually found and a look costs few turns, remembers all it saw, and then does what
+the task says.
+"""
+
+from __future__ import annotations
+
+from .memory import Memory, kind_of
+from .priors import Priors, load_priors
+from .task import MARK, Task, read_task
+
+_TREATS = {"clean": ("clean", "sinkbasin"), "hot": ("heat", "microwave"), "cool": ("cool", "fridge")}
+_ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they are not needed
+
+
+class Expert:
+    """Plays one episode after the other: a text that states a task begins a new one.
+
+    Args:
+        priors: Where things are usually found; as in the official train split when left out.
+    """
+
+    def __init__(self, priors: Priors | None = None) -> None:
+        self.priors = priors or load_priors()
+        self.memory = Memory([])
+        self.task = Task("")
+        self.command = ""
+
+    def act(self, observation: str) -> str:
+        """Return the next command, given what the game last said.
+
+        Raises:
+            ValueError: the first text states no task, or one of an unknown form.
+        """
+        text = observation.partition(_ADMISSIBLE)[0].strip()
+        if MARK in text:
+            self.task, self.memory = read_task(text), Memory.of_room(text)
+        elif not self.command:
+            raise ValueError(f"the first text, {text[:60]!r}, states no task; begin with the first text of a game")
+        else:
+            self.memory.read(self.command, text)
+        self.command = self._next() or self._anew()
+        return self.command
+
+    def _next(self) -> str:
+        """Return what to do now; empty where nothing is left to try."""
+        memory, task = self.memory, self.task
+        if not memory.held:
+            return self._take() or self._search(task.kind)
+        if task.lamp:
+            return self._light() or self._search(task.lamp)
+        if task.state and task.state not in memory.states.get(memory.held, ()):
+            return self._treat()
+        return self._put()
+
+    def _anew(self) -> str:
+        """Return what to do when all was tried: look everywhere again."""
+        self.memory.forget()
+        return self._next() or "look"
+
+    def _take(self) -> str:
+        memory, task = self.memory, self.task
+        kept = self._targets()[:1] if task.number > 1 else []
+        for thing, place in memory.things(task.kind):
+            command = f"take {thing} from {place}"
+            if place not in kept and command not in memory.refused and not self._needless(place):
+                return self._at(place, command)
+        return ""
+
+    def _treat(self) -> str:
+        verb, appliance = _TREATS[self.task.state]
+        for place in self.memory.of_kind(appliance):
+            command = f"{verb} {self.memory.held} with {place}"
+            if command not in self.memory.refused:
+                return command if place in self.memory.here else f"go to {place}"
+        return ""
+
+    def _put(self) -> str:
+        memory = self.memory
+        forms = ("put {} in/on {}", "move {} to {}") if memory.old else ("move {} to {}", "put {} in/on {}")
+        for place in self._targets():
+            for form in forms:
+                command = form.format(memory.held, place)
+                if command not in memory.refused:
+                    return self._at(place, command)
+        return ""
+
+    def _light(self) -> str:
+        memory = self.memory
+        for lamp, place in memory.things(self.task.lamp):
+            command = f"use {lamp}"
+            if command not in memory.refused:
+                return command if place in memory.here else f"go to {place}"
+        return ""
+
+    def _targets(self) -> list[str]:
+        """Return the receptacles to put into, best first: where such things lie already, then the least work."""
+        memory, kind = self.memory, self.task.kind
+
+        def work(place: str) -> tuple[int, float]:
+            already = sum(kind_of(thing) == kind for thing in memory.contents.get(place, []))
+            opening = float(place in memory.shut)
+            if not memory.known(place):
+                opening = self.priors.shut.get(kind_of(place), 0.0)
+            return -already, opening + (place not in memory.here)
+
+        return sorted(memory.of_kind(self.task.target), key=work)
+
+    def _at(self, place: str, command: str) -> str:
+        """Return `command`, or what has to be done before it: to go to `place`, to open it."""
+        if place not in self.memory.here:
+            return f"go to {place}"
+        return f"open {place}" if place in self.memory.shut else command
+
+    def _search(self, kind: str) -> str:
+        """Return how to look into the receptacle that promises most for its turns; empty where all were seen."""
+        memory, lamp = self.memory, self.task.lamp
+        wanted = {kind, lamp} if lamp and not memory.things(lamp) else {kind}
+        best, most = "", 0.0
+        for place in memory.receptacles:
+            if place in memory.contents or {f"go to {place}", f"examine {place}"} & memory.refused:
+                continue
+            worth = self._worth(place, wanted)
+            if worth > most:
+                best, most = place, worth
+        return self._look_into(best) if best else ""
+
+    def _worth(self, place: str, wanted: set[str]) -> float:
+        """Return the chance of finding something wanted in a receptacle, for each turn that it takes."""
+        if self._needless(place):
+            return 1e-6
+        memory, kind = self.memory, kind_of(place)
+        turns = 1.0  # what is within reach is opened, or else examined, in one
+        if place not in memory.here:
+            turns += 1.0 if place in memory.shut else self.priors.shut.get(kind, 0.0)
+        return sum(self.priors.chance(thing, kind) for thing in wanted) / turns
+
+    def _needless(self, place: str) -> bool:
+        """Return whether no such thing can be there yet: the task would have been done at the start."""
+        task = self.task
+        return kind_of(place) == task.target and task.number == 1 and not task.state
+
+    def _look_into(self, place: str) -> str:
+        memory = self.memory
+        if place not in memory.here:
+            return f"go to {place}"
+        likely_shut = place in memory.shut or self.priors.shut.get(kind_of(place), 0.0) > 0.5
+        command = f"open {place}"
+        return command if likely_shut and command not in memory.refused else f"examine {place}"

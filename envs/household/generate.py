@@ -1,0 +1,183 @@
+"""An endless supply of made-up houses, fixed by an index and always with a chore that can be done.
+
+What makes a house's task decides its split: a tenth of all tasks is `valid`, a tenth `test`, the others `train`, so no
+two splits ever share a task, whatever their seeds, sizes and difficulties.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..math.dice import Dice
+from ..tasks import text_share
+from .chore import LOOK, Chore, chores, hiding
+from .house import House, Receptacle, Thing
+from .kinds import LAMP, PAIRED, PICKED_UP, ROOMS, THINGS
+
+SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}
+ATTEMPTS = 10_000
+MOVES = 3  # times that a thing is put elsewhere, on average, before a house is given up
+COPIES = 3  # things of one kind, the wanted ones aside
+_ODD = 8  # one thing in so many lies elsewhere than usual
+_SHARED = 6  # one receptacle in so many is reached from the place of the one before it
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large houses are.
+
+    Args:
+        rooms: The least and the most of rooms; likewise `receptacles` and `things`.
+        turns: How many turns an episode has: enough to look everywhere and do the chore.
+        shared: Whether two receptacles may be reached from one place.
+    """
+
+    rooms: tuple[int, int]
+    receptacles: tuple[int, int]
+    things: tuple[int, int]
+    turns: int
+    shared: bool = True
+
+
+@dataclass(frozen=True)
+class Level:
+    """How hard it is to find the wanted things.
+
+    Args:
+        usual: Whether they lie where such things usually do.
+        hidden: Whether something has to be opened to see them; None for either.
+        spare: How many more than needed there are, at most.
+    """
+
+    usual: bool
+    hidden: bool | None
+    spare: int
+
+
+SIZES = {
+    "tiny": Size((1, 1), (4, 6), (3, 5), 20, shared=False),
+    "small": Size((1, 1), (8, 12), (8, 14), 50),
+    "medium": Size((1, 2), (16, 24), (20, 32), 50),
+    "large": Size((2, 4), (32, 48), (45, 65), 100),
+}
+LEVELS = {
+    1: Level(usual=True, hidden=False, spare=2),
+    2: Level(usual=True, hidden=None, spare=1),
+    3: Level(usual=True, hidden=None, spare=0),
+    4: Level(usual=True, hidden=True, spare=0),
+    5: Level(usual=False, hidden=True, spare=0),
+}
+
+
+def generate(task_type: str, size: str, difficulty: int, split: str, dice: Dice) -> House:
+    """Return a house of a split, drawn with `dice`."""
+    low, high = SHARES[split]
+    for _ in range(ATTEMPTS):
+        sketch = _Sketch(dice, _chore(task_type, dice), LEVELS[difficulty], SIZES[size])
+        for _ in range(1 + MOVES * len(sketch.others)):
+            house = sketch.house()
+            if low <= text_share(house.signature) < high:
+                return house
+            sketch.move()
+    raise RuntimeError(f"{task_type} at size {size} has no house for split {split}; add variety to it")
+
+
+def _chore(task_type: str, dice: Dice) -> Chore:
+    by_thing = chores(task_type)
+    return dice.pick(by_thing[dice.pick(tuple(by_thing))])
+
+
+class _Sketch:
+    """A house that is being made."""
+
+    def __init__(self, dice: Dice, chore: Chore, level: Level, size: Size) -> None:
+        self.dice, self.chore, self.size = dice, chore, size
+        self.wanted = hiding(chore, level.usual, level.hidden)
+        self.form = dice.roll(0, 1)
+        lamp_at = dice.pick(THINGS[LAMP].usual)
+        final = lamp_at if chore.task_type == LOOK else chore.target
+        needed = [final, dice.pick(self.wanted), *([chore.tool] if chore.tool else [])]
+        self.rooms = self._rooms(needed)
+        self._furnish(self._kinds(needed))
+        self.counts: Counter[str] = Counter()
+        self.things: list[Thing] = []
+        self.target = dice.pick(self.of_kind[final])
+        self._lay_wanted(level.spare)
+        fixed = len(self.things)
+        self._lay_others()
+        self.others = range(fixed, len(self.things))
+
+    def house(self) -> House:
+        return House(self.chore, self.form, tuple(self.rooms), tuple(self.receptacles), tuple(self.things), self.target)
+
+    def move(self) -> None:
+        """Put one of the things that do not matter elsewhere, if there is any."""
+        if self.others:
+            i = self.dice.pick(self.others)
+            self.things[i] = self.things[i]._replace(inside=self._somewhere(self.things[i].kind))
+
+    def _rooms(self, needed: Iterable[str]) -> list[str]:
+        rooms: list[str] = []
+        for kind in needed:
+            if not any(kind in ROOMS[room] for room in rooms):
+                rooms.append(self.dice.pick([room for room in ROOMS if kind in ROOMS[room]]))
+        others = [room for room in ROOMS if room not in rooms]
+        number = self.dice.roll(*self.size.rooms)
+        while len(rooms) < number:
+            rooms.append(others.pop(self.dice.roll(0, len(others) - 1)))
+        return rooms
+
+    def _kinds(self, needed: Iterable[str]) -> Counter[str]:
+        kinds = Counter(set(needed))
+        rest: Counter[str] = Counter()
+        for room in self.rooms:
+            rest.update(ROOMS[room])
+        pool = list((rest - kinds).elements())
+        for _ in range(min(self.dice.roll(*self.size.receptacles) - kinds.total(), len(pool))):
+            kinds[pool.pop(self.dice.roll(0, len(pool) - 1))] += 1
+        return kinds
+
+    def _furnish(self, kinds: Counter[str]) -> None:
+        self.receptacles: list[Receptacle] = []
+        self.of_kind: dict[str, list[int]] = {}
+        places = 0
+        order = sorted(kinds)
+        while order:  # places are numbered in a random order of kinds
+            kind = order.pop(self.dice.roll(0, len(order) - 1))
+            self.of_kind[kind] = []
+            for number in range(1, kinds[kind] + 1):
+                beside = number > 1 and kind in PAIRED and self.size.shared and not self.dice.roll(0, _SHARED - 1)
+                places += not beside
+                self.of_kind[kind].append(len(self.receptacles))
+                self.receptacles.append(Receptacle(kind, number, places))
+
+    def _lay(self, kind: str, inside: int, clean: bool = False) -> None:
+        self.counts[kind] += 1
+        self.things.append(Thing(kind, self.counts[kind], inside, clean))
+
+    def _lay_wanted(self, spare: int) -> None:
+        needed = self.chore.number
+        room = max(0, self.size.things[0] - needed - 1)
+        there = [i for kind in self.wanted for i in self.of_kind.get(kind, ())]
+        for _ in range(needed + self.dice.roll(0, min(spare, room))):
+            self._lay(self.chore.thing, self.dice.pick(there))
+        if self.chore.task_type == LOOK:
+            self._lay(LAMP, self.target)
+
+    def _lay_others(self) -> None:
+        there = self.of_kind.keys()
+        kinds = [name for name in PICKED_UP if name != self.chore.thing and not there.isdisjoint(THINGS[name].usual)]
+        number = self.dice.roll(*self.size.things)
+        while kinds and len(self.things) < number:
+            kind = self.dice.pick(kinds)
+            clean = "clean" in THINGS[kind].can and not self.dice.roll(0, _ODD - 1)
+            self._lay(kind, self._somewhere(kind), clean)
+            if self.counts[kind] == COPIES:
+                kinds.remove(kind)
+
+    def _somewhere(self, kind: str) -> int:
+        usual, fits = THINGS[kind].usual, THINGS[kind].fits
+        kinds = fits if not self.dice.roll(0, _ODD - 1) else usual
+        return self.dice.pick([i for name in kinds for i in self.of_kind.get(name, ())])

@@ -1,0 +1,240 @@
+"""Where ALFWorld games are found: official folders and JSONL files, indexed once and read when they are played."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game
+from .store import Store, cached, opened, read_index
+from .world import World
+
+GET = (
+    "get the official games with `pip install alfworld` and `alfworld-download` (it fills $ALFWORLD_DATA or "
+    "~/.cache/alfworld), or give JSONL rows with task, pddl_problem and walkthrough as games*.jsonl, .jsonl.gz or "
+    ".jsonl.xz"
+)
+WORLDS = 1024  # houses that a process keeps parsed
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the index knows of a game."""
+
+    id: str
+    split: str
+    task_type: str
+    solvable: bool
+
+
+class Source(Protocol):
+    """Something that holds games."""
+
+    entries: list[Entry]
+
+    def __hash__(self) -> int:
+        """Hash by identity: what is read from a source is kept."""
+
+    def read(self, i: int) -> Game:
+        """Return game `i` of `entries`."""
+
+
+class Rows:
+    """The games of a JSONL file."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = Store(path, _head)
+        self.entries = [Entry(*row[:4]) for row in self._store.index]
+
+    def read(self, i: int) -> Game:
+        """Return game `i`."""
+        return game_of_row(self._store[i], self.entries[i].id)
+
+
+class Folder:
+    """The games of one split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._split = path, path.name
+        with os.scandir(path) as tasks:
+            state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
+        made = cached(f"folder {path.resolve()} {state}", self._index)
+        with opened(made) as file:
+            self.entries = [Entry(*row) for row in read_index(file)]
+
+    def read(self, i: int) -> Game:
+        """Return game `i`."""
+        entry = self.entries[i]
+        return read_game(self._path.parent / entry.id / "game.tw-pddl", entry.id, entry.split)
+
+    def _index(self) -> bytes:
+        found = []
+        for file in sorted(self._path.glob("*/*/game.tw-pddl")):
+            id = "/".join((self._split, *file.parts[-3:-1]))
+            if "movable" in id or "Sliced" in id:  # as alfworld leaves them out
+                continue
+            game = read_game(file, id, self._split)
+            found.append([id, game.split, game.task_type, game.solvable])
+        return json.dumps(found).encode() + b"\n"
+
+
+class File:
+    """One official game file."""
+
+    def __init__(self, path: Path) -> None:
+        self._game = read_game(path)
+        self.entries = [Entry(self._game.id, "", self._game.task_type, self._game.solvable)]
+
+    def read(self, i: int) -> Game:
+        """Return the game."""
+        return self._game
+
+
+class Games(Sequence[Game]):
+    """Games of one split and of some task types, in the order of their ids; each is read when it is asked for."""
+
+    def __init__(self, name: str, split: str, chosen: Sequence[tuple[Source, int]]) -> None:
+        self.name, self.split = name, split
+        self._chosen = chosen
+
+    def __len__(self) -> int:
+        """Return the number of games."""
+        return len(self._chosen)
+
+    def __getitem__(self, i: Any) -> Any:
+        """Return game `i`; raise IndexError out of range."""
+        source, number = self._at(i)
+        return source.read(number)
+
+    def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
+        """Return game `i` and its house; those that were opened last are kept.
+
+        Raises:
+            IndexError: out of range.
+            ValueError: the game does not parse.
+        """
+        source, number = self._at(i)
+        return _opened(source, number, text)
+
+    def _at(self, i: int) -> tuple[Source, int]:
+        if not 0 <= i < len(self):
+            raise IndexError(f"game {i} of {self.name}: there are games 0 to {len(self) - 1}")
+        return self._chosen[i]
+
+
+def open_games(
+    games: str | Path | None = None, split: str = "train", task_types: str | Sequence[str] | None = None
+) -> Games:
+    """Return the solvable games of a split.
+
+    Args:
+        games: A folder of the official data (with or without `json_2.1.1`), a folder of `games*.jsonl` files, one such
+            file or one `game.tw-pddl`; `$ALFWORLD_DATA`, then `~/.cache/alfworld`, when left out.
+        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`. Games whose file names no split are in each.
+        task_types: Some of `TASK_TYPES`, a sequence or a text with commas; all when left out.
+
+    Raises:
+        FileNotFoundError: there are no games; the message says where they were looked for and how to get them.
+        ValueError: a file holds no games, or none is left, or split or task type is unknown.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split is {split!r}; the splits of ALFWorld are {', '.join(SPLITS)}")
+    kinds = _task_types(task_types)
+    path = _path(games)
+    return _selected(tuple(_sources(path, split)), path, split, kinds)
+
+
+@lru_cache(64)  # the environments of a process share their games
+def _selected(sources: tuple[Source, ...], path: Path, split: str, kinds: tuple[str, ...]) -> Games:
+    entries = [(entry, source, i) for source in sources for i, entry in enumerate(source.entries)]
+    entries = [found for found in entries if found[0].solvable]
+    chosen = [found for found in entries if found[0].split in ("", split) and found[0].task_type in ("", *kinds)]
+    if not chosen:
+        there = Counter((entry.split, entry.task_type) for entry, _, _ in entries)
+        have = ", ".join(f"{number} {kind} in {name}" for (name, kind), number in sorted(there.items()))
+        wanted = f"split {split} and task types {', '.join(kinds)}"
+        raise ValueError(f"{path} has no solvable game of {wanted}; it has {have or 'no game'}")
+    chosen.sort(key=lambda found: found[0].id)
+    return Games(str(path), split, [(source, i) for _, source, i in chosen])
+
+
+def _task_types(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    if given is None:
+        return TASK_TYPES
+    names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if name not in TASK_TYPES:
+            close = difflib.get_close_matches(str(name), TASK_TYPES, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ValueError(f"unknown task type {name!r}; {hint}the six are {', '.join(TASK_TYPES)}")
+    if not names:
+        raise ValueError(f"task_types is empty; choose from {', '.join(TASK_TYPES)}")
+    return names
+
+
+def _path(games: str | Path | None) -> Path:
+    if games is not None:
+        path = Path(games).expanduser()
+        if not path.exists():
+            raise FileNotFoundError(f"games is {str(path)!r}, which does not exist; {GET}")
+        return path
+    named = os.environ.get("ALFWORLD_DATA", "")
+    tried = [Path(named).expanduser()] if named else [Path.home() / ".cache" / "alfworld"]
+    for path in tried:
+        if path.is_dir():
+            return path
+    places = (
+        f"$ALFWORLD_DATA is {named!r}, which is no folder" if named else f"$ALFWORLD_DATA is not set, no {tried[0]}"
+    )
+    raise FileNotFoundError(f"there are no ALFWorld games: no `games` given, {places}; {GET}")
+
+
+def _sources(path: Path, split: str) -> list[Source]:
+    if path.is_file():
+        return [_source(File if path.suffix in (".tw-pddl", ".json") else Rows, path)]
+    files = [file for file in sorted(path.glob("games*.jsonl*")) if file.name.endswith((".jsonl", ".gz", ".xz"))]
+    if files:
+        return [_source(Rows, file) for file in files]
+    folders = [folder for folder in _split_folders(path) if folder.name == split]
+    if folders:
+        return [_source(Folder, folders[0])]
+    there = ", ".join(folder.name for folder in _split_folders(path))
+    what = f"the splits {there} but not {split}" if there else "no games*.jsonl file and no folder of a split"
+    raise FileNotFoundError(f"{path} has {what}; {GET}")
+
+
+def _split_folders(path: Path) -> Iterator[Path]:
+    if path.name in SPLITS:
+        yield path
+        return
+    for folder in (path, *sorted(path.glob("json_2.1.*"))):
+        yield from (folder / name for name in SPLITS if (folder / name).is_dir())
+
+
+def _source(kind: Callable[[Path], Source], path: Path) -> Source:
+    """Open a source, or return the one that is open if its file did not change."""
+    found = path.stat()
+    return _shared(kind, path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(32)
+def _shared(kind: Callable[[Path], Source], path: Path, size: int, changed: int) -> Source:
+    return kind(path)
+
+
+@lru_cache(WORLDS)
+def _opened(source: Source, i: int, text: str | None) -> tuple[Game, World]:
+    game = source.read(i)
+    return game, game.world(text)
+
+
+def _head(row: Any, where: str) -> tuple[str, str, str, bool]:
+    game = game_of_row(row, where)
+    return game.id, game.split, game.task_type, game.solvable

@@ -1,0 +1,110 @@
+"""What an agent knows of a house from the texts it was given, and from nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .grammar import NOTHING
+
+_NAME = r"[a-z]+ \d+"
+_SEEN = re.compile(rf"(?:On the|The) ({_NAME})(?: is open\. In it)?, you see ([^.]*)\.")
+_SHUT = re.compile(rf"The ({_NAME}) is closed\.")
+_LISTED = re.compile(rf"\ba ({_NAME})")
+_TAKEN = re.compile(rf"You pick up the ({_NAME}) from the ({_NAME})\.")
+_PUT = re.compile(rf"You (?:move|put) the ({_NAME}) (?:to|in/on) the ({_NAME})\.")
+_TREATED = re.compile(rf"You (clean|heat|cool) the ({_NAME}) using the {_NAME}\.")
+_STATES = {"clean": "clean", "heat": "hot", "cool": "cool"}
+
+
+def kind_of(name: str) -> str:
+    """Return `mug` for `mug 2`."""
+    return name.partition(" ")[0]
+
+
+@dataclass
+class Memory:
+    """What is known of a house.
+
+    Args:
+        receptacles: The receptacles that the first text lists, from the last to the first.
+        contents: What was last seen in or on each receptacle that was looked into.
+        shut: The receptacles that are closed.
+        held: The thing in hand, empty for none.
+        states: For each thing that was treated, `clean`, `hot` or `cool`; both where both were done.
+        here: The receptacles within reach, as far as known.
+        groups: For each receptacle those that are known to be at the same place, itself among them.
+        old: Whether the text is that before alfworld 0.4; None while that is not known.
+        refused: The commands that the game answered with `Nothing happens.`.
+    """
+
+    receptacles: list[str]
+    contents: dict[str, list[str]] = field(default_factory=dict)
+    shut: set[str] = field(default_factory=set)
+    held: str = ""
+    states: dict[str, set[str]] = field(default_factory=dict)
+    here: set[str] = field(default_factory=set)
+    groups: dict[str, set[str]] = field(default_factory=dict)
+    old: bool | None = None
+    refused: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of_room(cls, text: str) -> Memory:
+        """Return what the first text tells."""
+        room = text.partition("you see ")[2].partition("\n")[0]
+        return cls(_LISTED.findall(room)[::-1])  # the last is that with the number 1
+
+    def read(self, command: str, text: str) -> None:
+        """Learn from the answer `text` to `command`."""
+        if text.startswith(NOTHING):
+            self._refuse(command)
+            return
+        if command.startswith("go to "):
+            self.here = self.groups.setdefault(command[6:], {command[6:]})
+            if text.startswith("You arrive at "):  # some wrappers leave this out
+                self.old = text.startswith("You arrive at loc ")
+        for name in _SHUT.findall(text):
+            self.shut.add(name)
+        for name, listed in _SEEN.findall(text):
+            self.shut.discard(name)
+            self.contents[name] = _LISTED.findall(listed)
+        self._handle(text)
+
+    def things(self, kind: str) -> list[tuple[str, str]]:
+        """Return the things of a kind that were seen, each with its receptacle."""
+        return [(thing, place) for place, seen in self.contents.items() for thing in seen if kind_of(thing) == kind]
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Return the receptacles of a kind."""
+        return [name for name in self.receptacles if kind_of(name) == kind]
+
+    def known(self, receptacle: str) -> bool:
+        """Return whether it is known if a receptacle is open, or needs no opening."""
+        return receptacle in self.contents or receptacle in self.shut
+
+    def forget(self) -> None:
+        """Take no more for known what lies where: something must have been missed."""
+        self.contents.clear()
+        self.refused.clear()
+
+    def _handle(self, text: str) -> None:
+        if found := _TAKEN.match(text):
+            self.held = found[1]
+            self.contents[found[2]] = [thing for thing in self.contents.get(found[2], []) if thing != found[1]]
+        elif found := _PUT.match(text):
+            self.held = ""
+            self.contents.setdefault(found[2], []).append(found[1])
+        elif found := _TREATED.match(text):
+            states = self.states.setdefault(found[2], set())
+            states -= {"hot", "cool"} if found[1] != "clean" else set()
+            states.add(_STATES[found[1]])
+
+    def _refuse(self, command: str) -> None:
+        name = command[6:]
+        if command.startswith("go to ") and self.here:
+            # One cannot go where one is: it is at this place too.
+            self.here |= self.groups.get(name, {name})
+            for other in self.here:
+                self.groups[other] = self.here
+        else:
+            self.refused.add(command)

@@ -1,0 +1,198 @@
+"""Playing a world: what a command does, and what the game says to it.
+
+`step` is a pure function of world, state and command. What no rule allows changes nothing and gets the one answer
+`Nothing happens.`, be it misspelt, impossible or of another game. (Rules: ALFWorld's PDDL domain.)
+"""
+
+from __future__ import annotations
+
+from . import grammar
+from .state import State, changed, members
+from .world import World
+
+
+def intro(world: World) -> str:
+    """Return what the agent reads first."""
+    here = world.here[world.start.place]
+    room = _room([world.receptacles[r] for r in range(len(world.receptacles))])
+    return grammar.INTRO.format(look=_facing(world, world.start, here) if here else room, task=world.task)
+
+
+def step(world: World, state: State, command: str) -> tuple[State, str]:
+    """Return the state after `command` and what the game says to it; blanks around a command do not count."""
+    command = command.strip()
+    if command in world.dialect.anywhere:
+        return state, _say(world, state, command)
+    verb, _, rest = command.partition(" ")
+    if verb == "go" and rest.startswith("to "):
+        done = _go(world, state, rest[3:])
+    elif verb in _ON_ONE:
+        done = _ON_ONE[verb](world, state, rest)
+    elif verb == world.dialect.put:
+        done = _put(world, state, *_two(rest, world.dialect.into))
+    elif verb == "take":
+        done = _take(world, state, *_two(rest, "from"))
+    elif verb == "slice":
+        done = _slice(world, state, *_two(rest, "with"))
+    elif verb in _TREATS:
+        done = _treat(world, state, verb, *_two(rest, "with"))
+    else:
+        done = None
+    return done or (state, grammar.NOTHING)
+
+
+def _two(rest: str, word: str) -> tuple[str, str]:
+    first, _, second = rest.partition(f" {word} ")
+    return first, second
+
+
+def _reach(world: World, state: State, name: str) -> int:
+    """Return the receptacle of that name where the agent is, else -1."""
+    receptacle = world.receptacle.get(name, -1)
+    return receptacle if receptacle >= 0 and world.where[receptacle] == state.place else -1
+
+
+def _go(world: World, state: State, name: str) -> tuple[State, str] | None:
+    receptacle = world.receptacle.get(name, -1)
+    if receptacle < 0 or world.where[receptacle] == state.place:
+        return None
+    state = state._replace(place=world.where[receptacle])
+    at = world.places[state.place] if world.dialect.arrives_at_place else name
+    return state, f"You arrive at {at}. {_look_at(world, state, receptacle)}"
+
+
+def _open(world: World, state: State, name: str) -> tuple[State, str] | None:
+    receptacle = _reach(world, state, name)
+    if receptacle < 0 or not world.shut(state, receptacle):
+        return None
+    state = state._replace(opened=state.opened | 1 << receptacle)
+    return state, f"You open the {name}. {_look_at(world, state, receptacle)}"
+
+
+def _close(world: World, state: State, name: str) -> tuple[State, str] | None:
+    receptacle = _reach(world, state, name)
+    if receptacle < 0 or not world.openable & state.opened & 1 << receptacle:
+        return None
+    return state._replace(opened=state.opened & ~(1 << receptacle)), f"You close the {name}."
+
+
+def _examine(world: World, state: State, name: str) -> tuple[State, str] | None:
+    receptacle = _reach(world, state, name)
+    if receptacle >= 0:
+        return state, _look_at(world, state, receptacle)
+    # Of things only the one in hand can be examined: the domain's other case names a type that does not exist.
+    thing = world.thing.get(name, -1)
+    return (state, _thing(world, state, thing)) if thing >= 0 and thing == state.held else None
+
+
+def _use(world: World, state: State, name: str) -> tuple[State, str] | None:
+    thing = world.thing.get(name, -1)
+    if thing < 0 or not world.can["toggle"] >> thing & 1:
+        return None
+    if not any(state.inside[r] >> thing & 1 for r in world.here[state.place]):
+        return None
+    # What was used counts as toggled for good, so it is turned on every time.
+    return state._replace(toggled=state.toggled | 1 << thing), f"You turn on the {name}."
+
+
+def _take(world: World, state: State, name: str, source: str) -> tuple[State, str] | None:
+    thing, receptacle = world.thing.get(name, -1), _reach(world, state, source)
+    if thing < 0 or receptacle < 0 or state.held >= 0 or world.shut(state, receptacle):
+        return None
+    inside, bit = state.inside[receptacle], 1 << thing
+    if not inside & world.can["pickup"] & bit:
+        return None
+    state = state._replace(
+        held=thing,
+        inside=changed(state.inside, receptacle, inside & ~bit),
+        around=changed(state.around, thing, state.around[thing] & ~(1 << state.place)),
+        left=changed(state.left, receptacle, state.left[receptacle] | bit),
+    )
+    return state, f"You pick up the {name} from the {source}."
+
+
+def _put(world: World, state: State, name: str, target: str) -> tuple[State, str] | None:
+    thing, receptacle = world.thing.get(name, -1), _reach(world, state, target)
+    if thing < 0 or receptacle < 0 or state.held != thing or world.shut(state, receptacle):
+        return None
+    bit = 1 << thing
+    if not world.fits[receptacle] & bit:
+        return None
+    state = state._replace(
+        held=-1,
+        inside=changed(state.inside, receptacle, state.inside[receptacle] | bit),
+        around=changed(state.around, thing, state.around[thing] | 1 << state.place),
+        left=changed(state.left, receptacle, state.left[receptacle] & ~bit),
+    )
+    return state, f"You {world.dialect.put} the {name} {world.dialect.into} the {target}."
+
+
+def _treat(world: World, state: State, verb: str, name: str, target: str) -> tuple[State, str] | None:
+    thing, receptacle = world.thing.get(name, -1), _reach(world, state, target)
+    if thing < 0 or receptacle < 0 or state.held != thing:
+        return None
+    bit = 1 << thing
+    if not (world.can[verb] & bit and world.used_to(verb) >> receptacle & 1):
+        return None
+    if verb == "clean":
+        state = state._replace(clean=state.clean | bit)
+    elif verb == "heat":
+        state = state._replace(hot=state.hot | bit, cool=state.cool & ~bit)
+    else:
+        state = state._replace(cool=state.cool | bit, hot=state.hot & ~bit)
+    return state, f"You {verb} the {name} using the {target}."
+
+
+def _slice(world: World, state: State, name: str, knife: str) -> tuple[State, str] | None:
+    thing, held = world.thing.get(name, -1), world.thing.get(knife, -1)
+    if thing < 0 or held < 0 or state.held != held or not world.can["cut"] >> held & 1:
+        return None
+    if not world.can["slice"] >> thing & 1 or not state.around[thing] >> state.place & 1:
+        return None
+    return state._replace(sliced=state.sliced | 1 << thing), f"You sliced the {name} with the {knife}."
+
+
+def _say(world: World, state: State, command: str) -> str:
+    if command == "help":
+        return grammar.HELP
+    if command == "inventory":
+        if state.held < 0:
+            return "You are not carrying anything."
+        return f"You are carrying: a {world.things[state.held]}."
+    here = world.here[state.place]
+    return _facing(world, state, here) if here else _room([])
+
+
+def _room(names: list[str]) -> str:
+    return f"You are in the middle of a room. Looking quickly around you, you see {grammar.listed(names)}."
+
+
+def _facing(world: World, state: State, here: tuple[int, ...]) -> str:
+    names = grammar.facing([world.receptacles[r] for r in here])
+    # A thing lies "next to" a receptacle that it was taken from, once for each, when it is at the same place again.
+    at = 1 << state.place
+    loose = [o for o in range(len(world.things)) if state.around[o] & at] if any(state.left[r] for r in here) else []
+    floor = [world.things[o] for o in loose for r in here if state.left[r] >> o & 1]
+    return f"You are facing the {names}. Next to it, you see {grammar.listed(floor)}."
+
+
+def _look_at(world: World, state: State, receptacle: int) -> str:
+    name = world.receptacles[receptacle]
+    openable = world.openable >> receptacle & 1
+    if openable and not state.opened >> receptacle & 1:
+        return f"The {name} is closed."
+    seen = grammar.listed([world.things[o] for o in members(state.inside[receptacle])])
+    return f"The {name} is open. In it, you see {seen}." if openable else f"On the {name}, you see {seen}."
+
+
+def _thing(world: World, state: State, thing: int) -> str:
+    name = world.things[thing]
+    if thing in world.inner:
+        return f"This is a normal {name}. In it, you see {grammar.listed(world.inner[thing])}."
+    clean, hot, cool = (flag >> thing & 1 == 1 for flag in (state.clean, state.hot, state.cool))
+    sliced, on = state.sliced >> thing & 1 == 1, state.toggled >> thing & 1 == 1
+    return grammar.state_of_thing(name, clean=clean, hot=hot, cool=cool, sliced=sliced, on=on)
+
+
+_ON_ONE = {"open": _open, "close": _close, "examine": _examine, "use": _use}
+_TREATS = ("clean", "heat", "cool")

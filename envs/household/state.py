@@ -1,0 +1,62 @@
+"""What changes in a house while it is played: a small immutable value, so that a copy is the value itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+FLAGS = ("clean", "hot", "cool", "sliced", "toggled")
+
+
+class State(NamedTuple):
+    """The state of a world.
+
+    Things, receptacles and places are numbers of the world's tables; a set of them is an int whose bit `i` is set
+    where `i` is in it.
+
+    Args:
+        place: Where the agent is.
+        held: The thing in its hand, -1 for none.
+        inside: For each receptacle the set of things in or on it.
+        around: For each thing the set of places it is known to be at (only `slice` and `look` ask for it).
+        opened: The receptacles that are open.
+        clean: The things that were cleaned, and likewise `hot`, `cool`, `sliced` and `toggled`.
+        left: For each receptacle the set of things that were taken from it and not put back.
+    """
+
+    place: int
+    held: int
+    inside: tuple[int, ...]
+    around: tuple[int, ...]
+    opened: int
+    clean: int
+    hot: int
+    cool: int
+    sliced: int
+    toggled: int
+    left: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as JSON data."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> State:
+        """Return the state that `to_json` wrote."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**values)
+
+
+def members(set_: int) -> Iterator[int]:
+    """Iterate over a set of numbers, in order."""
+    while set_:
+        lowest = set_ & -set_
+        yield lowest.bit_length() - 1
+        set_ ^= lowest
+
+
+def changed(values: tuple[int, ...], i: int, value: int) -> tuple[int, ...]:
+    """Return `values` with `value` at `i`."""
+    return (*values[:i], value, *values[i + 1 :])

@@ -1,0 +1,194 @@
+"""The house of one game: what never changes while it is played, made from a PDDL problem.
+
+Things and receptacles are numbered in the order of their ids, which is the order in which the text lists them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from .goal import Condition, parse_goal
+from .grammar import Dialect
+from .names import name_all
+from .problem import Problem
+from .state import State
+
+_SINKS = ("sinktype", "sinkbasintype")
+_KNIVES = ("knifetype", "butterknifetype")
+_ABLE = {
+    "pickup": "pickupable",
+    "clean": "cleanable",
+    "heat": "heatable",
+    "cool": "coolable",
+    "toggle": "toggleable",
+    "slice": "sliceable",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A house, its task and the form of its text; sets of things and receptacles are ints (see `State`).
+
+    Args:
+        task: The task's sentence.
+        dialect: The form of the text.
+        things: The names of the things.
+        receptacles: The names of the receptacles.
+        places: The names of the places.
+        where: For each receptacle its place.
+        here: For each place the receptacles there.
+        fits: For each receptacle the things that may be put there.
+        openable: The receptacles that open.
+        sinks: The receptacles to clean with; likewise `microwaves` to heat and `fridges` to cool with.
+        inner: For each thing that can hold others the names of those it holds, which never change.
+        can: The things to `pickup`, `clean`, `heat`, `cool`, `toggle`, `slice`, and those that `cut`.
+        goal: The conditions of success.
+        start: The state in which the game begins.
+        thing: The number of each thing by name; likewise `receptacle`.
+        goings: For each place visited so far its `go to` commands, sorted; filled as the game is played.
+    """
+
+    task: str
+    dialect: Dialect
+    things: tuple[str, ...]
+    receptacles: tuple[str, ...]
+    places: tuple[str, ...]
+    where: tuple[int, ...]
+    here: tuple[tuple[int, ...], ...]
+    fits: tuple[int, ...]
+    openable: int
+    sinks: int
+    microwaves: int
+    fridges: int
+    inner: dict[int, tuple[str, ...]]
+    can: dict[str, int]
+    goal: tuple[Condition, ...]
+    start: State
+    thing: dict[str, int]
+    receptacle: dict[str, int]
+    goings: dict[int, list[str]] = field(default_factory=dict, repr=False)
+
+    def won(self, state: State) -> bool:
+        """Return whether the task is done."""
+        return all(condition.met(state) for condition in self.goal)
+
+    def shut(self, state: State, receptacle: int) -> bool:
+        """Return whether a receptacle is closed."""
+        return self.openable >> receptacle & 1 == 1 and not state.opened >> receptacle & 1
+
+    def used_to(self, verb: str) -> int:
+        """Return the receptacles to `clean`, `heat` or `cool` with."""
+        return self.sinks if verb == "clean" else self.microwaves if verb == "heat" else self.fridges
+
+
+def make_world(problem: Problem, task: str, dialect: Dialect) -> World:
+    """Return the house that a problem describes.
+
+    Raises:
+        ValueError: the problem is no house of ALFWorld; the message is the end of a sentence.
+    """
+    return _Builder(problem).world(task, dialect)
+
+
+class _Builder:
+    def __init__(self, problem: Problem) -> None:
+        self.facts = problem.by_predicate
+        self.goal = problem.goal
+        ids = {argument for facts in self.facts.values() for fact in facts for argument in fact}
+        self.names = name_all(ids)
+        by_type: dict[str, list[str]] = defaultdict(list)
+        for id in sorted(ids):
+            by_type[problem.types.get(id, "")].append(id)
+        self.things, self.receptacles = by_type["object"], by_type["receptacle"]
+        self.places = by_type["location"]
+        if len(by_type["agent"]) != 1 or not self.receptacles:
+            raise ValueError("has no house: it needs one agent, receptacles and where they are")
+        self.number = {id: i for ids in (self.things, self.receptacles, self.places) for i, id in enumerate(ids)}
+
+    def world(self, task: str, dialect: Dialect) -> World:
+        where = self._where()
+        here = tuple(tuple(r for r, at in enumerate(where) if at == place) for place in range(len(self.places)))
+        names, receptacles = self._names(self.things), self._names(self.receptacles)
+        return World(
+            task=task,
+            dialect=dialect,
+            things=names,
+            receptacles=receptacles,
+            places=self._names(self.places),
+            where=where,
+            here=here,
+            fits=self._fits(),
+            openable=self._having("openable", ""),
+            sinks=self._any("receptacletype", _SINKS),
+            microwaves=self._having("receptacletype", "microwavetype"),
+            fridges=self._having("receptacletype", "fridgetype"),
+            inner=self._inner(),
+            can={verb: self._having(able, "") for verb, able in _ABLE.items()}
+            | {"cut": self._any("objecttype", _KNIVES)},
+            goal=parse_goal(self.goal, self._having, here),
+            start=self._start(),
+            thing={name: i for i, name in enumerate(names)},
+            receptacle={name: i for i, name in enumerate(receptacles)},
+        )
+
+    def _inner(self) -> dict[int, tuple[str, ...]]:
+        inner: dict[int, tuple[str, ...]] = {self.number[o]: () for (o,) in self.facts.get("isreceptacleobject", ())}
+        for thing, outer in self.facts.get("inreceptacleobject", ()):
+            if self.number[outer] in inner:
+                inner[self.number[outer]] += (self.names[thing],)
+        return inner
+
+    def _names(self, ids: list[str]) -> tuple[str, ...]:
+        return tuple(self.names[id] for id in ids)
+
+    def _where(self) -> tuple[int, ...]:
+        facts = self.facts.get("receptacleatlocation", [])
+        at = {fact[0]: fact[1] for fact in facts}
+        if set(at) != set(self.receptacles) or len(at) != len(facts):
+            missing = sorted(set(self.receptacles) - set(at))
+            raise ValueError(f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}")
+        return tuple(self.number[at[id]] for id in self.receptacles)
+
+    def _having(self, predicate: str, value: str) -> int:
+        wanted = (value,) if value else ()
+        return sum({1 << self.number[fact[0]] for fact in self.facts.get(predicate, ()) if fact[1:] == wanted})
+
+    def _any(self, predicate: str, values: tuple[str, ...]) -> int:
+        return sum({1 << self.number[fact[0]] for fact in self.facts.get(predicate, ()) if fact[1] in values})
+
+    def _fits(self) -> tuple[int, ...]:
+        of_type: dict[str, int] = defaultdict(int)
+        for thing, kind in self.facts.get("objecttype", ()):
+            of_type[kind] |= 1 << self.number[thing]
+        holds: dict[str, int] = defaultdict(int)
+        for receptacle_type, kind in self.facts.get("cancontain", ()):
+            holds[receptacle_type] |= of_type[kind]
+        fits = [0] * len(self.receptacles)
+        for receptacle, kind in self.facts.get("receptacletype", ()):
+            fits[self.number[receptacle]] |= holds[kind]
+        return tuple(fits)
+
+    def _start(self) -> State:
+        inside, around = [0] * len(self.receptacles), [0] * len(self.things)
+        for thing, receptacle in self.facts.get("inreceptacle", ()):
+            inside[self.number[receptacle]] |= 1 << self.number[thing]
+        for thing, place in self.facts.get("objectatlocation", ()):
+            around[self.number[thing]] |= 1 << self.number[place]
+        at = self.facts.get("atlocation", ())
+        if len(at) != 1:
+            raise ValueError(f"puts the agent at {len(at)} places; it needs one")
+        held = [self.number[thing] for _, thing in self.facts.get("holds", ())]
+        return State(
+            place=self.number[at[0][1]],
+            held=held[0] if held else -1,
+            inside=tuple(inside),
+            around=tuple(around),
+            opened=self._having("opened", ""),
+            clean=self._having("isclean", ""),
+            hot=self._having("ishot", ""),
+            cool=self._having("iscool", ""),
+            sliced=self._having("issliced", ""),
+            toggled=self._having("istoggled", ""),
+            left=(0,) * len(inside),
+        )

@@ -1,0 +1,101 @@
+import pytest
+
+from turngym.envs.household.chore import Chore, chores, hiding
+from turngym.envs.household.game import TASK_TYPES
+from turngym.envs.household.kinds import LAMP, THINGS
+from turngym.envs.household.problem import parse_problem
+
+PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
+
+
+@pytest.mark.parametrize("task_type", TASK_TYPES)
+def test_every_chore_can_be_done(task_type):
+    found = chores(task_type)
+    assert len(found) > 5
+    for thing, of_thing in found.items():
+        for chore in of_thing:
+            kind = THINGS[thing]
+            assert chore.thing == thing and chore.verb in ("", *kind.can) and "lamp" not in kind.can
+            assert chore.target == LAMP if task_type == LOOK else chore.target in kind.fits
+            assert chore.sources() and not {chore.target, chore.tool} & set(chore.sources())
+    assert ("saltshaker" in found) == (task_type in (PLACE, LOOK, TWO))
+    assert ("toiletpaperhanger" in {chore.target for chore in found.get("toiletpaper", ())}) == (task_type == PLACE)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "forms"),
+    [
+        (PLACE, ("put a mug in desk", "put some mug on desk")),
+        (LOOK, ("look at mug under the desklamp", "examine the mug with the desklamp")),
+        (CLEAN, ("put a clean mug in desk", "clean some mug and put it in desk")),
+        (HEAT, ("put a hot mug in desk", "heat some mug and put it in desk")),
+        (COOL, ("put a cool mug in desk", "cool some mug and put it in desk")),
+        (TWO, ("put two mug in desk", "find two mug and put them in desk")),
+    ],
+)
+def test_the_sentences(task_type, forms):
+    chore = Chore(task_type, "mug", LAMP if task_type == LOOK else "desk")
+    assert tuple(chore.sentence(form) for form in (0, 1)) == tuple(f"Your task is to: {form}." for form in forms)
+
+
+def test_the_goals_are_those_of_the_official_games(official_goals):
+    for (task_type, thing, target), goal in official_goals.items():
+        ours = Chore(task_type, thing, target).goal()
+        assert _literals(ours) == _literals(goal), task_type
+
+
+def _literals(expression):
+    """The literals of a goal in any order, `and` and the nesting of `exists` aside."""
+    if expression[0] == "and":
+        return sorted(literal for part in expression[1:] for literal in _literals(part))
+    if expression[0] == "exists":
+        return sorted([*_pairs(expression[1]), *_literals(expression[2])])
+    return [repr(expression)]
+
+
+def _pairs(words):
+    return [f"{variable} is {kind}" for variable, kind in zip(words[::3], words[2::3], strict=True)]
+
+
+@pytest.fixture
+def official_goals():
+    """A goal of each type, written as the official games have it."""
+    placed = """(define (:objects) (:init) (:goal (and (exists (?r - receptacle) (exists (?o - object) (and {}
+        (objectType ?o MugType) (receptacleType ?r DeskType) {} (inReceptacle ?o ?r)))))))"""
+    two = """(define (:objects) (:init) (:goal (and (exists (?r - receptacle) (exists (?o1 - object) (and
+        (objectType ?o1 MugType) (receptacleType ?r DeskType) (inReceptacle ?o1 ?r) (exists (?o2 - object) (and
+        (not (= ?o1 ?o2)) (objectType ?o2 MugType) (receptacleType ?r DeskType) (inReceptacle ?o2 ?r)))))))))"""
+    light = """(define (:objects) (:init) (:goal (and (exists (?ot - object ?r - receptacle ?a - agent ?l - location)
+        (and (objectType ?ot DeskLampType) (toggleable ?ot) (isToggled ?ot) (receptacleAtLocation ?r ?l)
+        (atLocation ?a ?l) (inReceptacle ?ot ?r))) (exists (?o - object ?a - agent) (and (objectType ?o MugType)
+        (holds ?a ?o))))))"""
+    texts = {
+        (PLACE, "mug", "desk"): placed.format("", ""),
+        (LOOK, "mug", "desklamp"): light,
+        (CLEAN, "mug", "desk"): placed.format("(cleanable ?o)", "(isClean ?o)"),
+        (HEAT, "mug", "desk"): placed.format("(heatable ?o)", "(isHot ?o)"),
+        (COOL, "mug", "desk"): placed.format("(coolable ?o)", "(isCool ?o)"),
+        (TWO, "mug", "desk"): two,
+    }
+    return {key: parse_problem(text).goal for key, text in texts.items()}
+
+
+def test_where_wanted_things_lie():
+    chore = Chore(PLACE, "pen", "desk")
+    assert chore.sources() == (
+        "drawer",
+        "sidetable",
+        "dresser",
+        "shelf",
+        "coffeetable",
+        "diningtable",
+        "garbagecan",
+        "countertop",
+    )
+    assert hiding(chore, usual=True, hidden=None) == ("drawer",)
+    assert hiding(chore, usual=True, hidden=False) == chore.sources()[1:]  # where they usually lie is to be opened
+    assert hiding(chore, usual=True, hidden=True) == ("drawer",)
+    assert hiding(chore, usual=False, hidden=True) == ("drawer",)  # there is no unlikely one to open
+    assert hiding(chore, usual=False, hidden=None) == chore.sources()[1:]
+    cool = Chore(COOL, "apple", "countertop")
+    assert hiding(cool, usual=True, hidden=None) == ("diningtable",)  # not the fridge, which would cool it

@@ -1,0 +1,132 @@
+from collections import Counter
+
+import pytest
+
+from turngym.envs.household.alfworld import make_alfworld
+from turngym.envs.household.expert import Expert
+from turngym.envs.household.household import make_household
+from turngym.envs.household.library import open_games
+from turngym.envs.household.play import intro, step
+from turngym.envs.household.priors import Priors
+
+SENTENCES = {
+    "place": "put some apple on fridge",
+    "heat": "put a hot apple in sidetable",
+    "two": "find two apple and put them in drawer",
+    "light": "look at mug under the desklamp",
+}
+
+
+@pytest.fixture
+def play():
+    """Plays a world and returns the commands and the last text; nothing but text goes to the expert."""
+
+    def play(world, first=None, expert=None, turns=50):
+        expert, state, text = expert or Expert(), world.start, first or intro(world)
+        commands = []
+        while not world.won(state) and len(commands) < turns:
+            commands.append(expert.act(text))
+            state, text = step(world, state, commands[-1])
+        return commands, text, world.won(state)
+
+    return play
+
+
+def with_task(world, goal):
+    return intro(world).replace(world.task, f"Your task is to: {SENTENCES[goal]}.")
+
+
+@pytest.mark.parametrize("goal", SENTENCES)
+@pytest.mark.parametrize("text", ["current", "old"])
+def test_each_kind_of_goal_in_both_forms(make_house, play, goals, goal, text):
+    goals["place"] = goals["place"].replace("DrawerType", "FridgeType")
+    world = make_house(goal, text=text)
+    commands, _, won = play(world, with_task(world, goal))
+    assert won and len(commands) <= (15 if goal == "two" else 6)
+    assert any(command.startswith(world.dialect.put) for command in commands) is (goal != "light")
+
+
+def test_the_shortest_way_where_all_lies_as_usual(house, play):
+    commands, _, won = play(house)
+    assert won and commands == [
+        "go to sidetable 1",
+        "take apple 2 from sidetable 1",
+        "go to microwave 1",
+        "heat apple 2 with microwave 1",
+        "go to sidetable 1",
+        "move apple 2 to sidetable 1",
+    ]
+
+
+def test_a_thing_in_a_drawer_that_is_reached_from_another(make_house, play):
+    """Drawers 1 and 2 are at one place: one does not go from one to the other."""
+    priors = Priors({"apple": {"drawer": 1.0}}, {"drawer": 1.0})
+    for facts in ("", "(opened Drawer_bar__plus_01_dot_00)"):
+        world = make_house("heat", facts)
+        commands, _, won = play(world, expert=Expert(priors))
+        assert won and commands[:3] == ["go to drawer 1", "open drawer 1", "go to drawer 2"]
+        after = ["open drawer 2"] + ["examine drawer 2"] * bool(facts) + ["take apple 1 from drawer 2"]
+        assert commands[3 : 3 + len(after)] == after
+
+
+def test_one_expert_plays_one_episode_after_the_other(house, play):
+    expert = Expert()
+    first = play(house, expert=expert)
+    assert play(house, intro(house) + "\n\nAdmissible commands:\nlook", expert=expert) == first
+
+
+def test_a_put_that_is_refused_is_said_in_the_other_form(make_house):
+    expert, world = Expert(), make_house(text="old")
+    state, text, commands = world.start, intro(world), []
+    while not world.won(state) and len(commands) < 20:
+        commands.append(expert.act(text))
+        state, text = step(world, state, commands[-1])
+        text = text.partition("You arrive at ")[2].partition(". ")[2] or text  # as the prompts of ReAct shorten it
+    assert commands[-2:] == ["move apple 2 to sidetable 1", "put apple 2 in/on sidetable 1"]
+
+
+def test_it_goes_on_when_all_is_refused():
+    expert = Expert()
+    room = "You are in the middle of a room. Looking quickly around you, you see a desk 1, and a drawer 1."
+    commands = [expert.act(f"{room}\n\nYour task is to: put a pen in drawer.")]
+    commands += [expert.act("Nothing happens.") for _ in range(8)]
+    assert {"go to desk 1", "go to drawer 1"} <= set(commands)
+    room = "You are facing the desk 1. Next to it, you see nothing."
+    assert expert.act(f"{room}\n\nYour task is to: put a pen in drawer.") == "look"
+
+
+def test_a_text_without_a_task():
+    with pytest.raises(ValueError, match=r"states no task; begin with the first text of a game"):
+        Expert().act("You are in the middle of a room.")
+    with pytest.raises(ValueError, match=r"none of ALFWorld's forms"):
+        Expert().act("Your task is to: sing.")
+
+
+@pytest.mark.parametrize(("split", "games"), [("valid_seen", 72), ("valid_unseen", 69)])
+def test_official_games(shared_data, play, split, games):
+    found = open_games(shared_data / "household" / f"games_{split}_A.jsonl.xz", split)
+    assert len(found) == games
+    for text in ("current", "old"):
+        won = Counter(play(found.open(i, text)[1])[2] for i in range(games))
+        assert won[True] / games >= 0.95, won
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "medium", "large"])
+@pytest.mark.parametrize("difficulty", [1, 5])
+def test_made_up_houses(play, size, difficulty):
+    env = make_household("test", size, difficulty)
+    assert [i for i in range(25) if not play(env.games.open(i)[1], turns=env.max_turns)[2]] == []
+
+
+def test_through_an_environment_with_and_without_admissible_commands(shared_data):
+    file, played = shared_data / "household" / "games_valid_seen_A.jsonl.xz", []
+    for admissible in (False, True):
+        env, expert = make_alfworld(file, "valid_seen", admissible=admissible), Expert()
+        for task in range(0, 72, 12):
+            text, _ = env.reset(seed=0, options={"task": task})
+            ended, reward = False, 0.0
+            while not ended:
+                text, earned, terminated, truncated, _ = env.step(expert.act(text))
+                ended, reward = terminated or truncated, reward + earned
+            played.append((task, list(env.actions), reward))
+    assert played[:6] == played[6:] and all(reward == 1.0 for _, _, reward in played)

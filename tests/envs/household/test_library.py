@@ -1,0 +1,137 @@
+import json
+import shutil
+
+import pytest
+
+from turngym.envs.household import library
+from turngym.envs.household.game import TASK_TYPES
+from turngym.envs.household.library import open_games
+
+OTHER = {"id": "train/b", "split": "train", "task_type": "pick_and_place_simple"}
+
+
+@pytest.fixture
+def file(row, write_rows):
+    """Two games of train, one of them unsolvable, and one of valid_seen."""
+    return write_rows("games_mine.jsonl", [{**row, **OTHER}, row, {**row, **OTHER, "id": "train/a", "solvable": False}])
+
+
+@pytest.fixture
+def folder(row, tmp_path, shared_data):
+    """An official folder of two games."""
+    common = json.loads((shared_data / "household" / "game_common.json").read_text())
+    grammar = common["grammar_template"].replace("@@TASK@@", row["task"])
+    data = {**row, "pddl_domain": common["pddl_domain"], "grammar": grammar}
+    for id in (row["id"], "valid_seen/look_at_obj_in_light-Mug-None-DeskLamp-1/trial_2", "train/pick_Sliced-1/trial_3"):
+        path = tmp_path / "json_2.1.1" / id / "game.tw-pddl"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(data))
+    return tmp_path
+
+
+def test_a_split_of_a_file_or_of_the_folder_it_is_in(file, row):
+    for path in (file, str(file), file.parent):
+        games = open_games(path, "valid_seen")
+        assert [game.id for game in games] == [row["id"]] and games[0].walkthrough == tuple(row["walkthrough"])
+        assert [game.id for game in open_games(path)] == ["train/b"]
+
+
+def test_games_are_kept_parsed_and_shared(file):
+    one, other = open_games(file), open_games(file)
+    assert one is other and one.open(0)[1] is other.open(0)[1]
+    assert one.open(0, "old")[1].dialect.put == "put"
+    with pytest.raises(IndexError, match=r"game 1 of .*there are games 0 to 0"):
+        one[1]
+
+
+def test_task_types_are_chosen(file, row):
+    assert len(open_games(file, task_types="pick_and_place_simple, look_at_obj_in_light")) == 1
+    assert len(open_games(file, "valid_seen", TASK_TYPES)) == 1
+    with pytest.raises(
+        ValueError, match=r"'pick_heat_then_place'; did you mean 'pick_heat_then_place_in_recep'. the six"
+    ):
+        open_games(file, task_types="pick_heat_then_place")
+    with pytest.raises(ValueError, match="task_types is empty"):
+        open_games(file, task_types=())
+    with pytest.raises(
+        ValueError, match=r"no solvable game of split train and .*; it has 1 pick_and_place_simple in train, 1"
+    ):
+        open_games(file, task_types=row["task_type"])
+
+
+def test_games_of_no_split_are_in_each(row, write_rows):
+    path = write_rows("x.jsonl", [{"task": row["task"], "pddl_problem": row["pddl_problem"]}])
+    assert open_games(path)[0].id == open_games(path, "valid_unseen")[0].id == "x.jsonl:1"
+
+
+def test_the_official_folder_is_found_from_any_level(folder, row, monkeypatch):
+    ids = ["valid_seen/look_at_obj_in_light-Mug-None-DeskLamp-1/trial_2", row["id"]]
+    for path in (folder, folder / "json_2.1.1", folder / "json_2.1.1" / "valid_seen"):
+        assert [game.id for game in open_games(path, "valid_seen")] == ids
+    monkeypatch.setenv("ALFWORLD_DATA", str(folder))
+    games = open_games(None, "valid_seen", "look_at_obj_in_light")
+    assert [game.id for game in games] == ids[:1] and games[0].split == "valid_seen"
+    with pytest.raises(ValueError, match=r"no solvable game of split train .*; it has no game"):
+        open_games(folder)  # a sliced one is left out, as alfworld does
+    with pytest.raises(FileNotFoundError, match="has the splits train, valid_seen but not valid_unseen"):
+        open_games(folder, "valid_unseen")
+
+
+def test_the_folder_of_a_split_is_of_that_split_only(folder):
+    with pytest.raises(FileNotFoundError, match="has the splits valid_seen but not train"):
+        open_games(folder / "json_2.1.1" / "valid_seen", "train")
+
+
+def test_one_official_file_is_a_game_of_any_split(folder, row):
+    file = folder / "json_2.1.1" / row["id"] / "game.tw-pddl"
+    assert [game.id for game in open_games(file)] == [row["id"]]
+
+
+def test_an_official_folder_is_scanned_once(folder, monkeypatch):
+    assert len(open_games(folder, "valid_seen")) == 2
+    library._shared.cache_clear()
+    monkeypatch.setattr(library.Folder, "_index", None)
+    assert len(open_games(folder, "valid_seen")) == 2
+
+
+def test_a_task_that_was_added_is_seen(folder):
+    before = folder / "json_2.1.1" / "valid_seen"
+    assert len(open_games(folder, "valid_seen")) == 2
+    task = next(iter(sorted(before.iterdir())))
+    shutil.copytree(task, task.with_name("pick_and_place_simple-Mug-None-Shelf-1"))
+    assert len(open_games(folder, "valid_seen")) == 3
+
+
+def test_missing_data_is_explained(tmp_path, monkeypatch):
+    get = r"get the official games with `pip install alfworld` and `alfworld-download`"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=rf"ALFWORLD_DATA is not set, no {tmp_path}/\.cache/alfworld; {get}"):
+        open_games()
+    monkeypatch.setenv("ALFWORLD_DATA", "/nowhere")
+    with pytest.raises(FileNotFoundError, match=rf"ALFWORLD_DATA is '/nowhere', which is no folder; {get}"):
+        open_games()
+    with pytest.raises(FileNotFoundError, match=rf"games is '/none', which does not exist; {get}"):
+        open_games("/none")
+    with pytest.raises(FileNotFoundError, match=rf"no games\*\.jsonl file and no folder of a split; {get}"):
+        open_games(tmp_path)
+    with pytest.raises(
+        ValueError, match="split is 'test'; the splits of ALFWorld are train, valid_train, valid_seen, "
+    ):
+        open_games(tmp_path, "test")
+    (tmp_path / ".cache" / "alfworld" / "train").mkdir(parents=True)
+    monkeypatch.delenv("ALFWORLD_DATA")
+    with pytest.raises(ValueError, match="it has no game"):
+        open_games()
+
+
+def test_games_are_looked_at_without_being_parsed(row, write_rows):
+    games = open_games(write_rows("games.jsonl", [{**row, "pddl_problem": "?"}]), "valid_seen")
+    assert games[0].problem == "?"
+    with pytest.raises(ValueError, match="its pddl_problem is no PDDL problem"):
+        games.open(0)
+
+
+def test_a_bad_row_is_named(write_rows, row):
+    path = write_rows("games.jsonl", [row, {"task": "x"}])
+    with pytest.raises(ValueError, match=r"games\.jsonl:2: field 'pddl_problem' is missing"):
+        open_games(path)

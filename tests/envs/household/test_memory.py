@@ -1,0 +1,79 @@
+import json
+
+from turngym.envs.household.memory import Memory, kind_of
+
+ROOM = (
+    "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, "
+    "you see a drawer 2, a drawer 1, and a sidetable 1.\n\nYour task is to: put a mug 7 in drawer."
+)
+
+
+def test_the_first_text_lists_the_receptacles():
+    memory = Memory.of_room(ROOM)
+    assert memory.receptacles == ["sidetable 1", "drawer 1", "drawer 2"]
+    assert memory.of_kind("drawer") == ["drawer 1", "drawer 2"]
+    assert kind_of("drawer 12") == "drawer"
+
+
+def test_what_lies_where_and_what_is_closed():
+    memory = Memory.of_room(ROOM)
+    memory.read("go to sidetable 1", "You arrive at sidetable 1. On the sidetable 1, you see a mug 2, and a mug 1.")
+    assert memory.things("mug") == [("mug 2", "sidetable 1"), ("mug 1", "sidetable 1")]
+    assert memory.here == {"sidetable 1"} and memory.old is False
+    memory.read("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
+    assert memory.here == {"drawer 1"} and memory.shut == {"drawer 1"}
+    assert memory.known("drawer 1") and memory.known("sidetable 1") and not memory.known("drawer 2")
+    memory.read("open drawer 1", "You open the drawer 1. The drawer 1 is open. In it, you see nothing.")
+    assert memory.shut == set() and memory.contents["drawer 1"] == []
+
+
+def test_what_is_in_hand_and_how_it_was_treated():
+    memory = Memory.of_room(ROOM)
+    memory.read("go to sidetable 1", "You arrive at loc 4. On the sidetable 1, you see a mug 1.")
+    assert memory.old is True and memory.here == {"sidetable 1"}
+    memory.read("take mug 1 from sidetable 1", "You pick up the mug 1 from the sidetable 1.")
+    assert memory.held == "mug 1" and memory.things("mug") == []
+    memory.read("heat mug 1 with microwave 1", "You heat the mug 1 using the microwave 1.")
+    memory.read("clean mug 1 with sinkbasin 1", "You clean the mug 1 using the sinkbasin 1.")
+    assert memory.states == {"mug 1": {"hot", "clean"}}
+    memory.read("cool mug 1 with fridge 1", "You cool the mug 1 using the fridge 1.")
+    assert memory.states == {"mug 1": {"cool", "clean"}}
+    memory.read("put mug 1 in/on drawer 1", "You put the mug 1 in/on the drawer 1.")
+    assert memory.held == "" and memory.things("mug") == [("mug 1", "drawer 1")]
+    memory.read("move mug 1 to drawer 1", "You move the mug 1 to the drawer 1.")
+    assert memory.held == ""
+
+
+def test_who_cannot_go_somewhere_is_there():
+    memory = Memory.of_room(ROOM)
+    memory.read("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
+    memory.read("go to drawer 2", "Nothing happens.")
+    assert memory.here == {"drawer 1", "drawer 2"} and memory.refused == set()
+    memory.read("go to sidetable 1", "You arrive at sidetable 1. On the sidetable 1, you see nothing.")
+    memory.read("go to drawer 2", "You arrive at drawer 2. The drawer 2 is closed.")
+    assert memory.here == {"drawer 1", "drawer 2"}
+
+
+def test_what_was_refused_until_all_is_forgotten():
+    memory = Memory.of_room(ROOM)
+    memory.read("go to nowhere 1", "Nothing happens.")
+    memory.read("take mug 1 from sidetable 1", "Nothing happens.")
+    assert memory.refused == {"go to nowhere 1", "take mug 1 from sidetable 1"}
+    memory.contents["drawer 1"] = []
+    memory.forget()
+    assert memory.refused == set() and memory.contents == {} and len(memory.receptacles) == 3
+
+
+def test_published_episodes_are_understood(shared_data):
+    """The demonstrations of ReAct and AgentBench end with the thing where it belongs, or in hand under the lamp."""
+    lines = (shared_data / "household" / "demo_episodes_old_format.jsonl").read_text().splitlines()
+    assert len(lines) == 27
+    for episode in map(json.loads, lines):
+        memory = Memory.of_room(episode["init_obs"])
+        for step in episode["steps"]:
+            memory.read(step["action"], step["observation"])
+        last = episode["steps"][-1]["action"].split()
+        if last[0] == "put":
+            assert (f"{last[1]} {last[2]}", f"{last[4]} {last[5]}") in memory.things(last[1]), episode["id"]
+        else:
+            assert last[0] == "use" and memory.held and memory.things(last[1]), episode["id"]
