@@ -210,8 +210,8 @@ def test_nothing_of_a_fresh_program_reaches_the_next(fresh: PythonTool, ok):
     seen = "import builtins, json, os\nprint('x' in globals(), hasattr(builtins, 'y'), hasattr(json, 'z'))"
     assert ok(fresh, seen) == "False False False\n"
     assert ok(fresh, "import os\nos.environ.get('w'), oct(os.umask(0))") == "(None, '0o77')\n"
-    found = "[sorted(os.listdir(path)) for path in ('.', '/tmp', '/dev/shm')]"
-    assert ok(fresh, f"import os\n{found}") == "[[], ['home', 'shm'], []]\n"
+    found = "os.listdir('.'), os.path.exists('/tmp/g'), os.listdir('/dev/shm')"
+    assert ok(fresh, f"import os\n{found}") == "([], False, [])\n"
 
 
 SPOIL = """

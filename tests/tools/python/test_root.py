@@ -85,7 +85,12 @@ print(os.listdir("/proc"), os.getpid(), 6 * 7)
     assert bare(MASK + SCRIPT.format(code=code)) == ["[] 2 42\n"] * 2
 
 
-READ_ONLY = MASK.replace('b"/proc/sys", b"tmpfs", 0', 'b"/tmp", b"tmpfs", 1').replace('"mask"', '"read-only /tmp"')
+# Not by a mount over it, which would hide a checkout that lies there.
+READ_ONLY = MASK.replace(
+    'libc.mount(b"tmpfs", b"/proc/sys", b"tmpfs", 0, None) == 0, "mask"',
+    'libc.mount(b"/tmp", b"/tmp", None, 1 << 12 | 1 << 14, None) == 0, "bind"\n'
+    'assert libc.mount(None, b"/tmp", None, 1 | 1 << 5 | 1 << 12, None) == 0, "read-only /tmp"',
+)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")

@@ -68,12 +68,12 @@ answer += os.listdir("/var"), os.listdir("/proc/1/root/tmp") if tried(os.listdir
     seen = inside(script)
     assert [place for place in seen[:-2] if place != str(Path.home())] == []
     assert seen[-2] == ["tmp"]
-    assert seen[-1] in (None, ["home", "shm"])
+    assert seen[-1] is None or {"home", "shm"} <= set(seen[-1])
 
 
 def test_the_tree_is_read_only(inside):
     script = """
-places = ["/", "/usr", "/etc", "/dev", "/var", "/proc", os.path.dirname(os.__file__), sys.prefix, "/bin"]
+places = ["/", "/usr", "/etc", "/dev", "/var", "/proc", os.path.dirname(os.__file__), sys.prefix + "/bin", "/bin"]
 answer = [place for place in places if tried(open, place + "/new", "w") == 0]
 answer += [tried(os.unlink, os.__file__), tried(os.chmod, sys.executable, 0o777), tried(os.truncate, json.__file__, 0)]
 """
