@@ -88,7 +88,7 @@ def declared(root: Path) -> list[str]:
     if "name" not in project:
         raise pytest.UsageError(f"{file} names no project, so its environments are not known; {advice}")
     name = project["name"]
-    found = [entry.id for entry in entries() if _normal(entry.package) == _normal(name)]
+    found = [entry.id for entry in entries() if _normal(entry.package) == _normal(name) and not entry.needs]
     if not found:
         raise pytest.UsageError(
             f"{name} is installed without entry points of the group {GROUP}; install it anew, or {advice}"

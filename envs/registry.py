@@ -26,13 +26,14 @@ GROUP = "turngym.envs"
 
 @dataclass(frozen=True)
 class Entry:
-    """One environment: its id, what makes it, a line for `turngym envs`, and the package it comes from."""
+    """One environment: its id, what makes it, a line for `turngym envs`, the package it comes from, what it needs."""
 
     id: str
     entry_point: str
     summary: str
     play: dict[str, Any] = field(default_factory=dict)  # options that make it comfortable for a person at a terminal
     package: str = "turngym"
+    needs: str = ""  # what has to be there that no package brings; without it `make` says what to do
 
 
 ENVS = (
@@ -44,8 +45,12 @@ ENVS = (
         play={"format": "tags"},
     ),
     Entry(
-        "turngym/ALFWorld-v0", "turngym.envs.household:make_alfworld", "official ALFWorld games, from $ALFWORLD_DATA"
+        "turngym/ALFWorld-v0",
+        "turngym.envs.household:make_alfworld",
+        "official ALFWorld games, from $ALFWORLD_DATA",
+        needs="the games",
     ),
+    Entry("turngym/Household-v0", "turngym.envs.household:make_household", "made-up houses with ALFWorld's tasks"),
 )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core import Message, Reply, StopReason, TextEnv
 from .commands import commands
+from .expert import Expert
 from .game import Game
 from .grammar import NOTHING, get_dialect
 from .library import Games, open_games
@@ -46,6 +47,7 @@ class ALFWorldEnv(TextEnv):
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"games", "game", "world", "state"}
+    quick: ClassVar[bool] = True  # a class that has state of its own, and does not say so too, forks as any other
 
     def __init__(self, games: Games, admissible: bool = False, text: str | None = None, max_turns: int = 50) -> None:
         super().__init__(max_turns)
@@ -57,6 +59,15 @@ class ALFWorldEnv(TextEnv):
         self.game: Game | None = None
         self.world: World | None = None
         self.state: State | None = None
+
+    @property
+    def tasks(self) -> Games:
+        """The games, under the name that sets of tasks have elsewhere."""
+        return self.games
+
+    def expert(self) -> Expert:
+        """Return a player that solves games from what it is shown."""
+        return Expert()
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Pick a game and show its house and task."""
@@ -110,7 +121,7 @@ class ALFWorldEnv(TextEnv):
 
     def fork(self) -> Self:
         """Return a live, independent copy: the state is a value, so little has to be copied."""
-        if type(self) is not ALFWorldEnv:
+        if not vars(type(self)).get("quick"):
             return super().fork()
         twin = copy.copy(self)
         twin.actions, twin.turn_rewards = list(self.actions), list(self.turn_rewards)

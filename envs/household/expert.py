@@ -7,15 +7,19 @@ the task says.
 from __future__ import annotations
 
 from .memory import Memory, kind_of
-from .priors import Priors, load_priors
+from .priors import RARE, Priors, load_priors
 from .task import MARK, Task, read_task
 
 _TREATS = {"clean": ("clean", "sinkbasin"), "hot": ("heat", "microwave"), "cool": ("cool", "fridge")}
+_MOVE, _PUT = "move {} to {}", "put {} in/on {}"
+_FORMS = {False: (_MOVE,), True: (_PUT,), None: (_MOVE, _PUT)}  # by `Memory.old`
 _ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they are not needed
 
 
 class Expert:
     """Plays one episode after the other: a text that states a task begins a new one.
+
+    Who does something else than it says sets its `command` to that, and it goes on from there.
 
     Args:
         priors: Where things are usually found; as in the official train split when left out.
@@ -48,11 +52,13 @@ class Expert:
         memory, task = self.memory, self.task
         if not memory.held:
             return self._take() or self._search(task.kind)
+        if kind_of(memory.held) != task.kind:
+            return self._put_into(self._spare())
         if task.lamp:
             return self._light() or self._search(task.lamp)
         if task.state and task.state not in memory.states.get(memory.held, ()):
             return self._treat()
-        return self._put()
+        return self._put_into(self._targets())
 
     def _anew(self) -> str:
         """Return what to do when all was tried: look everywhere again."""
@@ -76,11 +82,11 @@ class Expert:
                 return command if place in self.memory.here else f"go to {place}"
         return ""
 
-    def _put(self) -> str:
+    def _put_into(self, places: list[str]) -> str:
+        """Return what it takes to put what is held into the first of the places that the game does not refuse."""
         memory = self.memory
-        forms = ("put {} in/on {}", "move {} to {}") if memory.old else ("move {} to {}", "put {} in/on {}")
-        for place in self._targets():
-            for form in forms:
+        for place in places:
+            for form in _FORMS[memory.old]:
                 command = form.format(memory.held, place)
                 if command not in memory.refused:
                     return self._at(place, command)
@@ -106,6 +112,15 @@ class Expert:
             return -already, opening + (place not in memory.here)
 
         return sorted(memory.of_kind(self.task.target), key=work)
+
+    def _spare(self) -> list[str]:
+        """Return where to put a thing that is not wanted, best first: where such things lie usually, then near."""
+        memory, kind = self.memory, kind_of(self.memory.held)
+
+        def unfit(place: str) -> tuple[bool, bool]:
+            return self.priors.chance(kind, kind_of(place)) <= RARE, place not in memory.here
+
+        return sorted(memory.receptacles, key=unfit)
 
     def _at(self, place: str, command: str) -> str:
         """Return `command`, or what has to be done before it: to go to `place`, to open it."""

@@ -101,7 +101,7 @@ class HouseholdEnv(ALFWorldEnv):
     The other arguments are those of `ALFWorldEnv`.
     """
 
-    shared: ClassVar[frozenset[str]] = ALFWorldEnv.shared | {"tasks"}
+    quick: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -112,7 +112,6 @@ class HouseholdEnv(ALFWorldEnv):
         system: str | None = None,
     ) -> None:
         super().__init__(games, admissible, text, max_turns)
-        self.tasks = games
         self.system = system
 
     def messages(self, observation: str) -> list[Message]:

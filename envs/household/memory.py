@@ -10,6 +10,7 @@ from .grammar import NOTHING
 _NAME = r"[a-z]+ \d+"
 _SEEN = re.compile(rf"(?:On the|The) ({_NAME})(?: is open\. In it)?, you see ([^.]*)\.")
 _SHUT = re.compile(rf"The ({_NAME}) is closed\.")
+_CLOSED = re.compile(rf"You close the ({_NAME})\.")
 _LISTED = re.compile(rf"\ba ({_NAME})")
 _TAKEN = re.compile(rf"You pick up the ({_NAME}) from the ({_NAME})\.")
 _PUT = re.compile(rf"You (?:move|put) the ({_NAME}) (?:to|in/on) the ({_NAME})\.")
@@ -63,8 +64,7 @@ class Memory:
             self.here = self.groups.setdefault(command[6:], {command[6:]})
             if text.startswith("You arrive at "):  # some wrappers leave this out
                 self.old = text.startswith("You arrive at loc ")
-        for name in _SHUT.findall(text):
-            self.shut.add(name)
+        self.shut.update(_SHUT.findall(text), _CLOSED.findall(text))
         for name, listed in _SEEN.findall(text):
             self.shut.discard(name)
             self.contents[name] = _LISTED.findall(listed)
@@ -101,7 +101,7 @@ class Memory:
 
     def _refuse(self, command: str) -> None:
         name = command[6:]
-        if command.startswith("go to ") and self.here:
+        if command.startswith("go to ") and self.here and name in self.receptacles:
             # One cannot go where one is: it is at this place too.
             self.here |= self.groups.get(name, {name})
             for other in self.here:

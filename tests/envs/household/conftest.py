@@ -83,15 +83,15 @@ def problem():
 @pytest.fixture
 def goals():
     """A goal of each kind, as PDDL."""
-    return GOALS
+    return dict(GOALS)
 
 
 @pytest.fixture
-def make_house():
+def make_house(goals):
     """Makes the house."""
 
     def make(goal="heat", facts="", text="current"):
-        return make_world(parse_problem(problem_text(GOALS.get(goal, goal), facts)), TASK, get_dialect(text))
+        return make_world(parse_problem(problem_text(goals.get(goal, goal), facts)), TASK, get_dialect(text))
 
     return make
 

@@ -1,8 +1,10 @@
+import random
 from collections import Counter
 
 import pytest
 
 from turngym.envs.household.alfworld import make_alfworld
+from turngym.envs.household.commands import commands
 from turngym.envs.household.expert import Expert
 from turngym.envs.household.household import make_household
 from turngym.envs.household.library import open_games
@@ -69,6 +71,21 @@ def test_a_thing_in_a_drawer_that_is_reached_from_another(make_house, play):
         assert commands[3 : 3 + len(after)] == after
 
 
+def test_of_two_things_the_second_goes_where_the_first_lies():
+    lying = {"shelf 1": "nothing", "shelf 2": "a pen 2", "desk 1": "a pen 1"}
+    expert = Expert(Priors({"pen": {"shelf": 0.9, "desk": 0.1}}, {}))
+    text, commands = "you see a desk 1, a shelf 2, and a shelf 1.\n\nYour task is to: put two pen in shelf.", []
+    while len(commands) < 6:
+        commands.append(expert.act(text))
+        place = commands[-1].removeprefix("go to ")
+        text = (
+            f"You arrive at {place}. On the {place}, you see {lying[place]}." if place in lying else "Nothing happens."
+        )
+        text = text if "take" not in commands[-1] else "You pick up the pen 1 from the desk 1."
+    assert commands[:4] == ["go to shelf 1", "go to shelf 2", "go to desk 1", "take pen 1 from desk 1"]
+    assert commands[4:] == ["go to shelf 2", "move pen 1 to shelf 2"]
+
+
 def test_one_expert_plays_one_episode_after_the_other(house, play):
     expert = Expert()
     first = play(house, expert=expert)
@@ -81,7 +98,8 @@ def test_a_put_that_is_refused_is_said_in_the_other_form(make_house):
     while not world.won(state) and len(commands) < 20:
         commands.append(expert.act(text))
         state, text = step(world, state, commands[-1])
-        text = text.partition("You arrive at ")[2].partition(". ")[2] or text  # as the prompts of ReAct shorten it
+        arrived, _, seen = text.partition(". ")
+        text = seen if arrived.startswith("You arrive at ") else text  # as the prompts of ReAct shorten it
     assert commands[-2:] == ["move apple 2 to sidetable 1", "put apple 2 in/on sidetable 1"]
 
 
@@ -93,6 +111,36 @@ def test_it_goes_on_when_all_is_refused():
     assert {"go to desk 1", "go to drawer 1"} <= set(commands)
     room = "You are facing the desk 1. Next to it, you see nothing."
     assert expert.act(f"{room}\n\nYour task is to: put a pen in drawer.") == "look"
+
+
+def test_a_wrong_thing_in_hand_is_put_away(make_house):
+    expert, world = Expert(), make_house()
+    state, text = world.start, intro(world)
+    for other in ("go to sidetable 1", "take knife 1 from sidetable 1", "go to fridge 1"):
+        expert.act(text)
+        expert.command = other  # somebody else decided
+        state, text = step(world, state, other)
+    commands = [expert.act(text)]
+    for _ in range(2):
+        state, text = step(world, state, commands[-1])
+        commands.append(expert.act(text))
+    assert commands == ["go to sinkbasin 1", "move knife 1 to sinkbasin 1", "go to sidetable 1"]
+
+
+@pytest.mark.parametrize("size", ["tiny", "small"])
+def test_it_finds_its_way_back_when_somebody_else_decides_now_and_then(size):
+    games, rng, expert, lost = make_household("test", size).games, random.Random(0), Expert(), []
+    for i in range(20):
+        _, world = games.open(i)
+        state, text, turns = world.start, intro(world), 0
+        while not world.won(state) and turns < 100:
+            command = expert.act(text)
+            if rng.random() < 0.3:
+                command = expert.command = rng.choice([*commands(world, state), "dance", "go to moat 1"])
+            state, text = step(world, state, command)
+            turns += 1
+        lost += [i] * (not world.won(state))
+    assert lost == []
 
 
 def test_a_text_without_a_task():

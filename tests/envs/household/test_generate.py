@@ -5,9 +5,9 @@ import pytest
 
 from turngym.envs.household.chore import hiding
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.generate import LEVELS, SHARES, SIZES, generate
+from turngym.envs.household.generate import COPIES, LEVELS, SHARES, SIZES, generate
 from turngym.envs.household.house import House
-from turngym.envs.household.kinds import FOR_ONE, OPENABLE, ROOMS, THINGS
+from turngym.envs.household.kinds import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS
 from turngym.envs.math.dice import Dice
 from turngym.envs.tasks import text_share
 
@@ -34,9 +34,19 @@ def test_a_house_is_of_its_size_and_makes_sense(size):
         assert len({thing.name for thing in house.things}) == len(house.things)
         for thing in house.things:
             assert house.receptacles[thing.inside].kind in THINGS[thing.kind].fits
+        others = Counter(thing.kind for thing in house.things if thing.kind != house.chore.thing)
+        assert max(others.values()) <= COPIES
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_two_of_a_kind_may_be_reached_from_one_place(size):
+    for house in drawn(size, 2, number=12):
         places = Counter(receptacle.place for receptacle in house.receptacles)
         assert sorted(places) == list(range(1, len(places) + 1))
         assert size != "tiny" or set(places.values()) == {1}
+        for place in [place for place, number in places.items() if number > 1]:
+            kinds = {receptacle.kind for receptacle in house.receptacles if receptacle.place == place}
+            assert len(kinds) == 1 and kinds <= PAIRED
 
 
 @pytest.mark.parametrize("size", SIZES)

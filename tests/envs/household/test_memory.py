@@ -25,6 +25,8 @@ def test_what_lies_where_and_what_is_closed():
     assert memory.known("drawer 1") and memory.known("sidetable 1") and not memory.known("drawer 2")
     memory.read("open drawer 1", "You open the drawer 1. The drawer 1 is open. In it, you see nothing.")
     assert memory.shut == set() and memory.contents["drawer 1"] == []
+    memory.read("close drawer 1", "You close the drawer 1.")
+    assert memory.shut == {"drawer 1"} and memory.known("drawer 1")
 
 
 def test_what_is_in_hand_and_how_it_was_treated():
