@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..math.dice import Dice
+from ..dice import Dice
 from ..tasks import text_share
 from .chore import LOOK, Chore, chores, hiding
 from .house import House, Receptacle, Thing

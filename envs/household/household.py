@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from ..core import Message
-from ..math.dice import Dice
+from ..dice import Dice
 from ..tasks import check_split
 from .alfworld import ALFWorldEnv
 from .game import TASK_TYPES, Game
 from .generate import LEVELS, SIZES, generate
 from .grammar import get_dialect
 from .house import House, pddl
-from .library import WORLDS, Games, _task_types
+from .library import WORLDS, Games, task_types_of
 from .world import World, make_world
 
 SHORT = "You are in a house and have a task. Answer with one command."
@@ -71,7 +71,7 @@ class Houses(Games):
             raise ValueError(f"size is {size!r}; the sizes are {', '.join(SIZES)}")
         if number < 1:
             raise ValueError(f"number is {number}; a task set needs at least one house")
-        kinds = set(_task_types(task_types))
+        kinds = set(task_types_of(task_types))
         chosen = tuple(kind for kind in TASK_TYPES if kind in kinds)
         super().__init__("household", check_split(split), ())
         self.plan = Plan(split, size, tuple(sorted(set(levels))), chosen, seed)

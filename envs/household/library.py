@@ -146,7 +146,7 @@ def open_games(
     """
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}; the splits of ALFWorld are {', '.join(SPLITS)}")
-    kinds = _task_types(task_types)
+    kinds = task_types_of(task_types)
     path = _path(games)
     return _selected(tuple(_sources(path, split)), path, split, kinds)
 
@@ -165,7 +165,7 @@ def _selected(sources: tuple[Source, ...], path: Path, split: str, kinds: tuple[
     return Games(str(path), split, [(source, i) for _, source, i in chosen])
 
 
-def _task_types(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def task_types_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
     if given is None:
         return TASK_TYPES
     names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)

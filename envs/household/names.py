@@ -14,27 +14,28 @@ def name_all(ids: Iterable[str]) -> dict[str, str]:
     Things of a kind are numbered backwards: the first id in order gets the highest number. An id without a position
     is its own name, with a blank behind it. (AlfredDemangler of alfworld 0.4.2 without shuffling.)
     """
-    ordered = sorted(set(ids))
-    left = Counter(kind for kind in map(_kind, ordered) if kind)
+    plain = {id: _plain(id) for id in sorted(set(ids))}
+    kinds = {id: _kind(id, text) for id, text in plain.items()}
+    left = Counter(filter(None, kinds.values()))
     names = {}
-    for id in ordered:
-        kind = _kind(id)
+    for id, kind in kinds.items():
         if kind:
             names[id] = f"{kind} {left[kind]}"
             left[kind] -= 1
         else:
-            names[id] = _plain(id) + " "
+            names[id] = plain[id] + " "
     return names
 
 
-def _kind(id: str) -> str:
-    kind, bar, _ = _plain(id).partition("|")
+def _kind(id: str, plain: str) -> str:
+    kind, bar, _ = plain.partition("|")
     if not bar:
         return ""
     return kind + "basin" if "basin" in id else kind
 
 
 def _plain(id: str) -> str:
-    for written, sign in _SIGNS:
-        id = id.replace(written, sign)
+    if "_" in id:
+        for written, sign in _SIGNS:
+            id = id.replace(written, sign)
     return id

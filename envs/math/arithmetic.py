@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import gcd, lcm
 
-from .dice import Dice
+from ..dice import Dice
 from .problem import FRACTION, Family, Problem, asked, problem
 
 # --- arithmetic

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..dice import Dice
 from .algebra import LINEAR, SYSTEMS
 from .arithmetic import ARITHMETIC, NUMBER_THEORY
-from .dice import Dice
 from .problem import Family, Problem
 from .ratios import FRACTIONS, PERCENT
 from .sequences import SEQUENCES

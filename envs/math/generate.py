@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from ..dice import Dice
 from ..tasks import Task, check_split, text_share
-from .dice import Dice
 from .families import FAMILIES, LEVELS, make
 
 SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}

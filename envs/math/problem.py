@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from .dice import Dice
+from ..dice import Dice
 
 
 class Problem(NamedTuple):

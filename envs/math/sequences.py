@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from .dice import Dice
+from ..dice import Dice
 from .problem import FRACTION, Family, Problem, problem, signed
 
 

@@ -3,12 +3,12 @@ from statistics import mean
 
 import pytest
 
+from turngym.envs.dice import Dice
 from turngym.envs.household.chore import hiding
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.generate import COPIES, LEVELS, SHARES, SIZES, generate
 from turngym.envs.household.house import House
 from turngym.envs.household.kinds import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS
-from turngym.envs.math.dice import Dice
 from turngym.envs.tasks import text_share
 
 

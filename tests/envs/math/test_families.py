@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from turngym.envs.math.dice import Dice
+from turngym.envs.dice import Dice
 from turngym.envs.math.families import FAMILIES, LEVELS, make
 from turngym.envs.math.grade import MathGrader
 from turngym.envs.math.problem import decimal, signed

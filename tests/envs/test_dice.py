@@ -1,6 +1,6 @@
 from collections import Counter
 
-from turngym.envs.math.dice import Dice
+from turngym.envs.dice import Dice
 
 
 def test_the_key_alone_decides_the_draws():
