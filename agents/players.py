@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -31,6 +32,22 @@ class Expert:
         return env.gold()[0]
 
 
+class Observer:
+    """Plays from what it is shown alone, by the policy that the environment offers as `expert()`, if any."""
+
+    def __init__(self) -> None:
+        self._minds: WeakKeyDictionary[TextEnv, Any] = WeakKeyDictionary()
+
+    def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str:
+        """Return the policy's next action; every environment has a policy of its own."""
+        if env not in self._minds:
+            make = getattr(env, "expert", None)
+            if make is None:
+                raise TypeError(f"{type(env).__name__} has no expert() that plays from observations; use `expert`")
+            self._minds[env] = make()
+        return str(self._minds[env].act(observation))
+
+
 class Script:
     """Says what is written, one text a turn, then leaves: for one episode."""
 
@@ -53,7 +70,7 @@ class Human:
         return self.ask(observation)
 
 
-PLAYERS: dict[str, Callable[[], Player]] = {"expert": Expert}
+PLAYERS: dict[str, Callable[[], Player]] = {"expert": Expert, "observer": Observer}
 
 
 def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:

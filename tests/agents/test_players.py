@@ -188,3 +188,13 @@ def test_an_error_does_not_wait_for_the_episodes_that_have_not_begun():
         play_all(make_math(), Faulty(), range(200), 1, threads=2)
     timer.join()
     assert len(begun) < 10
+
+
+def test_an_observer_plays_from_what_it_is_shown_in_several_environments_at_once():
+    env = make("turngym/Household-v0", size="tiny")
+    first, second = env, env.fork()
+    player = PLAYERS["observer"]()
+    trees = [play(one, player, task) for task, one in enumerate((first, second))]
+    assert [tree.leaves[0].score for tree in trees] == [1.0, 1.0]
+    with pytest.raises(TypeError, match=r"QuestionEnv has no expert\(\) that plays from observations; use `expert`"):
+        player.act(make("turngym/Math-v0"), "What is 1 + 1?", {})
