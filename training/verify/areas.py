@@ -11,6 +11,7 @@ from .contracts import Contracts
 from .deadlines import Deadlines
 from .formats import Formats
 from .grader import Grader
+from .household import Household
 from .replay import Replay
 from .resume import Resume
 from .sandbox import Sandbox
@@ -25,6 +26,7 @@ AREAS = (
     | Annotated[Deadlines, _name("deadlines")]
     | Annotated[Formats, _name("formats")]
     | Annotated[Grader, _name("grader")]
+    | Annotated[Household, _name("household")]
     | Annotated[Replay, _name("replay")]
     | Annotated[Resume, _name("resume")]
     | Annotated[Sandbox, _name("sandbox")]

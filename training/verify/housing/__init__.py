@@ -1,0 +1,1 @@
+"""What `turngym verify household` counts with: recorded episodes, walkthroughs, the real engine, fuzzed commands."""
