@@ -1,4 +1,4 @@
-"""The command line: `turngym train | eval | play | check | replay | verify | envs | methods | doctor`.
+"""The command line: `turngym train | eval | play | check | replay | verify | warmup | envs | methods | doctor`.
 
 Here the commands of the rooms are put together; each is a frozen dataclass whose fields are its options.
 """
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay
+from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, Warmup
 from .agents.terminal import mistakes
 from .training.commands import Methods, Train, Verify, recipe_of
 from .training.config import TrainConfig
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         | Annotated[Verify, subcommand(name="verify")]
         | Annotated[Envs, subcommand(name="envs")]
         | Annotated[Methods, subcommand(name="methods")]
+        | Annotated[Warmup, subcommand(name="warmup")]
         | Annotated[Doctor, subcommand(name="doctor")]
     )
     command: Any = tyro.cli(commands, args=args, prog="turngym", description=__doc__.splitlines()[0] if __doc__ else "")

@@ -1,4 +1,4 @@
-"""The commands that need no training: `turngym eval | play | check | replay | envs | doctor`.
+"""The commands that need no training loop: `turngym eval | play | check | replay | warmup | envs | doctor`.
 
 Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
 mistake is answered at once.
@@ -7,8 +7,8 @@ mistake is answered at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from .terminal import console, mistakes
 
 if TYPE_CHECKING:
     from .scores import Report
+    from .warmup import Progress as Told
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Eval:
     env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
     """Environment id."""
     policy: str = "tiny"
-    """`tiny`, a run folder, a model folder, a hub name, or `expert` (plays the gold)."""
+    """`tiny`, a run folder, a model folder, a hub name, `expert` (plays the gold) or `observer` (by what it is shown)."""
     episodes: int = 256
     """Tasks to play."""
     samples: int = 1
@@ -224,6 +225,69 @@ class Replay:
         note = f"; {failed} of them up to an infrastructure failure, which is not repeated" if failed else ""
         console.print(f"{played} episodes of {self.journal} are what they were{note}")
         return 0
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Make a small policy for an environment: a tokenizer and weights, from its expert's play."""
+
+    env: tyro.conf.Positional[str] = "turngym/Household-v0"
+    """Environment id."""
+    out: Path = Path("runs/warm")
+    """Folder to write: a policy for `--policy`."""
+    episodes: int = 6000
+    """Episodes of the expert to learn from."""
+    steps: int = 2000
+    """Optimizer steps."""
+    batch: int = 16
+    """Episodes a step."""
+    lr: float = 2e-3
+    """Largest learning rate."""
+    noise: float = 0.3
+    """Share of turns that go astray on purpose: what is left for training to improve."""
+    size: str = "small"
+    """`small` (about 1M parameters) or `medium` (about 5M)."""
+    vocabulary: int = 1024
+    """Most tokens of the vocabulary."""
+    context: int = 1024
+    """Most tokens of an episode."""
+    seed: int = 0
+    """Keys all randomness."""
+    threads: int = 2
+    """CPU threads of torch."""
+    resume: bool = False
+    """Go on with the warm-up in `--out`."""
+    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+
+    def run(self) -> int:
+        """Make it, with live progress."""
+        with mistakes():
+            from . import warmup
+
+            names = [field.name for field in fields(warmup.Settings) if field.name != "options"]
+            settings = warmup.Settings(options=self.options.kwargs(), **{name: getattr(self, name) for name in names})
+            prepared = warmup.prepare(settings, self.out, resume=self.resume)
+        try:
+            with mistakes((ValueError, OSError)):
+                _watch(warmup.run(prepared))
+        except KeyboardInterrupt:
+            console.print("interrupted; the same command with --resume goes on")
+            raise
+        console.print(f"policy: {self.out}  (turngym eval {self.env} --policy {self.out})")
+        return 0
+
+
+def _watch(told: Iterable[Told]) -> None:
+    """Show a warm-up as it goes: a live bar in a terminal, a line every 50 steps elsewhere."""
+    with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("episodes")
+        for at in told:
+            what = "episodes" if at.loss is None else f"loss {at.loss:.3f}"
+            progress.update(bar, completed=at.done, total=at.total, description=what)
+            if at.note:
+                console.print(at.note)
+            elif at.loss is not None and at.done % 50 == 0 and not console.is_terminal:
+                console.print(f"step {at.done}/{at.total}  {what}")
 
 
 def _table(report: Report, levels: Mapping[str, str]) -> Table:

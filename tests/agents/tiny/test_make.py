@@ -10,11 +10,13 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from turngym.agents import evaluate
+from turngym.agents.bpe import TEMPLATE
 from turngym.agents.chat import Chat
 from turngym.agents.engine import Sampling
+from turngym.agents.sizes import SIZES
 from turngym.agents.source import TINY
 from turngym.agents.tiny.demos import demos
-from turngym.agents.tiny.make import MODEL, TEMPLATE, VOCABULARY, Make, encode, make
+from turngym.agents.tiny.make import VOCABULARY, Make, encode, make
 from turngym.envs.math import MathTasks
 from turngym.envs.registry import make as make_env
 from turngym.tools import get_format
@@ -48,9 +50,7 @@ def test_the_same_seed_makes_the_tokenizer_that_ships(made):
 def test_what_ships_has_the_shape_that_the_script_makes(made):
     ours, shipped = (json.loads((folder / "config.json").read_text()) for folder in (made, TINY))
     assert ours == shipped
-    assert {name: shipped[name] for name in MODEL if name != "rope_theta"} == {
-        name: value for name, value in MODEL.items() if name != "rope_theta"
-    }
+    assert {name: shipped[name] for name in SIZES["small"]} == SIZES["small"]
     shapes = []
     for folder in (made, TINY):
         with safe_open(folder / "model.safetensors", "pt") as file:
@@ -82,7 +82,8 @@ def test_demonstrations_are_laid_out_as_rollouts_and_render_like_the_template():
     env = make_env("turngym/MathPython-v0")
     assert chat.template.render([{"role": "user", "content": "?"}]) == "<|im_start|>user\n?<|im_end|>\n"
     for index, one in enumerate(demos(tasks, FORM, 30, seed=0)):
-        tokens, said = encode(chat, one)
+        lesson = encode(chat, one)
+        tokens, said = lesson.tokens.tolist(), lesson.said
         _, info = env.reset(options={"task": index})
         prompt = chat.prompt(info["messages"], info["tools"])
         assert tokens[: len(prompt)] == prompt.tolist()

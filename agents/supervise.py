@@ -1,0 +1,159 @@
+"""Supervised learning of whole episodes: the model learns what the agent said, given all that stood before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..envs import Message
+from .bpe import END, PAD
+from .chat import Chat
+from .engine import Cut
+from .sizes import SIZES
+
+POOL = 32  # batches whose episodes are sorted by length, so that little is padded
+WARM = 100  # steps in which the learning rate rises
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """An episode: its tokens `(t,)` and where the agent spoke `(t,)`."""
+
+    tokens: NDArray[np.int32]
+    said: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How lessons are learned: `batch` a step, each once before any comes again, at a learning rate up to `lr`."""
+
+    steps: int
+    batch: int = 32
+    lr: float = 2e-3
+    seed: int = 0
+
+
+def lay(
+    chat: Chat,
+    opening: Sequence[Message],
+    tools: Sequence[dict[str, Any]],
+    says: Sequence[str],
+    answers: Sequence[Sequence[Message]],
+    cut: Cut | None = None,
+) -> Lesson:
+    """Lay out an episode as a rollout does; a turn that `cut` takes for complete has no end token."""
+    tokens = chat.prompt(opening, tools).tolist()
+    said = [False] * len(tokens)
+    end = next(iter(chat.end_ids()))
+    for turn, text in enumerate(says):
+        spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
+        spoken += [] if cut is not None and cut.complete(text) else [end]
+        tokens, said = tokens + spoken, said + [True] * len(spoken)
+        if turn < len(answers):
+            between = chat.reply(answers[turn], spoken[-1]).tolist()
+            tokens, said = tokens + between, said + [False] * len(between)
+    return Lesson(np.array(tokens, np.int32), np.array(said, np.bool_))
+
+
+def new_model(chat: Chat, size: str, context: int) -> Any:
+    """Return a Qwen3 model that knows nothing, of one of `SIZES`, with a head that is not tied to the embedding."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=chat.tokenizer.get_vocab_size(),
+            eos_token_id=chat.tokenizer.token_to_id(END),
+            pad_token_id=chat.tokenizer.token_to_id(PAD),
+            num_key_value_heads=SIZES[size]["num_attention_heads"],
+            head_dim=32,
+            max_position_embeddings=context,
+            rope_theta=10000.0,
+            tie_word_embeddings=False,
+            **SIZES[size],
+        )
+    )
+
+
+class Pupil:
+    """A model that learns, with its optimizer and the steps it has taken."""
+
+    def __init__(self, model: Any, course: Course) -> None:
+        self.model, self.course, self.step = model, course, 0
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=course.lr, betas=(0.9, 0.98), weight_decay=0.01)
+
+    def learn(self, lessons: Sequence[Lesson]) -> Iterator[float]:
+        """Take the steps that are left, yielding the loss of each (nats a token)."""
+        course = self.course
+        while self.step < course.steps:
+            epoch, at = divmod(self.step, max(len(lessons) // course.batch, 1))
+            picks = batches([len(lesson.tokens) for lesson in lessons], course.batch, (course.seed, epoch))
+            for pick in picks[at : at + course.steps - self.step]:
+                yield self._step(*pad([lessons[i] for i in pick]))
+
+    def _step(self, tokens: Tensor, said: Tensor) -> float:
+        course = self.course
+        rate = min((self.step + 1) / WARM, 1.0)
+        rate *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / course.steps))
+        for group in self.optimizer.param_groups:
+            group["lr"] = course.lr * rate
+        hidden = self.model.model(input_ids=tokens).last_hidden_state[:, :-1][said[:, 1:]]
+        loss = torch.nn.functional.cross_entropy(self.model.lm_head(hidden), tokens[:, 1:][said[:, 1:]])
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.step += 1
+        return float(loss.detach())
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer."""
+        tensors = {}
+        for name, weight in self.model.named_parameters():
+            tensors[name] = weight.detach()
+            moments = self.optimizer.state[weight]
+            tensors |= {f"{name}/{part}": moments[part] for part in ("exp_avg", "exp_avg_sq", "step")}
+        save_file(tensors, folder / "pupil.safetensors")
+
+    @torch.no_grad()
+    def load(self, folder: Path, step: int) -> None:
+        """Go on from what `save` wrote after `step` steps."""
+        tensors = load_file(folder / "pupil.safetensors")
+        for name, weight in self.model.named_parameters():
+            weight.copy_(tensors[name])
+            parts = ("exp_avg", "exp_avg_sq", "step")
+            self.optimizer.state[weight] = {part: tensors[f"{name}/{part}"] for part in parts}
+        self.step = step
+
+
+def batches(lengths: Sequence[int], size: int, seed: tuple[int, ...]) -> list[list[int]]:
+    """Return the batches of one pass, as places in `lengths`: alike in length, in random order; the rest is left out.
+
+    Fewer than `size` are one batch.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(lengths)).tolist()
+    found = []
+    for start in range(0, len(order), POOL * size):
+        pool = sorted(order[start : start + POOL * size], key=lambda i: lengths[i])
+        found += [pool[at : at + size] for at in range(0, len(pool) - size + 1, size)]
+    return [found[i] for i in rng.permutation(len(found))] or [order]
+
+
+def pad(lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor]:
+    """Return tokens `[b, t]` and where the agent spoke `[b, t]`, padded on the right."""
+    width = max(len(lesson.tokens) for lesson in lessons)
+    tokens = torch.zeros(len(lessons), width, dtype=torch.long)
+    said = torch.zeros(len(lessons), width, dtype=torch.bool)
+    for row, lesson in enumerate(lessons):
+        tokens[row, : len(lesson.tokens)] = torch.from_numpy(lesson.tokens)
+        said[row, : len(lesson.said)] = torch.from_numpy(lesson.said)
+    return tokens, said
