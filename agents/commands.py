@@ -112,7 +112,7 @@ class Eval:
     env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
     """Environment id."""
     policy: str = "tiny"
-    """`tiny`, a run folder, a model folder, a hub name, `expert` (plays the gold) or `observer` (by what it is shown)."""
+    """`tiny`, a run folder, a model folder, a hub name, `expert` (plays the gold) or `observer` (by what it sees)."""
     episodes: int = 256
     """Tasks to play."""
     samples: int = 1
