@@ -88,7 +88,7 @@ class Steward:
         if "want" in message:
             stock = self.stocks[message["want"]]
             stock.asked += 1
-            if stock.begun <= stock.asked:
+            if stock.handed <= stock.asked:
                 self.restock()
             else:  # what is in stock serves the call that begins; making more would only slow it down
                 self.rested = time.monotonic() + _REST
@@ -112,7 +112,8 @@ class Steward:
         self.serial += 1
         serial = self.serial
         inner = root.HOME if self.level == "namespaces" else f"{self.folder}/{serial}/home"
-        boundary = self.boundaries[serial] = Boundary(kind, inner)
+        stock = self.stocks[kind]
+        boundary = self.boundaries[serial] = Boundary(kind, inner, urgent=stock.handed < stock.asked)
         try:
             boundary.connect()
             if self.level == "namespaces":
@@ -148,7 +149,8 @@ class Steward:
         fds = [*boundary.theirs, boundary.obituary]
         if boundary.pidfd >= 0:
             fds.append(boundary.pidfd)
-        packets.send(self.zygote(boundary.kind), {"serial": serial, "folder": boundary.folder}, fds)
+        message = {"serial": serial, "folder": boundary.folder, "urgent": boundary.urgent}
+        packets.send(self.zygote(boundary.kind), message, fds)
         packets.close(*boundary.theirs)
         boundary.theirs = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...envs.core import TextEnv
 from . import Row, first
 
 
@@ -30,18 +31,26 @@ class Contracts:
         from ...envs.registry import ENVS, make
 
         cases = [Case(entry.id, {}, self.seed) for entry in ENVS if not entry.needs]
+        planted = [case for case in cases if _takes_canaries(make(case.env_id))]
         for clause in CLAUSES:
-            results = [(case.env_id, run(clause, case)) for case in cases]
+            judged = planted if clause.name == "canary" else cases
+            results = [(case.env_id, run(clause, case)) for case in judged]
             kept = [env_id for env_id, result in results if result.ok and not result.note.startswith("not checked")]
             others = [f"{env_id}: {result.problem or result.note}" for env_id, result in results if env_id not in kept]
             yield Row(
-                f"environments keep the clause {clause.name}: {clause.about}", len(kept), len(cases), first(others)
+                f"environments keep the clause {clause.name}: {clause.about}", len(kept), len(judged), first(others)
             )
-        for case in cases:
+        for case in planted:
             env = make(case.env_id)
             armed = bool(getattr(env, "toolbox", ()))
             env.close()
             yield _hunted(case.env_id, self.seed, self.tool_episodes if armed else self.episodes)
+
+
+def _takes_canaries(env: TextEnv) -> bool:
+    """Whether an environment holds a gold text; where the gold is a way of acting there is none to look for."""
+    env.close()
+    return type(env).plant is not TextEnv.plant
 
 
 def _hunted(env_id: str, seed: int, episodes: int) -> Row:

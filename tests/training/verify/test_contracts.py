@@ -52,7 +52,7 @@ def environments(monkeypatch):
 def test_every_clause_and_every_canary_has_a_row(monkeypatch):
     monkeypatch.setattr(check, "CLAUSES", [clause for clause in check.CLAUSES if clause.name in ("gold", "steps")])
     rows = list(Contracts(episodes=5, tool_episodes=1).rows())
-    assert [(row.held, row.of, row.note, row.good) for row in rows] == [(2, 2, "", True)] * 2 + [
+    assert [(row.held, row.of, row.note, row.good) for row in rows] == [(3, 3, "", True)] * 2 + [
         (5, 5, "", True),
         (1, 1, "", True),
     ]
@@ -72,10 +72,9 @@ def test_a_broken_clause_makes_its_row_fall_short(environments):
 def test_canaries_are_counted_by_episode(environments, monkeypatch):
     monkeypatch.setattr(check, "CLAUSES", [])
     environments(Secret, Cheap, Way)
-    told, kept, way = Contracts(seed=3, episodes=12, tool_episodes=1).rows()
+    told, kept = Contracts(seed=3, episodes=12, tool_episodes=1).rows()  # a way of acting is no text to look for
     assert 0 < told.held < 12 == told.of and "the gold is seen in what step gives, the journal" in told.note
     assert kept == Row("episodes of test/Cheap-v0 show the canary in place of the gold nowhere", 12, 12)
-    assert (way.held, way.of) == (0, 12)  # where there is no gold text there is nothing to see, and no proof
     assert next(Contracts(seed=4, episodes=1, tool_episodes=1).rows()).what == told.what
 
 
