@@ -135,9 +135,12 @@ class Steward:
         self.forget(sock.fileno())
         try:
             message, _ = packets.receive(sock)
-        except (EOFError, OSError):
-            message = {"failed": "its keeper died"}
-        sock.close()
+        except (EOFError, OSError):  # the keeper was killed, with the zygote of its kind; it is buried elsewhere
+            return
+        finally:
+            sock.close()
+        if serial not in self.boundaries:
+            return
         if "failed" in message:
             self.hand(self.boundaries[serial].kind, {"error": message["failed"]})
         else:
@@ -150,7 +153,8 @@ class Steward:
         if boundary.pidfd >= 0:
             fds.append(boundary.pidfd)
         message = {"serial": serial, "folder": boundary.folder, "urgent": boundary.urgent}
-        packets.send(self.zygote(boundary.kind), message, fds)
+        with contextlib.suppress(OSError):  # a zygote that has just died is found dead at once, and all is made anew
+            packets.send(self.zygote(boundary.kind), message, fds)
         packets.close(*boundary.theirs)
         boundary.theirs = []
 
@@ -175,7 +179,10 @@ class Steward:
         except (EOFError, OSError):
             self.lose(kind)
             return
-        boundary = self.boundaries[message["serial"]]
+        boundary = self.boundaries.get(message["serial"])
+        if boundary is None:
+            packets.close(*fds)
+            return
         if "error" in message:
             self.hand(kind, message)
             return
