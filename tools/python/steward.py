@@ -88,7 +88,7 @@ class Steward:
         if "want" in message:
             stock = self.stocks[message["want"]]
             stock.asked += 1
-            if stock.handed <= stock.asked:
+            if stock.begun <= stock.asked:
                 self.restock()
             else:  # what is in stock serves the call that begins; making more would only slow it down
                 self.rested = time.monotonic() + _REST
@@ -112,8 +112,7 @@ class Steward:
         self.serial += 1
         serial = self.serial
         inner = root.HOME if self.level == "namespaces" else f"{self.folder}/{serial}/home"
-        stock = self.stocks[kind]
-        boundary = self.boundaries[serial] = Boundary(kind, inner, urgent=stock.handed < stock.asked)
+        boundary = self.boundaries[serial] = Boundary(kind, inner)
         try:
             boundary.connect()
             if self.level == "namespaces":
@@ -135,12 +134,9 @@ class Steward:
         self.forget(sock.fileno())
         try:
             message, _ = packets.receive(sock)
-        except (EOFError, OSError):  # the keeper was killed, with the zygote of its kind; it is buried elsewhere
-            return
-        finally:
-            sock.close()
-        if serial not in self.boundaries:
-            return
+        except (EOFError, OSError):
+            message = {"failed": "its keeper died"}
+        sock.close()
         if "failed" in message:
             self.hand(self.boundaries[serial].kind, {"error": message["failed"]})
         else:
@@ -152,9 +148,7 @@ class Steward:
         fds = [*boundary.theirs, boundary.obituary]
         if boundary.pidfd >= 0:
             fds.append(boundary.pidfd)
-        message = {"serial": serial, "folder": boundary.folder, "urgent": boundary.urgent}
-        with contextlib.suppress(OSError):  # a zygote that has just died is found dead at once, and all is made anew
-            packets.send(self.zygote(boundary.kind), message, fds)
+        packets.send(self.zygote(boundary.kind), {"serial": serial, "folder": boundary.folder}, fds)
         packets.close(*boundary.theirs)
         boundary.theirs = []
 
@@ -179,10 +173,7 @@ class Steward:
         except (EOFError, OSError):
             self.lose(kind)
             return
-        boundary = self.boundaries.get(message["serial"])
-        if boundary is None:
-            packets.close(*fds)
-            return
+        boundary = self.boundaries[message["serial"]]
         if "error" in message:
             self.hand(kind, message)
             return

@@ -23,7 +23,6 @@ class Boundary:
     keeper: int = 0
     pidfd: int = -1
     worker: int = 0
-    urgent: bool = False  # somebody waits for it already
     memory: int = 0  # bytes it may hold; 0 until it is used
     busy: bool = False
 

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
 from . import linux, packets, seccomp
 from .keeper import keep
@@ -84,7 +83,7 @@ class Zygote:
         control, output, obituary, *keeper = fds
         reply = {"serial": message["serial"]}
         try:
-            pid = self.fork(message, control, output, obituary, *keeper)
+            pid = self.fork(message["folder"], control, output, obituary, *keeper)
             packets.send(self.orders, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
         except OSError as error:
             packets.send(self.orders, {**reply, "error": str(error)})
@@ -94,10 +93,9 @@ class Zygote:
         self.workers[pid] = obituary
         return pidfd
 
-    def fork(self, message: dict[str, Any], control: int, output: int, obituary: int, keeper: int = -1) -> int:
+    def fork(self, folder: str, control: int, output: int, obituary: int, keeper: int = -1) -> int:
         """Fork a worker into the namespaces of `keeper`, or with a keeper of its own where there are none."""
-        kind = "" if message["urgent"] else self.kind  # who waits is better served by a worker that begins at once
-        order = Order(self.level, kind, message["folder"], self.mapped, keeper)
+        order = Order(self.level, self.kind, folder, self.mapped, keeper)
         if keeper >= 0:
             linux.setns(keeper, linux.NEWPID)  # for the next child
         pid = os.fork()
