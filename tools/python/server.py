@@ -35,7 +35,7 @@ import sys, types
 name, root = sys.argv[1], sys.argv[2]
 sys.modules[name] = types.ModuleType(name)
 sys.modules[name].__path__ = [root]
-from {package}.steward import main
+from {package}.boot import main
 main(sys.argv[3], sys.argv[4])
 """
 

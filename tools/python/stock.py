@@ -1,61 +1,58 @@
-"""What the server has in stock: boundaries by kind, and the warm interpreters that their workers are forked from."""
+"""The books of the stock: how many boundaries of a kind were asked for, are on their way, and were handed out.
 
-import os
-import socket
-from dataclasses import dataclass, field
+Keepers and warm interpreters may die at any moment, also before they hand anything out. Whatever dies, the books keep
+one law: once `missing` boundaries are begun, no fewer are on their way than there are callers who wait.
+"""
 
-from . import packets
+from dataclasses import dataclass
 
-
-@dataclass
-class Boundary:
-    """One boundary, from the making of its keeper to its end.
-
-    ours: the descriptors for whoever takes it: control socket, output pipe, obituary
-    theirs: the worker's ends of these
-    """
-
-    kind: str
-    folder: str
-    ours: list[int] = field(default_factory=list)
-    theirs: list[int] = field(default_factory=list)
-    obituary: int = -1
-    keeper: int = 0
-    pidfd: int = -1
-    worker: int = 0
-    memory: int = 0  # bytes it may hold; 0 until it is used
-    busy: bool = False
-
-    def connect(self) -> None:
-        """Make its descriptors."""
-        ours, theirs = packets.pair()
-        packets.known(ours)
-        self.ours, self.theirs = [ours.detach()], [theirs.detach()]
-        for _ in ("output", "obituary"):
-            reading, writing = os.pipe()
-            self.ours.append(reading)
-            self.theirs.append(writing)
-        self.obituary = self.theirs.pop()
-
-    def close(self) -> None:
-        """Close what descriptors it has."""
-        packets.close(*(fd for fd in (self.pidfd, self.obituary, *self.ours, *self.theirs) if fd >= 0))
+SPARE = 2
+"""Boundaries of a kind that are ready beyond those asked for."""
+TRIES = 5
+"""Boundaries in a row that may be lost without a reason before those who wait are told."""
 
 
 @dataclass
 class Stock:
-    """The boundaries of one kind: how many were asked for, begun, and handed out; a failure counts as handed out."""
+    """The boundaries of one kind, counted since the start; a failure that a caller is told counts as handed out.
 
-    queue: socket.socket
+    asked: callers so far, of whom `asked - handed` wait, or where that is negative, so many boundaries lie ready
+    begun: boundaries begun and not lost, of which `begun - handed` are on their way
+    handed: boundaries and failures handed out, in order, one for each caller
+    faults: boundaries lost in a row, `TRIES` at once where the reason is known and would hold for the next one too
+    """
+
     asked: int = 0
     begun: int = 0
     handed: int = 0
+    faults: int = 0
 
+    @property
+    def waiting(self) -> int:
+        """Callers who have nothing yet."""
+        return max(0, self.asked - self.handed)
 
-@dataclass
-class Zygote:
-    """A warm interpreter; it is proven once it has forked a worker."""
+    @property
+    def missing(self) -> int:
+        """Boundaries to begin now; none beyond those asked for where they keep failing, or nobody ever asked."""
+        spare = SPARE if self.asked and self.faults < TRIES else 0
+        return max(0, self.asked + spare - self.begun)
 
-    pid: int
-    orders: socket.socket
-    proven: bool = False
+    def hand(self) -> None:
+        """Count a boundary that is handed out."""
+        self.handed += 1
+        self.faults = 0
+
+    def lose(self) -> None:
+        """Count back a boundary that will never be handed out."""
+        self.begun -= 1
+
+    def fault(self, *, known: bool) -> bool:
+        """Note why boundaries were lost: for a `known` reason or not; whether it is to be told to who waits."""
+        self.faults = TRIES if known else self.faults + 1
+        return self.waiting > 0 and self.faults >= TRIES
+
+    def tell(self) -> None:
+        """Count a failure that is handed out in a boundary's stead."""
+        self.begun += 1
+        self.handed += 1

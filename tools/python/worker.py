@@ -27,7 +27,7 @@ class Order:
     """What a worker is to be.
 
     level: what confines it
-    kind: which libraries it has ready
+    kind: the libraries with which it rehearses
     folder: where it works, a folder that it makes
     mapped: bytes of address space that it has from the start
     keeper: of level `namespaces`, a pidfd of the process whose namespaces it joins; else -1

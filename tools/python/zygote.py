@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from . import linux, packets, seccomp
 from .keeper import keep
@@ -26,12 +27,15 @@ _STANDARD = (
     "bisect cmath collections contextlib copy csv dataclasses datetime decimal enum fractions functools heapq io "
     "itertools json math operator random re statistics string textwrap threading time typing warnings"
 )
-# The first use of sympy fills its caches, which costs more than most programs do.
+# The first use of sympy fills its caches, which costs more than most programs do, and the first few let the interpreter
+# adapt its bytecode.
 _EXERCISE = """
 from sympy import *
 x, y, n = symbols("x y n")
 for f in (x**2 - 5*x + 6, x**3 - 6*x**2 + 11*x - 6, sqrt(x + 1) - 2, Eq(x / 3 + Rational(1, 2), 2)):
     str(solve(f, x))
+for a, b in ((1, 4), (5, 2), (-1, 3), (7, -2), (3, 8), (1, 9), (4, -5), (2, 3)):
+    str(solve(x**2 - (a + b)*x + a*b, x))
 str(solve([x + y - 3, 2*x - y], [x, y]))
 e = (x + 1)**3 * sin(x) / (x**2 - 1) + exp(-x) * log(x + 2)
 for f in (expand, factor, simplify, together, lambda e: diff(e, x), lambda e: e.subs(x, 2).evalf(), latex, str):
@@ -52,6 +56,18 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
+
+
+def found(level: str, kind: str) -> tuple[int, socket.socket]:
+    """Start a warm interpreter; return it and the socket for its orders."""
+    ours, theirs = packets.pair()
+    pid = os.fork()
+    if not pid:
+        orders = os.dup2(theirs.fileno(), 3)
+        os.closerange(4, 1 << 16)
+        main(socket.socket(fileno=orders), level, kind)
+    theirs.close()
+    return pid, ours
 
 
 class Zygote:
@@ -83,7 +99,9 @@ class Zygote:
         control, output, obituary, *keeper = fds
         reply = {"serial": message["serial"]}
         try:
-            pid = self.fork(message["folder"], control, output, obituary, *keeper)
+            kind = "" if message["urgent"] else self.kind  # who waits is better served by a worker that begins at once
+            order = Order(self.level, kind, message["folder"], self.mapped, *keeper)
+            pid = self.fork(order, control, output, obituary)
             packets.send(self.orders, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
         except OSError as error:
             packets.send(self.orders, {**reply, "error": str(error)})
@@ -93,14 +111,13 @@ class Zygote:
         self.workers[pid] = obituary
         return pidfd
 
-    def fork(self, folder: str, control: int, output: int, obituary: int, keeper: int = -1) -> int:
-        """Fork a worker into the namespaces of `keeper`, or with a keeper of its own where there are none."""
-        order = Order(self.level, self.kind, folder, self.mapped, keeper)
-        if keeper >= 0:
-            linux.setns(keeper, linux.NEWPID)  # for the next child
+    def fork(self, order: Order, control: int, output: int, obituary: int) -> int:
+        """Fork a worker into the namespaces of its keeper, or with a keeper of its own where there are none."""
+        if order.keeper >= 0:
+            linux.setns(order.keeper, linux.NEWPID)  # for the next child
         pid = os.fork()
         if not pid:
-            if keeper >= 0:
+            if order.keeper >= 0:
                 work(order, control, output)
             keep(order, control, output, obituary)
         return pid
@@ -116,17 +133,22 @@ class Zygote:
                     os.close(obituary)
 
 
-def main(orders: socket.socket, level: str, kind: str) -> None:
+def main(orders: socket.socket, level: str, kind: str) -> NoReturn:
     """Preload the libraries of `kind` and serve the server's orders; never returns."""
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    own = os.getpid()
     try:
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it has to know how its workers end
         _warm(kind)
         if level == "namespaces":
             # Its workers have the filter without an install of their own, which costs as much as their fork.
             seccomp.install(seccomp.build_filter(network=True, joining=True))
         Zygote(orders, level, kind).serve()
-    except EOFError:
-        os._exit(0)
+    except BaseException as error:
+        if own == os.getpid():
+            packets.send(orders, {"failed": f"{type(error).__name__}: {error}"[:500]})
+    finally:
+        os._exit(1)  # also in its forks: nothing may come back to the server's code
 
 
 def _warm(kind: str) -> None:

@@ -1,7 +1,17 @@
+import contextlib
+import os
+import random
+import signal
+import socket
 import threading
+import time
 from pathlib import Path
 
-from turngym.tools import PythonTool, Status, ToolResult
+import pytest
+
+from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
+from turngym.tools.python import packets, steward
+from turngym.tools.python.stock import SPARE, TRIES, Stock
 
 HOLD = "import time\nb = bytearray(b'x') * (40 * 2**20)\ntime.sleep(1000)\n"
 
@@ -98,3 +108,188 @@ def test_the_server_keeps_no_descriptor_of_what_has_ended(fresh: PythonTool, ok,
         ok(fresh, "1")
     assert settled()
     assert until(lambda: descriptors() <= before)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_is_killed_every_caller_gets_an_answer(seed: int, ok, settled, descendants, gone, server_pid):
+    answers: list[str] = []
+
+    def play(number: int) -> None:
+        tool = PythonTool(timeout=30.0, persistent=False)
+        for turn in range(8):
+            try:
+                result = tool.call({"code": f"# {'numpy' if (number + turn) % 3 == 0 else ''}\nprint(6 * 7)"})
+                answers.append(result.text if result.status is Status.OK else result.status)
+            except ToolFailure as failure:
+                answers.append(str(failure))
+
+    ok(PythonTool(timeout=30.0, persistent=False), "1")
+    pid, killed = server_pid(), set[int]()
+    draw = random.Random(seed)
+    threads = [threading.Thread(target=play, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        before = len(answers)  # one is killed for every few answers, however fast those come
+        found = sorted(descendants(pid) - killed)
+        killed.update(victims := draw.sample(found, min(1, len(found))))
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        while len(answers) < before + 3 and any(thread.is_alive() for thread in threads):
+            time.sleep(0.001)
+    assert server_pid() == pid
+    assert len(answers) == 64
+    assert "42\n" in answers
+    assert not [text for text in answers if "found no worker" in text]
+    for code in ("print(1)", "# numpy\nprint(1)"):
+        for _ in range(6):  # what died of late is passed over, or told
+            with contextlib.suppress(ToolFailure):
+                PythonTool(timeout=30.0, persistent=False).call({"code": code})
+        assert ok(PythonTool(timeout=30.0, persistent=False), code) == "1\n"
+    assert settled()
+    assert all(gone(process) for process in killed)
+
+
+class Fake:
+    """A serving loop without namespaces; its warm interpreters, and their workers, are processes that only sleep."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.life, theirs = packets.pair()
+        self.steward = steward.Steward(theirs, "rlimits-only", str(folder))
+        self.queue, self.steward.queues[""] = packets.pair()
+        self.queue.settimeout(0.0)
+        self.stock = self.steward.stocks[""] = Stock()
+        self.orders: list[socket.socket] = []
+        self.pids: list[int] = []
+        monkeypatch.setattr(steward.zygote, "found", self.found)
+
+    def sleeper(self) -> int:
+        self.pids.append(os.posix_spawnp("sleep", ["sleep", "1000"], {}))
+        return self.pids[-1]
+
+    def found(self, level: str, kind: str) -> tuple[int, socket.socket]:
+        ours, theirs = packets.pair()
+        self.orders.append(theirs)
+        return self.sleeper(), ours
+
+    def kill(self) -> None:
+        """End the warm interpreter; it is noticed at the next turn."""
+        self.orders[-1].close()
+        os.kill(self.steward.zygotes[""].pid, signal.SIGKILL)
+
+    def want(self, count: int = 1) -> None:
+        self.stock.asked += count
+        self.steward.restock()
+
+    def turn(self) -> None:
+        self.steward.loop.turn(self.steward.rested)
+        if self.steward.rested <= time.monotonic():
+            self.steward.restock()
+
+    def answer(self, **reply: object) -> None:
+        """Carry out the next order, or reply something else to it."""
+        message, fds = packets.receive(self.orders[-1])
+        packets.close(*fds)
+        pidfd = [] if reply else [os.pidfd_open(pid := self.sleeper())]
+        packets.send(self.orders[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd)
+        packets.close(*pidfd)
+        self.turn()
+
+    def handed(self) -> list[str]:
+        """What callers got of late: a boundary's folder, or the reason why there is none."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                message, fds = packets.receive(self.queue)
+                packets.close(*fds)
+                found.append(message.get("error", "a boundary"))
+        return found
+
+    def close(self) -> None:
+        for serial in list(self.steward.boundaries):
+            self.steward.discard(serial)
+        ours = [warm.orders for warm in self.steward.zygotes.values()]
+        for sock in (self.life, self.steward.life, self.queue, self.steward.queues[""], *self.orders, *ours):
+            sock.close()
+        for pid in self.pids:
+            with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    made = Fake(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_a_failure_is_told_once_and_only_to_who_waits(fake: Fake):
+    fake.want()
+    assert fake.stock == Stock(asked=1, begun=1 + SPARE)
+    fake.answer(error="no luck")
+    fake.answer(error="no luck either")
+    assert fake.handed() == ["no luck"]
+    fake.answer(error="none at all")
+    assert fake.handed() == []
+    assert fake.stock == Stock(asked=1, begun=1, handed=1, faults=TRIES)
+    assert not fake.steward.boundaries
+    fake.want()
+    fake.answer()
+    assert fake.handed() == ["a boundary"]
+    fake.turn()  # with that the stock is filled again
+    assert fake.stock == Stock(asked=2, begun=2 + SPARE, handed=2)
+
+
+def test_a_warm_interpreter_that_never_forked_is_told_to_all_who_wait(fake: Fake):
+    fake.want(3)
+    fake.kill()
+    fake.turn()
+    assert fake.handed() == ["the warm interpreter ended: it was killed"] * 3
+    assert not fake.steward.boundaries
+    assert len(fake.orders) == 1
+    fake.want()
+    fake.answer()
+    assert fake.handed() == ["a boundary"]
+    assert len(fake.orders) == 2
+
+
+def test_who_waits_for_a_warm_interpreter_that_died_gets_a_boundary_of_the_next(fake: Fake):
+    fake.want(2)
+    fake.answer()
+    fake.kill()
+    fake.want()  # whose order cannot be sent
+    assert fake.stock == Stock(asked=3, begun=3 + SPARE, handed=1)
+    fake.turn()
+    assert fake.stock == Stock(asked=3, begun=3 + SPARE, handed=1, faults=1)
+    fake.answer()
+    fake.answer()
+    assert fake.handed() == ["a boundary"] * 3
+
+
+def test_a_boundary_whose_keeper_dies_is_begun_anew_a_few_times(fake: Fake):
+    fake.want()
+    for number in range(TRIES):
+        assert fake.handed() == []
+        assert fake.stock == Stock(asked=1, begun=1 + SPARE, faults=number)
+        fake.steward.end(min(fake.steward.boundaries))
+        fake.steward.restock()
+    assert fake.handed() == ["their keepers keep dying"]
+    assert len(fake.steward.boundaries) == SPARE
+
+
+def test_a_worker_whose_boundary_has_ended_meanwhile_is_let_go(fake: Fake):
+    fake.want()
+    fake.steward.discard(1)
+    fake.steward.restock()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    message, fds = packets.receive(fake.orders[-1])
+    packets.close(*fds)
+    packets.send(fake.orders[-1], {"serial": message["serial"], "pid": 1}, [fake.queue.fileno()])
+    fake.turn()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert fake.handed() == []
+    for _ in range(3):
+        fake.answer()
+    assert fake.handed() == ["a boundary"] * 3
