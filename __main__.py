@@ -1,4 +1,4 @@
-"""The command line: `turngym train | eval | play | check | replay | verify | warmup | envs | methods | doctor`.
+"""Commands: `turngym train | eval | play | check | replay | verify | warmup | envs | methods | doctor | serve-search`.
 
 Here the commands of the rooms are put together; each is a frozen dataclass whose fields are its options.
 """
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, Warmup
+from .agents.serving import ServeSearch
 from .agents.terminal import mistakes
 from .training.commands import Methods, Train, Verify, recipe_of
 from .training.config import TrainConfig
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         | Annotated[Methods, subcommand(name="methods")]
         | Annotated[Warmup, subcommand(name="warmup")]
         | Annotated[Doctor, subcommand(name="doctor")]
+        | Annotated[ServeSearch, subcommand(name="serve-search")]
     )
     command: Any = tyro.cli(commands, args=args, prog="turngym", description=__doc__.splitlines()[0] if __doc__ else "")
     with endings():

@@ -299,6 +299,9 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table.add_row("mean reward", f"{report.reward:.3f}")
     table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
     table.add_row("turns", f"{report.turns:.2f}")
+    for name, mean in report.search.items():
+        what = "searches per question" if name == "searches" else name.replace("recall@", "gold passages, recall@")
+        table.add_row(what, f"{mean.value:.3f} (of {mean.of})")
     table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))
     for tool, level in levels.items():
         table.add_row(f"isolation of {tool}", level)

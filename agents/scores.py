@@ -2,19 +2,20 @@
 
 avg@k is the mean score of k samples a task; pass@k is the unbiased estimate 1 − C(n−c, k)/C(n, k) (Chen et al.,
 2107.03374, Eq 1), averaged over tasks. Episodes that ended in an infrastructure failure are counted, never scored.
+Where an environment says how an agent searched, the report says it too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..envs import Outcome
-from .trajectory import Tree
+from .trajectory import Leaf, Tree
 
 _Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
@@ -29,6 +30,7 @@ class Episode:
     score: float
     turns: int
     used_tool: bool  # the answer is a result that a tool gave
+    search: Mapping[str, float] = field(default_factory=dict)  # how it searched, where the environment says it
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A mean, and over how many episodes."""
+
+    value: float
+    of: int
+
+
+@dataclass(frozen=True)
 class Report:
     """What an evaluation found. `success` is the share of episodes with a score of at least 1."""
 
@@ -58,10 +68,12 @@ class Report:
     tool_share: float  # of the successes, those whose answer a tool gave
     turns: float  # mean
     stops: dict[str, int]
+    search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data."""
-        return asdict(self)
+        """Return JSON data; `search` is there where an episode says how it searched."""
+        data = asdict(self)
+        return data if self.search else {name: value for name, value in data.items() if name != "search"}
 
 
 def from_trees(trees: Iterable[Tree]) -> list[Episode]:
@@ -74,10 +86,28 @@ def from_trees(trees: Iterable[Tree]) -> list[Episode]:
             leaf.score,
             len(tree.replies(leaf)),
             bool(leaf.info.get("used_tool", False)),
+            _search(tree, leaf),
         )
         for tree in trees
         for leaf in tree.leaves
     ]
+
+
+def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
+    """Return how an episode searched: what the environment last said of it, also where the context ended the path."""
+    replies = tree.replies(leaf)
+    info = {**(tree.turns[replies[-1]].info if replies else {}), **leaf.info}
+    if "searches" not in info:
+        return {}
+    said: dict[str, float] = {name: info[name] for name in ("searches", "f1", "sub_em") if name in info}
+    return said | {f"recall@{k}": share for k, share in info.get("recall", {}).items()}
+
+
+def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:
+    """Return the mean of each figure of search over the episodes that have it."""
+    names = dict.fromkeys(name for episode in episodes for name in episode.search)
+    by_name = {name: [episode.search[name] for episode in episodes if name in episode.search] for name in names}
+    return {name: Mean(float(np.mean(values)), len(values)) for name, values in by_name.items()}
 
 
 def summarize(episodes: Sequence[Episode]) -> Report:
@@ -107,6 +137,7 @@ def summarize(episodes: Sequence[Episode]) -> Report:
         tool_share=sum(episode.used_tool for episode in wins) / len(wins) if wins else 0.0,
         turns=float(np.mean([episode.turns for episode in rewarded])),
         stops={stop: stops.count(stop) for stop in sorted(set(stops))},
+        search=_means(rewarded),
     )
 
 

@@ -29,6 +29,10 @@ def mistakes(
         if error.name not in EXTRA:
             raise
         refuse(f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'")
+    except ImportError as error:  # a package of an extra is missing or broken; the message says which
+        if os.environ.get("TURNGYM_TRACEBACK"):
+            raise
+        refuse(str(error))
     except kinds as error:
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,3 +33,11 @@ class Dice:
     def pick(self, items: Sequence[T]) -> T:
         """Return one of `items`."""
         return items[self.roll(0, len(items) - 1)]
+
+    def shuffled(self, items: Iterable[T]) -> list[T]:
+        """Return `items` in an order that is drawn."""
+        items = list(items)
+        for i in range(len(items) - 1, 0, -1):
+            j = self.roll(0, i)
+            items[i], items[j] = items[j], items[i]
+        return items

@@ -12,8 +12,9 @@ class EnvOptions:
     """What an environment is made with."""
 
     tasks: str | None = None
-    """Questions: a JSONL file (`problem, answer`; `.gz` too), a data set (`gsm8k`, `math`, `math500`, `aime24`,
-    `aime25`, `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler`, or `OWNER/NAME` on the hub), or
+    """Questions: a JSONL file (`problem, answer`, or `question, answers`; `.gz` too), a data set (`gsm8k`, `math`,
+    `math500`, `aime24`, `aime25`, `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler`, `hotpotqa`,
+    `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the hub), or
     `reasoning-gym:NAME,NAME`; the built-in generator when left out."""
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""

@@ -107,7 +107,7 @@ class _Planted:
 
     def __getitem__(self, i: int, /) -> Task:
         task = self._tasks[i]
-        return replace(task, gold=self._gold, solution=task.solution and f"print({self._gold!r})")
+        return replace(task, gold=self._gold, aliases=(), solution=task.solution and f"print({self._gold!r})")
 
 
 class QuestionEnv(TextEnv):
@@ -125,6 +125,7 @@ class QuestionEnv(TextEnv):
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "grader", "format", "task"}
+    whole: ClassVar[bool] = False  # whether what an agent wrote behind its final answer is graded, too
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ class QuestionEnv(TextEnv):
             if parsed.error is not None:
                 role, content = self.format.observe(f"error: {parsed.error}", None)
                 return Reply(content, role=role, info={"tool": None, "tool_status": "malformed"})
-            text = parsed.text  # nothing behind a final answer counts
+            text = text if self.whole else parsed.text  # mostly nothing behind a final answer counts
         return self._grade(text)
 
     def gold(self) -> list[str]:
@@ -211,6 +212,14 @@ class QuestionEnv(TextEnv):
         """End the tools' processes."""
         self.toolbox.close()
 
+    def used(self, answer: str) -> bool:
+        """Return whether `answer` is what a tool gave: a word of a result."""
+        return any(answer in result.split() for result in self.results)
+
+    def measures(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+        """Return what `info` holds of an answer besides its score; `verdicts` are those on each gold."""
+        return {}
+
     def _use(self, call: ToolCall) -> Reply:
         result = self.toolbox.call(call)
         text = _shorten(result.text.rstrip("\n"))
@@ -222,9 +231,11 @@ class QuestionEnv(TextEnv):
     def _grade(self, text: str) -> Reply:
         if self.task is None:
             raise RuntimeError("there is no task: call reset() first")
-        verdict = self.grader.grade(completion=text, gold=self.task.gold)
-        used = verdict.answer is not None and any(verdict.answer in result.split() for result in self.results)
+        verdicts = [self.grader.grade(completion=text, gold=gold) for gold in self.task.golds]
+        verdict = max(verdicts, key=lambda verdict: verdict.score)
+        used = verdict.answer is not None and self.used(verdict.answer)
         info = {"score": verdict.score, "answer": verdict.answer, "how": verdict.how, "used_tool": used}
+        info |= self.measures(verdicts)
         stop = StopReason.NO_ANSWER if verdict.answer is None else StopReason.ANSWERED
         return Reply("", reward=verdict.score, stop=stop, info=info)
 

@@ -44,6 +44,7 @@ ENVS = (
         "math questions with a Python tool, several turns",
         play={"format": "tags"},
     ),
+    Entry("turngym/Search-v0", "turngym.envs.qa:make_search", "questions of fact with a search tool, several turns"),
     Entry(
         "turngym/ALFWorld-v0",
         "turngym.envs.household:make_alfworld",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from .rows import SHAPES, Fields, expected, read_row
 
 HOLDOUT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 SPLITS = ("train", "valid", "test")
+SPLIT_SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}  # of made-up problems, by `text_share`
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,19 @@ class Task:
         prompt: What the agent reads.
         gold: The right answer, for the grader only.
         solution: A Python program that prints the answer, for demonstrations only.
+        aliases: Other answers that are as right, for the grader only.
     """
 
     id: str
     prompt: str
     gold: str = field(repr=False)
     solution: str | None = field(default=None, repr=False)
+    aliases: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """All answers that are right."""
+        return (self.gold, *self.aliases)
 
 
 class Tasks(Protocol):
@@ -106,6 +114,15 @@ def kept(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]
     return tasks
 
 
+Make = Callable[[str, str, tuple[str, ...], Mapping[str, Any]], Task]
+"""Makes a task of its id, its prompt, its right answers and the row that they come from."""
+
+
+def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> Task:
+    """Return the task of a row that holds nothing but a problem and its answers."""
+    return Task(name, prompt, golds[0], aliases=golds[1:])
+
+
 def tasks_of(
     rows: Iterable[tuple[str, str, Any]],
     what: str,
@@ -113,6 +130,7 @@ def tasks_of(
     *,
     check_gold: Callable[[str], None] | None = None,
     bad_rows: int = 0,
+    make: Make = plain_task,
 ) -> list[Task]:
     """Return the tasks of rows that come as (where the row is, a name for its task, the row).
 
@@ -122,6 +140,7 @@ def tasks_of(
         shapes: The fields that a row may hold; the first pair that it has is used.
         check_gold: Raises ValueError for a gold answer that the grader could not use.
         bad_rows: How many rows without a usable problem and gold may be left out.
+        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
 
     Raises:
         ValueError: More rows than that cannot be used; the message names the first.
@@ -129,8 +148,8 @@ def tasks_of(
     tasks, faults = [], []
     for where, name, row in rows:
         try:
-            prompt, gold = read_row(row, shapes, check_gold)
-            tasks.append(Task(str(row.get("id", name)), prompt, gold))
+            prompt, golds = read_row(row, shapes, check_gold)
+            tasks.append(make(str(row.get("id", name)), prompt, golds, row))
         except ValueError as fault:
             faults.append(f"{where}{fault}")
     if len(faults) > bad_rows:
@@ -149,6 +168,7 @@ def load_jsonl(
     shapes: Sequence[Fields] = SHAPES,
     check_gold: Callable[[str], None] | None = None,
     bad_rows: int = 0,
+    make: Make = plain_task,
 ) -> ListTasks:
     """Read one task per line of a `.jsonl` or `.jsonl.gz` file (UTF-8); blank lines are skipped.
 
@@ -161,6 +181,7 @@ def load_jsonl(
         shapes: The fields that a row may hold.
         check_gold: Raises ValueError for a gold answer that the grader could not use.
         bad_rows: How many rows without a usable problem and gold may be left out.
+        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -169,7 +190,7 @@ def load_jsonl(
     path = Path(path)
     check_split(split)
     check_holdout(split, holdout)
-    tasks = tasks_of(_lines(path), str(path), shapes, check_gold=check_gold, bad_rows=bad_rows)
+    tasks = tasks_of(_lines(path), str(path), shapes, check_gold=check_gold, bad_rows=bad_rows, make=make)
     return ListTasks(kept(tasks, str(path), split, holdout), path.name, split)
 
 

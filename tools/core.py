@@ -183,6 +183,12 @@ def check_arguments(schema: dict[str, Any], arguments: Mapping[str, Any]) -> str
     return None
 
 
+def check_range(name: str, value: float, low: float, high: float, unit: str) -> None:
+    """Raise ValueError unless `value` lies between two bounds, both included; `unit` is for the message."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}; it must be {low:g} to {high:g} {unit}")
+
+
 def _annotation_schema(annotation: Any, where: str) -> dict[str, Any]:
     if annotation in SCALARS:
         return {"type": SCALARS[annotation]}

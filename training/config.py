@@ -25,9 +25,8 @@ class TrainConfig:
     env: str = "turngym/MathPython-v0"
     """Environment id."""
     tasks: str | None = None
-    """Questions: a JSONL file (`problem, answer`; `.gz` too), a data set (`gsm8k`, `math`, `math500`, `aime24`,
-    `aime25`, `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler`, or `OWNER/NAME` on the hub), or
-    `reasoning-gym:NAME,NAME`; the built-in generator when left out."""
+    """Questions: a JSONL file, a data set by name or `OWNER/NAME` on the hub, or `reasoning-gym:NAME,NAME`, as in
+    `turngym eval`; the built-in generator when left out."""
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""
     option: tuple[str, ...] = ()

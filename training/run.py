@@ -25,9 +25,9 @@ from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
 from ..envs.levels import check_levels, levels_of
-from ..envs.math.sources import is_file
 from ..envs.options import EnvOptions
 from ..envs.registry import make
+from ..envs.sources import is_file
 from .boundary import read_boundary
 from .config import TrainConfig, from_run, recorded, revision, to_toml
 from .logbook import METRICS

@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..dice import Dice
-from ..tasks import text_share
+from ..tasks import SPLIT_SHARES, text_share
 from .chore import LOOK, Chore, chores, hiding
 from .house import House, Receptacle, Thing
 from .kinds import LAMP, PAIRED, PICKED_UP, ROOMS, THINGS
 
-SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}
 ATTEMPTS = 10_000
 MOVES = 3  # times that a thing is put elsewhere, on average, before a house is given up
 COPIES = 3  # things of one kind, the wanted ones aside
@@ -73,7 +72,7 @@ LEVELS = {
 
 def generate(task_type: str, size: str, difficulty: int, split: str, dice: Dice) -> House:
     """Return a house of a split, drawn with `dice`."""
-    low, high = SHARES[split]
+    low, high = SPLIT_SHARES[split]
     for _ in range(ATTEMPTS):
         sketch = _Sketch(dice, _chore(task_type, dice), LEVELS[difficulty], SIZES[size])
         for _ in range(1 + MOVES * len(sketch.others)):

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...tools import PythonTool, Tool
+from ..given import Given
 from ..question import TOOL_TIMEOUT, Grader, QuestionEnv
 from ..tasks import Tasks
 from .generate import MathTasks
-from .given import Given
 from .grade import MathGrader
 from .sources import load
 

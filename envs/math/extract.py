@@ -69,9 +69,13 @@ def _joined(between: str) -> bool:
     return len(between) < 100 and _JOINT.fullmatch(_BLANK.sub("", between)) is not None
 
 
-def _said(text: str) -> str:
-    """Return what is said behind the reasoning, without code blocks; nothing where the reasoning never ends."""
+def behind_thoughts(text: str) -> str:
+    """Return what is said behind the reasoning; nothing where the reasoning never ends."""
     _, _, text = text.rpartition("</think>")
-    if "<think>" in text:
-        return ""
+    return "" if "<think>" in text else text
+
+
+def _said(text: str) -> str:
+    """Return what is said behind the reasoning, without code blocks."""
+    text = behind_thoughts(text)
     return _FENCED.sub("\n", text) if "```" in text else text

@@ -9,10 +9,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ..dice import Dice
-from ..tasks import Task, check_split, text_share
+from ..tasks import SPLIT_SHARES, Task, check_split, text_share
 from .families import FAMILIES, LEVELS, make
 
-SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}
 ATTEMPTS = 10_000
 
 
@@ -67,7 +66,7 @@ class MathTasks:
             raise IndexError(f"task {i} of {self.name}: there are tasks 0 to {self.size - 1}")
         dice = Dice(self.seed, i, self.split)
         family, level = dice.pick(self.families), dice.pick(self.difficulty)
-        low, high = SHARES[self.split]
+        low, high = SPLIT_SHARES[self.split]
         for _ in range(ATTEMPTS):
             text, gold, solution = make(family, level, dice)
             if low <= text_share(text) < high:

@@ -1,5 +1,7 @@
 """`turngym check` and `turngym replay`, as a person would call them."""
 
+import json
+
 import gymnasium
 import pytest
 
@@ -20,6 +22,18 @@ class Stingy(TextEnv):
 
     def gold(self):
         return ["yes"]
+
+
+class Looking(Stingy):
+    """An environment that says how often the agent searched, and what it found."""
+
+    tasks = range(3)
+
+    def on_step(self, text):
+        return Reply("", 1.0, StopReason.ANSWERED, info={"searches": 2, "recall": {"3": 0.5}, "f1": 0.75})
+
+    def __init__(self, split="test"):
+        super().__init__()
 
 
 @pytest.fixture
@@ -48,6 +62,18 @@ def test_check_names_the_broken_clause_and_what_broke(turngym):
 def test_check_refuses_what_it_cannot_make(turngym):
     status, out, err = turngym("check", "turngym/Math-v1")
     assert (status, out) == (2, "") and "did you mean 'turngym/Math-v0'" in err
+
+
+def test_an_evaluation_prints_searches_and_the_recall_of_gold_passages(turngym, tmp_path):
+    gymnasium.register("tests/Looking-v0", entry_point=Looking)
+    try:
+        status, out, _ = turngym("eval", "tests/Looking-v0", "--policy", "expert", "--out", "found")
+    finally:
+        del gymnasium.registry["tests/Looking-v0"]
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert status == 0 and "searches per question 2.000 (of 3)" in lines
+    assert "gold passages, recall@3 0.500 (of 3)" in lines and "f1 0.750 (of 3)" in lines
+    assert json.loads((tmp_path / "found" / "eval.json").read_text())["search"]["f1"] == {"value": 0.75, "of": 3}
 
 
 def test_an_evaluation_can_be_replayed_and_another_environment_diverges(turngym):

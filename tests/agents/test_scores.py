@@ -163,3 +163,58 @@ def test_paths_of_trees_are_episodes():
         Episode(5, Outcome.DONE, "s0", 1.0, 1, True),
         Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False),
     ]
+
+
+# --- how agents searched
+
+
+def searched(*infos, leaf=None):
+    """A path of one reply for each info, and what its leaf says."""
+    tree = Tree((0, 0, 5), 5, "t5", [given_turn(-1, "user", "q", np.array([1], np.int32))])
+    column = np.zeros(1, np.float32)
+    for info in infos:
+        tree.add(
+            Turn(len(tree.turns) - 1, "assistant", "a", np.array([2], np.int32), column > -1, column, column, info=info)
+        )
+    last = infos[-1] if leaf is None and infos else leaf or {}
+    tree.leaves.append(Leaf(len(tree.turns) - 1, 0, Outcome.DONE, "answered", 1.0, last))
+    return tree
+
+
+HALF = {"searches": 2, "recall": {"1": 0.0, "3": 0.5}, "f1": 0.8, "sub_em": 1}
+
+
+def test_what_the_last_turn_says_of_the_searches_is_kept():
+    (one,) = from_trees([searched({"searches": 1, "recall": {"1": 0.0, "3": 0.0}}, HALF)])
+    assert one.search == {"searches": 2, "recall@1": 0.0, "recall@3": 0.5, "f1": 0.8, "sub_em": 1}
+
+
+def test_a_path_that_the_context_ended_counts_the_searches_before():
+    (cut,) = from_trees([searched({"searches": 1}, leaf={})])
+    assert cut.search == {"searches": 1}
+
+
+@pytest.mark.parametrize("infos", [(), ({},), ({"recall": 3, "f1": "good"},)])
+def test_episodes_of_other_environments_search_nothing(infos):
+    assert from_trees([searched(*infos)])[0].search == {}
+
+
+def test_each_figure_of_search_has_its_own_denominator():
+    """Two searched, one of them without gold passages; one never answered; a failure counts nowhere."""
+    found = [HALF, {"searches": 0, "recall": {"1": 1.0, "3": 1.0}}, {"searches": 4, "f1": 0.2, "sub_em": 0}]
+    episodes = from_trees([searched(info) for info in found])
+    episodes.append(episode(6, math.nan, Outcome.TOOL_ERROR, search={"searches": 100}))
+    means = summarize(episodes).search
+    assert {name: (mean.value, mean.of) for name, mean in means.items()} == {
+        "searches": (pytest.approx(2.0), 3),
+        "recall@1": (pytest.approx(0.5), 2),
+        "recall@3": (pytest.approx(0.75), 2),
+        "f1": (pytest.approx(0.5), 2),
+        "sub_em": (pytest.approx(0.5), 2),
+    }
+    assert summarize(episodes).to_json()["search"]["recall@3"] == {"value": 0.75, "of": 2}
+
+
+def test_a_report_without_searches_is_written_as_ever():
+    report = summarize([episode(0)])
+    assert report.search == {} and "search" not in report.to_json()

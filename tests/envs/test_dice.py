@@ -34,3 +34,10 @@ def test_successive_draws_are_independent():
 
 def test_nonzero_never_gives_zero():
     assert {Dice(i).nonzero(3) for i in range(200)} == {-3, -2, -1, 1, 2, 3}
+
+
+def test_a_shuffled_order_holds_each_item_once_and_every_order_comes_alike():
+    orders = Counter("".join(Dice("order", i).shuffled("abc")) for i in range(6000))
+    assert len(orders) == 6 and all("".join(sorted(order)) == "abc" for order in orders)
+    assert sum((count - 1000) ** 2 / 1000 for count in orders.values()) < 20.5
+    assert Dice(1).shuffled([]) == []

@@ -293,6 +293,40 @@ def test_an_answer_that_a_tool_gave_is_marked():
         assert (reward, info["answer"], info["how"], info["used_tool"]) == (0.0, "wrong", "string", used)
 
 
+def test_the_best_of_several_golds_is_paid():
+    task = Task("t", "q", "one", aliases=("two", "three"))
+    for answer, reward in [("one", 1.0), ("three", 1.0), ("four", 0.0)]:
+        env = QuestionEnv(ListTasks([task]), Exact())
+        env.reset(seed=0)
+        _, paid, *_, info = env.step(f"answer: {answer}")
+        assert (paid, info["answer"]) == (reward, answer)
+    env.plant("five")
+    for answer, reward in [("one", 0.0), ("two", 0.0), ("five", 1.0)]:
+        env.reset(seed=0)
+        assert env.step(f"answer: {answer}")[1] == reward
+
+
+class Measured(QuestionEnv):
+    """An environment with measures of its own, that looks at all that was written."""
+
+    whole = True
+
+    def used(self, answer):
+        return answer in "".join(self.results)
+
+    def measures(self, verdicts):
+        return {"worst": min(verdict.score for verdict in verdicts)}
+
+
+def test_an_environment_may_measure_an_answer_in_its_own_way():
+    tasks = ListTasks([Task("t", "q", "one", aliases=("two",))])
+    env = Measured(tasks, Exact(), [search], format="tags")
+    env.reset(seed=0)
+    env.step("<search>twofold</search>")
+    info = env.step("<answer>hm</answer> answer: two")[4]
+    assert (info["score"], info["worst"], info["used_tool"]) == (1.0, 0.0, True)
+
+
 @given(
     st.lists(st.text() | st.sampled_from(["<tool_call>", "</tool_call>", "{", "<think>", call(word="a")]), max_size=5)
 )

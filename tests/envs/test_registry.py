@@ -34,6 +34,7 @@ def test_every_entry_is_registered_and_described():
     assert [entry.id for entry in registry.ENVS] == [
         "turngym/Math-v0",
         "turngym/MathPython-v0",
+        "turngym/Search-v0",
         "turngym/ALFWorld-v0",
         "turngym/Household-v0",
     ]

@@ -167,3 +167,21 @@ def test_real_files_load_whole(name, rows):
         if "gsm8k" in name:
             # The original file holds only the rationale; its final number is the gold.
             assert row["solution"].split("#### ")[-1].replace(",", "") == tasks[i].gold.replace(",", "")
+
+
+def test_a_task_has_all_its_right_answers_and_shows_none():
+    task = Task("t", "How much?", "4711", aliases=("4 711",))
+    assert task.golds == ("4711", "4 711") and repr(task) == "Task(id='t', prompt='How much?')"
+
+
+def test_a_task_is_made_of_its_row(tmp_path):
+    def make(name, prompt, golds, row):
+        if "extra" not in row:
+            raise ValueError(" has no extra")
+        return Task(f"{name}/{row['extra']}", prompt, *golds)
+
+    good, bad = {"problem": "a", "answer": "1", "extra": 5}, {"problem": "b", "answer": "2"}
+    path = write(tmp_path / "t.jsonl", good, bad)
+    assert load_jsonl(path, make=make, bad_rows=1)[0] == Task("t.jsonl-1/5", "a", "1")
+    with pytest.raises(ValueError, match=r"t.jsonl:2 has no extra \(1 rows cannot be used"):
+        load_jsonl(path, make=make)

@@ -25,6 +25,7 @@ class Tag:
 TAGS = (  # the first of a tool is the one that is taught
     Tag("python", "python", "code", "result"),
     Tag("search", "search", "query", "information"),
+    Tag("visit", "visit", "url", "information"),
     Tag("execute", "python", "code", "result"),
     Tag("llm-code", "python", "code", "result"),
 )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import Status, ToolResult, check_arguments, make_schema
+from ..core import Status, ToolResult, check_arguments, check_range, make_schema
 from .levels import check_level
 from .limits import SOURCE_CAP
 from .run import Run
@@ -43,9 +43,9 @@ class PythonTool:
         level: str = "namespaces",
     ) -> None:
         check_level(level)
-        _check_range("timeout", timeout, 0.01, 3600, "seconds")
-        _check_range("memory_mb", memory_mb, 64, 2**20, "MiB")
-        _check_range("max_output", max_output, 64, 2**20, "characters")
+        check_range("timeout", timeout, 0.01, 3600, "seconds")
+        check_range("memory_mb", memory_mb, 64, 2**20, "MiB")
+        check_range("max_output", max_output, 64, 2**20, "characters")
         self.timeout, self.memory_mb, self.max_output, self.persistent = timeout, memory_mb, max_output, persistent
         self.level = level
         self._session: Session | None = None
@@ -121,11 +121,6 @@ class PythonTool:
                 self._history.clear()
                 session.end()
         return run
-
-
-def _check_range(name: str, value: float, low: float, high: float, unit: str) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {value}; it must be {low:g} to {high:g} {unit}")
 
 
 def _refuse(code: str) -> str | None:

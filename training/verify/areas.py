@@ -15,6 +15,7 @@ from .household import Household
 from .replay import Replay
 from .resume import Resume
 from .sandbox import Sandbox
+from .search import Search
 from .tasks import Tasks
 from .templates import Templates
 
@@ -30,6 +31,7 @@ AREAS = (
     | Annotated[Replay, _name("replay")]
     | Annotated[Resume, _name("resume")]
     | Annotated[Sandbox, _name("sandbox")]
+    | Annotated[Search, _name("search")]
     | Annotated[Tasks, _name("tasks")]
     | Annotated[Templates, _name("templates")]
 )

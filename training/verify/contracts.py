@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...envs.core import TextEnv
 from . import Row, first
+
+if TYPE_CHECKING:
+    from ...agents.contract.episodes import Case
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Contracts:
             env = make(case.env_id)
             armed = bool(getattr(env, "toolbox", ()))
             env.close()
-            yield _hunted(case.env_id, self.seed, self.tool_episodes if armed else self.episodes)
+            yield hunted(case, self.tool_episodes if armed else self.episodes)
 
 
 def _takes_canaries(env: TextEnv) -> bool:
@@ -53,15 +57,26 @@ def _takes_canaries(env: TextEnv) -> bool:
     return type(env).plant is not TextEnv.plant
 
 
-def _hunted(env_id: str, seed: int, episodes: int) -> Row:
-    """Hunt for a canary in episodes with seeds of their own."""
+def kept(case: Case, what: str) -> Row:
+    """Count the clauses that an environment keeps; `what` names it in the row."""
+    from ...agents.check import CLAUSES, run
+
+    results = [run(clause, case) for clause in CLAUSES]
+    broken = [f"{result.name}: {result.problem}" for result in results if not result.ok]
+    unchecked = [f"{result.name}: {result.note}" for result in results if result.note.startswith("not checked")]
+    note = "; ".join(filter(None, [first(broken), *unchecked]))
+    return Row(f"clauses of the contract that {what} keeps", len(results) - len(broken), len(results), note)
+
+
+def hunted(case: Case, episodes: int) -> Row:
+    """Hunt for a canary in episodes with seeds of their own, from that of `case` on."""
     from ...agents.contract.canary import hunt
-    from ...agents.contract.episodes import Case
 
     clean, seen = 0, []
     for i in range(episodes):
         try:
-            clean += hunt(Case(env_id, {}, seed + i))
+            clean += hunt(replace(case, seed=case.seed + i))
         except Exception as problem:  # whatever comes out of an environment is no proof that it keeps its gold
             seen.append(f"{type(problem).__name__}: {problem}")
-    return Row(f"episodes of {env_id} show the canary in place of the gold nowhere", clean, episodes, first(seen, 2))
+    what = f"episodes of {case.env_id} show the canary in place of the gold nowhere"
+    return Row(what, clean, episodes, first(seen, 2))

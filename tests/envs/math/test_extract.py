@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.envs.math.extract import extract_answer, last_answer
+from turngym.envs.math.extract import behind_thoughts, extract_answer, last_answer
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,18 @@ def test_a_box_at_the_end_is_found_behind_any_text(noise, content):
     if re.search(r"\\(boxed|fbox)\s*\{", noise) or "<think>" in noise.rpartition("</think>")[2] or noise.endswith("\\"):
         return
     assert extract_answer(f"{noise} \\boxed{{{content}}}") == content
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a", "a"),
+        ("<think>a</think>b", "b"),
+        ("a</think>b</think>c", "c"),
+        ("<think>a", ""),
+        ("<think>a</think>b<think>", ""),
+        ("```\nb\n```", "```\nb\n```"),
+    ],
+)
+def test_what_is_said_behind_the_reasoning(text, said):
+    assert behind_thoughts(text) == said

@@ -1,13 +1,10 @@
-import json
-import sys
-from typing import ClassVar
-
 import pytest
 
-from turngym.envs.math.given import Given
-from turngym.envs.math.hub import DATA_SETS, SHAPES, DataSet, _once, boxed, is_hub_name, joined, load_hub, unframed
+from turngym.envs.given import Given
+from turngym.envs.hub import is_hub_name, load_hub
+from turngym.envs.math.hub import DATA_SETS, boxed, joined, unframed
 
-datasets = pytest.importorskip("datasets")
+pytestmark = pytest.mark.usefixtures("hub")
 
 FRAME = (
     "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
@@ -77,41 +74,11 @@ CARDS = {
     "agentica-org/DeepScaleR-Preview-Dataset": {
         "default": {"train": [{"problem": f"g{n}?", "answer": f"{n}", "solution": ""} for n in range(60)]}
     },
-    "someone/sums": {
-        "default": {
-            "train": [{"ask": {"text": "1 + 2?"}, "reply": 3}],
-            "validation": [{"ask": {"text": "2 + 2?"}, "reply": 4}, {"ask": {"text": " "}, "reply": 5}],
-        }
-    },
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def hub(tmp_path_factory):
-    """A folder with the data sets, which the library reads in place of the hub's; nothing else can be reached."""
-    folder = tmp_path_factory.mktemp("hub")
-    for path, configs in CARDS.items():
-        card = {"configs": []}
-        for config, splits in configs.items():
-            for split, rows in splits.items():
-                file = folder / path / config / f"{split}.jsonl"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            files = [{"split": split, "path": f"{config}/{split}.jsonl"} for split in splits]
-            card["configs"].append({"config_name": config, "data_files": files})
-        (folder / path / "README.md").write_text(f"---\n{json.dumps(card)}\n---\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
-        patch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        datasets.disable_progress_bars()
-        yield folder
-        datasets.enable_progress_bars()
-
-
 def read(name, **given):
-    tasks = load_hub(name, Given(**given))
+    tasks = load_hub(name, Given(**given), DATA_SETS)
     return [tasks[i] for i in range(len(tasks))]
 
 
@@ -148,6 +115,7 @@ def test_a_share_of_train_is_valid_where_there_is_no_such_split():
     assert len(read("gsm8k", split="valid", holdout=0.5)) > 30
     assert {task.prompt for task in read("gsm8k", split="train", holdout=0.0)} == whole
     assert read("gsm8k")[0].gold.startswith("12")
+    assert read("openai/gsm8k", config="socratic")[0].gold == "3"
 
 
 def test_rows_that_repeat_are_read_once_and_problems_with_two_answers_not_at_all():
@@ -157,56 +125,8 @@ def test_rows_that_repeat_are_read_once_and_problems_with_two_answers_not_at_all
     assert tasks[-1].id == "dapo-math-train-39"
 
 
-def test_rows_that_repeat_are_not_read_to_their_end():
-    class Endless:
-        column_names: ClassVar = ["prompt", "answer", "index"]
-
-        def iter(self, size):
-            for _ in range(3):
-                yield {"prompt": ["a", "b", "a"], "answer": ["1", "2", "1"], "index": [0, 1, 2]}
-            pytest.fail("the rows were read on")
-
-    assert list(_once(Endless(), ["prompt", "answer"])) == [(0, ("a", "1")), (1, ("b", "2"))]
-
-
 def test_deepscaler_is_split():
     assert len(read("deepscaler")) + len(read("deepscaler", split="valid")) == 60
-
-
-def test_any_other_data_set_needs_its_fields_named_and_has_its_own_splits():
-    named = {"problem_field": "ask.text", "answer_field": "reply"}
-    assert read("someone/sums", **named)[0].gold == "3"
-    (task,) = read("someone/sums", split="valid", bad_rows=1, **named)
-    assert (task.id, task.prompt, task.gold) == ("someone/sums-validation-0", "2 + 2?", "4")
-    assert read("openai/gsm8k", config="socratic")[0].gold == "3"
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "complaint"),
-    [
-        ("aime24", {}, "aime24 has no split for 'train'; its rows serve test"),
-        ("dapo-math", {"split": "test"}, "dapo-math has no split for 'test'; its rows serve train"),
-        ("gsm8k", {"split": "valid", "holdout": 0.0}, "holdout is 0, but gsm8k has no split for 'valid'"),
-        ("gsm8k", {"config": "main_"}, r"data set openai/gsm8k cannot be loaded: .*'main_' not found.*'socratic'"),
-        ("gsm8k", {"config": "socratic", "split": "test"}, "data set openai/gsm8k cannot be loaded: .*test"),
-        ("nobody/nothing", {}, "data set nobody/nothing cannot be loaded: .*nobody/nothing"),
-        (
-            "someone/sums",
-            {},
-            "someone/sums has the fields ask, reply; it needs `problem, answer` or `question, answer`",
-        ),
-        ("someone/sums", {"split": "test"}, "someone/sums has no split for 'test'; its rows serve train, valid"),
-        ("someone/sums", {"holdout": 0.1}, "holdout is 0.1, but someone/sums has a split of its own for 'train'"),
-        (
-            "someone/sums",
-            {"split": "valid", "problem_field": "ask.text", "answer_field": "reply"},
-            "^someone/sums, split 'validation', row 1: field 'ask.text' is ' '; it needs text .*bad_rows=1",
-        ),
-    ],
-)
-def test_what_cannot_be_read_is_named_with_what_there_is(name, given, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        read(name, **given)
 
 
 def test_a_bad_gold_is_named_with_its_part():
@@ -216,12 +136,6 @@ def test_a_bad_gold_is_named_with_its_part():
     where = r"EleutherAI/hendrycks_math \(algebra\), split 'test', row 0: field 'solution' is .*: not that"
     with pytest.raises(ValueError, match=where):
         read("math", split="test", check_gold=refuse)
-
-
-def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"gsm8k needs the package datasets: pip install 'turngym\[tasks\]'"):
-        read("gsm8k")
 
 
 @pytest.mark.parametrize(
@@ -248,15 +162,6 @@ def test_what_is_no_solution_list_or_chat_is_refused():
     assert unframed([{"content": "Solve x = 1.\n\nShow it."}]) == "Solve x = 1.\n\nShow it."
 
 
-@pytest.mark.parametrize(
-    ("name", "could_be"),
-    [("gsm8k", True), ("a/b", True), ("a.b/c_d-1", True), ("a/b.jsonl", False), ("./a", False), ("a/b/c", False)],
-)
-def test_names_of_data_sets_are_told_from_paths(name, could_be):
-    assert is_hub_name(name) is could_be
-
-
 def test_every_entry_of_the_table_is_complete():
     for source in DATA_SETS.values():
         assert is_hub_name(source.path) and source.splits and set(source.splits) <= {"train", "valid", "test"}
-    assert DataSet("a/b").fields == SHAPES

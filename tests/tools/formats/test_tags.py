@@ -7,7 +7,7 @@ from turngym.tools.core import make_schema
 from turngym.tools.formats.tags import ANSWERS, TAGS
 
 TAG = get_format("tags")
-TOOLS = ("python", "search")
+TOOLS = ("python", "search", "visit")
 
 
 def python(code):
@@ -78,6 +78,7 @@ def test_calls_are_rendered_as_experts_write_them():
     assert TAG.render(python("print(1)")) == "<python>print(1)</python>"
     assert TAG.render(python("x = 1\nprint(x)")) == "<python>\nx = 1\nprint(x)\n</python>"
     assert TAG.render(ToolCall("search", {"query": "cars"})) == "<search>cars</search>"
+    assert TAG.render(ToolCall("visit", {"url": "http://a.org/?b"})) == "<visit>http://a.org/?b</visit>"
 
 
 def test_what_cannot_be_spelled_is_refused():
@@ -95,13 +96,15 @@ def test_what_cannot_be_spelled_is_refused():
 
 def test_results_come_back_in_the_tags_of_the_tool():
     assert TAG.observe("4", "python") == TAG.observe("4", None) == ("user", "<result>\n4\n</result>")
-    assert TAG.observe("4", "search") == ("user", "<information>\n4\n</information>")
+    for tool in ("search", "visit"):
+        assert TAG.observe("4", tool) == ("user", "<information>\n4\n</information>")
 
 
 def test_instructions_teach_every_tool_or_refuse_it():
-    schemas = [make_schema(name, f"Do {name}.", {}, []) for name in ("search", "python")]
-    search, python = TAG.instructions(schemas).split("\n")
+    schemas = [make_schema(name, f"Do {name}.", {}, []) for name in ("search", "visit", "python")]
+    search, visit, python = TAG.instructions(schemas).split("\n")
     assert "<search>query</search>" in search and "</information>" in search and search.endswith(" Do search.")
+    assert "<visit>url</visit>" in visit and "</information>" in visit and visit.endswith(" Do visit.")
     assert "<python>code</python>" in python and "</result>" in python and python.endswith(" Do python.")
     assert not TAG.native
     with pytest.raises(ValueError, match="no tag for the tool 'echo'"):

@@ -2,9 +2,10 @@ import gymnasium
 import pytest
 
 from turngym.agents import check
+from turngym.agents.contract.episodes import Case
 from turngym.envs import Reply, StopReason, TextEnv, registry
 from turngym.training.verify import Row
-from turngym.training.verify.contracts import Contracts
+from turngym.training.verify.contracts import Contracts, kept
 
 
 class Secret(TextEnv):
@@ -52,8 +53,9 @@ def environments(monkeypatch):
 def test_every_clause_and_every_canary_has_a_row(monkeypatch):
     monkeypatch.setattr(check, "CLAUSES", [clause for clause in check.CLAUSES if clause.name in ("gold", "steps")])
     rows = list(Contracts(episodes=5, tool_episodes=1).rows())
-    assert [(row.held, row.of, row.note, row.good) for row in rows] == [(3, 3, "", True)] * 2 + [
+    assert [(row.held, row.of, row.note, row.good) for row in rows] == [(4, 4, "", True)] * 2 + [
         (5, 5, "", True),
+        (1, 1, "", True),
         (1, 1, "", True),
     ]
     assert rows[0].what == "environments keep the clause gold: playing the gold earns a total reward of 1"
@@ -72,10 +74,20 @@ def test_a_broken_clause_makes_its_row_fall_short(environments):
 def test_canaries_are_counted_by_episode(environments, monkeypatch):
     monkeypatch.setattr(check, "CLAUSES", [])
     environments(Secret, Cheap, Way)
-    told, kept = Contracts(seed=3, episodes=12, tool_episodes=1).rows()  # a way of acting is no text to look for
+    told, silent = Contracts(seed=3, episodes=12, tool_episodes=1).rows()  # a way of acting is no text to look for
     assert 0 < told.held < 12 == told.of and "the gold is seen in what step gives, the journal" in told.note
-    assert kept == Row("episodes of test/Cheap-v0 show the canary in place of the gold nowhere", 12, 12)
+    assert silent == Row("episodes of test/Cheap-v0 show the canary in place of the gold nowhere", 12, 12)
     assert next(Contracts(seed=4, episodes=1, tool_episodes=1).rows()).what == told.what
+
+
+def test_the_clauses_that_one_environment_keeps_are_a_row(environments, monkeypatch):
+    chosen = [clause for clause in check.CLAUSES if clause.name in ("gold", "steps", "canary")]
+    monkeypatch.setattr(check, "CLAUSES", chosen)
+    row = kept(Case("test/Cheap-v0", {}), "a cheap one")
+    assert (row.what, row.held, row.of) == ("clauses of the contract that a cheap one keeps", 2, 3)
+    assert row.note.startswith("gold: seed 0: the gold ['4'] earns 0.5")
+    noted = kept(Case("test/Way-v0", {}), "a way").note
+    assert "canary: not checked" in noted
 
 
 def test_a_number_of_episodes_below_one_is_refused():

@@ -1,12 +1,12 @@
-"""What a user says about the questions of a math environment, besides where they come from."""
+"""What a user says about the questions of an environment, besides where they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from ..rows import Fields
-from ..tasks import check_holdout, check_split
+from .rows import SHAPES, Fields
+from .tasks import Make, check_holdout, check_split, plain_task
 
 
 def _any(gold: str) -> None:
@@ -25,6 +25,8 @@ class Given:
         answer_field: The field of the answer, likewise.
         bad_rows: How many rows without a usable problem and gold may be left out.
         check_gold: Raises ValueError for a gold that the grader could not use.
+        shapes: The fields that need no naming; named ones are read as the first of these are.
+        make: Makes a task of a row.
 
     Raises:
         ValueError: One of them cannot be.
@@ -37,6 +39,8 @@ class Given:
     answer_field: str | None = None
     bad_rows: int = 0
     check_gold: Callable[[str], None] = _any
+    shapes: Sequence[Fields] = SHAPES
+    make: Make = plain_task
 
     def __post_init__(self) -> None:
         """Check what needs no source."""
@@ -54,7 +58,7 @@ class Given:
         """Return the fields that are named; None where they are not."""
         if self.problem_field is None or self.answer_field is None:
             return None
-        return Fields(self.problem_field, self.answer_field)
+        return replace(self.shapes[0], problem=self.problem_field, answer=self.answer_field)
 
     def refuse(self, what: str, *names: str) -> None:
         """Raise ValueError if one of the options `names` is given, which `what` would ignore."""

@@ -1,17 +1,26 @@
 import pytest
 
-from turngym.envs.math.given import Given
-from turngym.envs.rows import Fields
+from turngym.envs.given import Given
+from turngym.envs.rows import Fields, as_texts
+from turngym.envs.tasks import plain_task
 
 
 def test_nothing_given_asks_for_the_sources_own():
     given = Given()
     assert (given.split, given.holdout, given.fields) == ("train", None, None)
     given.check_gold("anything")
+    assert given.make is plain_task
 
 
 def test_named_fields_are_taken_together():
     assert Given(problem_field="ask", answer_field="reply.text").fields == Fields("ask", "reply.text")
+
+
+def test_named_fields_are_read_as_the_first_of_the_known_ones():
+    shapes = (Fields("question", "answers", gold=as_texts), Fields("question", "answer"))
+    fields = Given(problem_field="ask", answer_field="reply", shapes=shapes).fields
+    assert fields == Fields("ask", "reply", gold=as_texts)
+    assert Given(shapes=shapes).fields is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""How the world is written down, a thing a passage, and how facts are read back from such sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ....tools.search.core import Passage
+from ...dice import Dice
+from .graph import Graph
+from .names import ARTICLES, NAMESAKE
+from .relations import RELATIONS, YEAR, Relation
+
+NAME = "[A-Z][a-z]+(?: [A-Z][a-z]+)?"
+_PRONOUNS = {"person": ("He", "She")}
+_INTROS = {  # all of a kind share a word that a query can name
+    "person": ("was a painter", "was a sailor", "was a teacher", "was a judge", "was a baker", "was a doctor"),
+    "city": (
+        "is a port city",
+        "is a market city",
+        "is a mining city",
+        "is a city on a river",
+        "is a city in the hills",
+    ),
+    "country": ("is a country of islands", "is a country of plains", "is a country in the mountains"),
+    "organisation": ("is a small organisation", "is a large organisation", "is a well-known organisation"),
+    "book": ("is a book of letters", "is a book of poems", "is a travel book", "is a cookery book"),
+    "film": ("is a silent film", "is a short film", "is a film in black and white", "is a film for children"),
+    "event": ("was a contest of one day", "was a contest of three days", "was a contest with many visitors"),
+    NAMESAKE: ("is a sight that many visit", "is a landmark", "is a building under repair"),
+}
+_ASIDES = (  # each with the least and the most of its number
+    ("{s} was built in {o}", 1000, 1899),
+    ("{s} is {o} metres long", 20, 900),
+    ("{s} cost {o} crowns", 1000, 99_999),
+    ("{s} was repaired in {o}", 1900, 1999),
+)
+
+
+def write(graph: Graph, kind: str, number: int, seed: int, brief: bool) -> Passage:
+    """Return the passage about one thing: what it is, then its facts in any order, each in a sentence.
+
+    A brief one has the facts alone, always in the same words. A pronoun stands for the thing wherever one can.
+    """
+    name = graph.names[kind][number]
+    subject, dice = shown(name, kind), Dice(seed, "passage", name)
+    facts = [relation for relation in graph.relations if relation.subject == kind and relation.says]
+    says = [
+        (relation.says[0] if brief else dice.pick(relation.says)).replace(
+            "{o}", shown(graph.objects[relation.name][name], relation.object)
+        )
+        for relation in facts
+    ] or _asides(dice, brief)
+    if not brief:
+        pronoun = dice.pick(_PRONOUNS.get(kind, ("It",)))
+        says = [text.replace("{s}", pronoun) if text.startswith("{s}") else text for text in dice.shuffled(says)]
+        says.insert(0, "{s} " + dice.pick(_INTROS[kind]))
+    texts = [text.replace("{s}", subject) for text in says]
+    return Passage(f"{kind}-{number}", name, " ".join(f"{text[0].upper()}{text[1:]}." for text in texts))
+
+
+def shown(name: str, kind: str) -> str:
+    """Return a name as it stands in a sentence: some kinds have an article."""
+    return ARTICLES.get(kind, "") + name
+
+
+def _asides(dice: Dice, brief: bool) -> list[str]:
+    """Return sentences about what nobody asks for."""
+    asides = _ASIDES[:1] if brief else _ASIDES
+    return [says.replace("{o}", str(dice.roll(low, high))) for says, low, high in asides]
+
+
+def _pattern(says: str, relation: Relation) -> re.Pattern[str]:
+    target = r"(?P<o>\d{4})" if relation.object == YEAR else f"(?:the )?(?P<o>{NAME})"
+    text = re.escape(says + ".").replace(r"\{o\}", target)
+    return re.compile(text.replace(r"\{s\}", f"(?:[Tt]he )?(?P<s>{NAME})"))
+
+
+_PATTERNS = [  # with the longest piece of text that every match has: most lines do not have it
+    (relation.name, max(re.split(r"\{.\}", says), key=len), _pattern(says, relation))
+    for relation in RELATIONS.values()
+    for says in relation.says
+]
+_INTRO = re.compile(rf"({NAME}) (?:is|was) an? ")
+
+
+def read(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the (relation, subject, object) that a text of passages states; a line holds one passage at most."""
+    for line in text.splitlines():
+        intro = _INTRO.search(line)
+        for relation, piece, pattern in _PATTERNS:
+            for fact in pattern.finditer(line) if piece in line else ():
+                if fact["s"] not in ("He", "She", "It"):
+                    yield relation, fact["s"], fact["o"]
+                elif intro:
+                    yield relation, intro[1], fact["o"]

@@ -1,0 +1,92 @@
+import re
+from collections import Counter
+
+from turngym.envs.qa.world import World
+from turngym.envs.qa.world.names import NAMESAKE
+from turngym.envs.qa.world.passages import read, shown
+from turngym.envs.qa.world.relations import RELATIONS
+
+
+def facts_of(graph):
+    return {(relation, *fact) for relation, known in graph.objects.items() for fact in known.items()}
+
+
+def test_all_facts_are_read_back_from_the_passages_and_no_other(small, tiny):
+    for world in (small, tiny):
+        found = Counter(read("\n".join(passage.text for passage in world.passages)))
+        assert set(found) == facts_of(world.graph)
+        assert set(found.values()) == {1}
+
+
+def test_each_passage_states_each_relation_of_its_kind_once(small):
+    kinds = {name: kind for kind, names in small.graph.names.items() for name in names}
+    for passage in small.passages:
+        facts = list(read(passage.text))
+        known = [relation.name for relation in RELATIONS.values() if relation.subject == kinds[passage.title]]
+        assert sorted(relation for relation, _, _ in facts) == sorted(name for name in known if RELATIONS[name].says)
+        for relation, subject, target in facts:
+            assert subject == passage.title
+            assert shown(target, RELATIONS[relation].object) in passage.text
+
+
+def test_a_passage_has_two_to_five_sentences_and_begins_with_its_subject(small):
+    lengths = Counter()
+    for passage in small.passages:
+        sentences = passage.text.split(". ")
+        lengths[len(sentences)] += 1
+        assert re.match(f"(The )?{passage.title} (is|was) an? ", passage.text) and passage.text.endswith(".")
+        assert not re.search(r"[{}]|\.\.|  ", passage.text)
+    assert set(lengths) <= {3, 4, 5}
+
+
+def test_brief_passages_are_one_or_two_short_sentences_that_name_their_subject(tiny):
+    for passage in tiny.passages:
+        sentences = passage.text.removesuffix(".").split(". ")
+        assert len(sentences) <= 2 and len(passage.text) <= 100
+        assert all(passage.title in sentence for sentence in sentences)
+
+
+def test_sentences_come_in_all_wordings(small):
+    text = " ".join(passage.text for passage in small.passages)
+    for relation in RELATIONS.values():
+        for says in relation.says:
+            middle = max(re.split(r"\{[so]\}", says), key=len)
+            assert text.count(middle) >= 20, says
+
+
+def test_passages_are_named_by_kind_and_number(small):
+    assert len({passage.id for passage in small.passages}) == len(small.passages) == 3000
+    first = small.passages[0]
+    assert (first.id, first.title) == ("city-0", small.graph.names["city"][0])
+    ids = {passage.title: passage.id for passage in small.passages}
+    assert ids[small.graph.names[NAMESAKE][5]] == "namesake-5"
+
+
+def test_passages_about_namesakes_answer_nothing(small):
+    others = [passage.text for passage in small.passages if passage.id.startswith(NAMESAKE)]
+    assert len(others) >= 300
+    assert list(read("\n".join(others))) == []
+
+
+def test_what_is_read_of_a_text_as_a_tool_shows_it():
+    text = (
+        '<information>\nDoc 1(Title: "Zgor Academy") The Zgor Academy is a small organisation. It was founded by Bzi '
+        'Lom. It has its seat in Kvu.\nDoc 2(Title: "Bzi Lom") Bzi Lom was a baker. The birthplace of Bzi Lom was '
+        "Mzak. She was born in 1604. She was married to Kor…\n</information>"
+    )
+    assert set(read(text)) == {
+        ("founder", "Zgor Academy", "Bzi Lom"),
+        ("seat", "Zgor Academy", "Kvu"),
+        ("born_in", "Bzi Lom", "Mzak"),
+        ("born_year", "Bzi Lom", "1604"),
+    }
+
+
+def test_a_pronoun_without_its_subject_says_nothing():
+    assert list(read("She was born in Mzak.\nBzi Lom was a baker.")) == []
+
+
+def test_the_text_depends_on_the_seed_and_the_name_alone():
+    one = World(5, "tiny").passages
+    assert one == World(5, "tiny").passages
+    assert [passage.text for passage in one] != [passage.text for passage in World(6, "tiny").passages]

@@ -1,0 +1,161 @@
+import gzip
+import itertools
+import time
+import tracemalloc
+import zlib
+from email.utils import formatdate
+
+import pytest
+
+from turngym.tools.search import Fault, SearchFailure, exchange
+from turngym.tools.search.exchange import Bounds
+from turngym.tools.search.http import JsonClient
+
+from .faults import FAULTS, GOOD, PACKED, FaultServer, answer, bomb, head
+
+SLOW = ("slow head", "slow continue", "slow body", "slow chunks", "silent", "silent body")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(exchange, "BACKOFF", 0.01)
+
+
+USUAL = Bounds(20.0, 3, 2**20)
+
+
+def ask(answers, bounds=USUAL):
+    """What a client makes of a server, and the server."""
+    with FaultServer(answers) as server:
+        client = JsonClient(server.url, "/x", bounds=bounds, down="start it")
+        try:
+            return client.post({"a": 1}).value, server
+        except SearchFailure as failure:
+            return failure, server
+        finally:
+            client.close()
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("overflow", *SLOW)])
+def test_each_fault_is_a_typed_failure(name):
+    fault, made = FAULTS[name]
+    failure, server = ask(lambda n: made())
+    assert isinstance(failure, SearchFailure) and failure.fault is fault, failure
+    assert f"{server.url}/x: " in str(failure)
+    retried = fault is Fault.CONNECT or name in ("storm", "internal", "too many", "slow error")
+    assert len(server.requests) == (3 if retried else 1)
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_deadline_holds_however_the_bytes_drip(name):
+    failure, server = ask(lambda n: FAULTS[name][1](), Bounds(0.3))
+    assert failure.fault is Fault.TIMEOUT and "within 0.3 s" in str(failure)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("name", ["huge", "huge chunks", "gzip bomb", "deflate bomb", "header flood", "slow body"])
+def test_no_answer_takes_more_memory_than_allowed(name):
+    tracemalloc.start()
+    try:
+        failure, _ = ask(lambda n: FAULTS[name][1](), Bounds(0.5, 1, 2**18))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(failure, SearchFailure)
+    assert peak < 2**24  # the server's own part: some blocks of a mebibyte
+
+
+@pytest.mark.parametrize("first", ["storm", "too many", "reset", "reset in body", "short", "closed", "garbage"])
+def test_what_may_pass_is_tried_again(first):
+    value, server = ask(lambda n: FAULTS[first][1]() if n < 2 else [answer(GOOD)])
+    assert value == GOOD
+    assert len(server.requests) == 3
+    assert {body for _, body in server.requests} == {b'{"a": 1}'}
+
+
+def test_the_pauses_double(monkeypatch):
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr("turngym.tools.search.exchange.asyncio.sleep", sleep)
+    ask(lambda n: [answer(b"", "503 Oh")], Bounds(20.0, 5))
+    assert pauses == [exchange.BACKOFF * 2**n for n in range(4)]
+
+
+def test_a_wait_that_the_server_asks_for_is_kept(monkeypatch):
+    pauses = []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr("turngym.tools.search.exchange.asyncio.sleep", sleep)
+    asked = ["3", formatdate(time.time() + 9, usegmt=True), "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"]
+    value, _ = ask(
+        lambda n: [answer(b"", "429 Oh", f"Retry-After: {asked[n]}")] if n < 6 else [answer(GOOD)], Bounds(60, 9)
+    )
+    assert value == GOOD
+    assert pauses[0] == 3.0 and 5.0 < pauses[1] <= 9.0
+    assert pauses[2:] == [exchange.BACKOFF * 2**n for n in range(2, 6)]
+
+
+def test_no_wait_is_begun_that_would_outlast_the_deadline():
+    failure, server = ask(lambda n: [answer(b"", "503 Oh", "Retry-After: 21")], Bounds(20.0))
+    assert failure.fault is Fault.STATUS and len(server.requests) == 1
+
+
+def test_a_timeout_tells_what_came_before():
+    failure, _ = ask(lambda n: [60.0] if n else [answer(b"busy", "503 Oh")], Bounds(0.5))
+    assert failure.fault is Fault.TIMEOUT and "before that: it answered 503: 'busy'" in str(failure)
+
+
+def test_good_answers_are_read_however_they_are_sent():
+    whole = answer(GOOD)
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (PACKED[:7], PACKED[7:], b""))
+    for parts in (
+        [whole[:30], 0.01, whole[30:50], 0.01, whole[50:]],
+        [head() + whole.partition(b"\r\n\r\n")[2]],  # until the connection ends
+        [whole.replace(b"HTTP/1.1", b"HTTP/1.0")],
+        [answer(PACKED, "200 OK", "Content-Encoding: gzip")],
+        [answer(PACKED, "200 OK", "Content-Encoding: GZIP")],
+        [head("Transfer-Encoding: chunked", "Content-Encoding: gzip") + chunks],
+        [answer(GOOD, "201 Created")],
+        [b"HTTP/1.1 100 Continue\r\n\r\n" + whole],
+    ):
+        assert ask(lambda n, parts=parts: parts)[0] == GOOD
+
+
+def test_the_largest_answer_is_as_large_as_allowed():
+    body = b'"' + b"x" * 1000 + b'"'
+    for form, sent in (("identity", body), ("gzip", gzip.compress(body))):
+        made = [answer(sent, "200 OK", f"Content-Encoding: {form}")]
+        assert ask(lambda n, made=made: made, Bounds(20.0, 1, 1002))[0] == "x" * 1000
+        assert ask(lambda n, made=made: made, Bounds(20.0, 1, 1001))[0].fault is Fault.TOO_LARGE
+
+
+def test_bytes_that_unpack_to_nothing_count():
+    empty = gzip.compress(b"", mtime=0)[:10] + b"\0\0\0\xff\xff" * 100_000  # empty blocks
+    made = [head("Content-Encoding: gzip"), *itertools.repeat(empty, 3)]
+    assert ask(lambda n: made, Bounds(20.0, 1, 2**17))[0].fault is Fault.TOO_LARGE
+
+
+def test_the_bomb_is_one():
+    first, many = bomb("gzip")[1:3]
+    unpacked = zlib.decompressobj(31).decompress(first + many)
+    assert unpacked == bytes(65 * 2**20) and len(first + many) < 2**17
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"deadline": 0}, "deadline is 0"),
+        ({"deadline": float("inf")}, "deadline is inf"),
+        ({"deadline": float("nan")}, "deadline is nan"),
+        ({"tries": 0}, "tries is 0"),
+        ({"max_bytes": -1}, "max_bytes is -1"),
+    ],
+)
+def test_bounds_are_checked(given, said):
+    with pytest.raises(ValueError, match=said):
+        Bounds(**given)

@@ -1,0 +1,183 @@
+import base64
+import gc
+import os
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from turngym.tools.search import Fault, SearchFailure, http
+from turngym.tools.search.exchange import Bounds
+from turngym.tools.search.http import JsonClient, split_url
+
+from .faults import GOOD, FaultServer, answer
+
+DOWN = "start it"
+FREE = "http://127.0.0.1:1"  # nobody listens there
+
+
+@pytest.fixture
+def open_client():
+    """`open_client(url, …)` is a client that the end of the test closes."""
+    made = []
+
+    def open_client(url, path="/x", **settings):
+        made.append(JsonClient(url, path, down=DOWN, **settings))
+        return made[-1]
+
+    yield open_client
+    for client in made:
+        client.close()
+
+
+def test_a_request_carries_json_and_nothing_of_the_environment(open_client, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, FREE)
+    cookie = answer(GOOD, "200 OK", "Set-Cookie: a=b; Path=/")
+    with FaultServer(lambda n: [cookie]) as server:
+        client = open_client(f"{server.url}/", "/retrieve")
+        for _ in range(2):
+            assert client.post({"queries": ["é\ud800"]}).value == GOOD
+    for request, body in server.requests:
+        assert request.startswith("POST /retrieve HTTP/1.1\r\n")
+        assert "cookie" not in request.lower() and "content-type: application/json" in request.lower()
+        assert body == '{"queries": ["é?"]}'.encode()
+
+
+def test_where_nobody_listens_is_said_with_the_way_out(open_client):
+    client = open_client(FREE, bounds=Bounds(10.0, 1))
+    for call in (client.probe, lambda: client.post({})):
+        with pytest.raises(
+            SearchFailure, match=r"http://127\.0\.0\.1:1/x: ConnectionRefusedError: .*; start it"
+        ) as failed:
+            call()
+        assert failed.value.fault is Fault.CONNECT
+
+
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad", "405 Method Not Allowed", "415 Type", "422 Field", "429 Wait"])
+def test_a_probe_is_content_with_a_server_that_takes_requests(open_client, status):
+    with FaultServer(lambda n: [answer(b"whatever", status)]) as server:
+        open_client(server.url).probe("?size=0")
+    assert server.requests[0][0].startswith("GET /x?size=0 HTTP/1.1\r\n") and len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", ["401 Who", "403 No", "404 None", "407 Proxy", "500 Oh", "503 Busy", "302 Found"])
+def test_a_probe_refuses_other_servers(open_client, status):
+    with FaultServer(lambda n: [answer(b"", status)]) as server, pytest.raises(SearchFailure) as failed:
+        open_client(server.url).probe()
+    assert failed.value.fault is Fault.STATUS and status[:3] in str(failed.value)
+    assert len(server.requests) == 1
+
+
+def test_a_probe_of_a_silent_server_ends(open_client, monkeypatch):
+    assert http.PROBE < 2.0
+    monkeypatch.setattr(http, "PROBE", 0.2)
+    with FaultServer(lambda n: [60.0]) as server, pytest.raises(SearchFailure, match=r"within 0\.2 s"):
+        open_client(server.url).probe()
+
+
+def test_a_secret_is_sent_and_never_shown(open_client):
+    for make, sent in (
+        (lambda url: open_client(url, authorization="Bearer s3cret"), "Bearer s3cret"),
+        (
+            lambda url: open_client(url.replace("//", "//me:s3%20cret@")),
+            f"Basic {base64.b64encode(b'me:s3 cret').decode()}",
+        ),
+    ):
+        echo = [answer(f"you sent {sent}".encode(), "401 Unauthorized")]
+        with FaultServer(lambda n, echo=echo: echo) as server:
+            client = make(server.url)
+            with pytest.raises(SearchFailure, match="give the secret") as failed:
+                client.post({})
+        assert f"authorization: {sent}" in server.requests[0][0].replace("Authorization", "authorization")
+        for text in (str(failed.value), repr(client), client.url):
+            assert "cret" not in text.replace("give the secret", "") and sent not in text and "me:" not in text
+
+
+@pytest.mark.parametrize("secret", ["a\nb", "é", "a\0"])
+def test_a_secret_that_no_header_can_carry_is_refused_unseen(secret):
+    with pytest.raises(ValueError, match="no header can carry") as refused:
+        JsonClient(FREE, "", authorization=f"Bearer {secret}", down=DOWN)
+    assert secret not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:8000", "ftp://host", "http://", "http:///x", "http://h/?q=1", "http://h/#a", "http://h:99999"],
+)
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(ValueError):
+        JsonClient(url, "", down=DOWN)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://me:pass@host", "http://me:pass@:8000/@x", "http://me:pass@h:x", "http://me:pass@[::"]
+)
+def test_an_address_that_is_refused_keeps_its_secret(url):
+    with pytest.raises(ValueError, match=r"'(ftp|http)://") as refused:
+        JsonClient(url, "", down=DOWN)
+    assert "pass" not in str(refused.value)
+
+
+def test_an_address_is_taken_apart():
+    assert split_url("http://h:1/a/") == ("http://h:1/a", "")
+    assert split_url("https://u:p%40@[::1]:9") == ("https://[::1]:9", f"Basic {base64.b64encode(b'u:p@').decode()}")
+    assert split_url("http://u@h") == ("http://h", f"Basic {base64.b64encode(b'u:').decode()}")
+
+
+def test_a_host_that_no_name_can_be_is_a_failure(open_client):
+    client = open_client(f"http://{'a' * 70}.invalid", bounds=Bounds(10.0, 1))
+    with pytest.raises(SearchFailure) as failed:
+        client.post({})
+    assert failed.value.fault is Fault.CONNECT
+
+
+def test_many_threads_share_a_client_and_its_connections(open_client):
+    with FaultServer(lambda n: [0.05, answer(GOOD)]) as server:
+        client = open_client(server.url)
+        with ThreadPoolExecutor(200) as pool:
+            answers = list(pool.map(lambda n: client.post({"n": n}).value, range(400)))
+    assert answers == [GOOD] * 400 and len(server.requests) == 400
+
+
+def test_close_breaks_off_what_is_under_way(open_client):
+    with FaultServer(lambda n: [60.0]) as server, ThreadPoolExecutor(3) as pool:
+        client = open_client(server.url, bounds=Bounds(60.0))
+        failures = [pool.submit(client.post, {}) for _ in range(3)]
+        while len(server.requests) < 3:
+            pass
+        client.close()
+        client.close()
+        for failure in failures:
+            with pytest.raises(SearchFailure, match="closed meanwhile"):
+                failure.result()
+    with pytest.raises(SearchFailure, match="the client is closed") as failed:
+        client.post({})
+    assert failed.value.fault is Fault.CONNECT
+
+
+def test_a_client_that_nobody_closes_leaves_no_thread():
+    with FaultServer(lambda n: [answer(GOOD)]) as server:
+        client = JsonClient(server.url, "", down=DOWN)
+        client.post({})
+    thread, gone = client._runner._thread, weakref.ref(client)
+    del client
+    gc.collect()
+    assert gone() is None
+    thread.join(20.0)
+    assert not thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_connections_of_its_own(open_client):
+    with FaultServer(lambda n: [answer({"n": n})]) as server:
+        client = open_client(server.url)
+        assert client.post({}).value == {"n": 0}
+        if not (child := os.fork()):
+            status = 1
+            try:
+                status = 0 if client.post({}).value == {"n": 1} else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert client.post({}).value == {"n": 2}

@@ -1,0 +1,231 @@
+"""One page over HTTP: connections only to addresses that were checked, redirects checked like the first URL.
+
+Time and size are bounded in every phase: name lookup, connection, TLS, headers, body. No cookie, no password, no proxy
+and no earlier page takes part, and the connection ends with the page.
+"""
+
+import functools
+import ssl
+import time
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import httpcore
+import httpx
+
+from ..threads import Overdue
+from .guard import Blocked, Guard, Place, follow, read_url
+
+REDIRECTS = 5
+HEAD = 64 * 2**10  # bytes of an answer's head
+FIELDS = 256  # header fields of an answer
+TRIES = 4  # addresses of a host to which a connection is tried
+_XML = ("text/xml", "application/xml")
+HTML = ("text/html", "application/xhtml+xml")
+KINDS = (*HTML, "text/plain", "application/json", *_XML)
+_FIELDS = (
+    ("User-Agent", "turngym"),
+    ("Accept", ", ".join(KINDS)),
+    ("Accept-Encoding", "gzip"),
+    ("Connection", "close"),
+)
+
+
+class Unread(RuntimeError):
+    """A page that is not there or cannot be read; the text is for the agent."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What came: `kind` is the media type, `charset` what the server says, if anything, `body` is decoded."""
+
+    url: str
+    kind: str
+    charset: str
+    body: bytes
+
+
+class Clock:
+    """The time that is left to a visit, in seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """More than 0; raises `Overdue` when nothing is left."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise Overdue("the visit's time is over")
+        return left
+
+
+class Wire(httpcore.NetworkStream):
+    """A connection on which no wait outlasts the visit and no more than `allowance` bytes are asked for."""
+
+    def __init__(self, stream: httpcore.NetworkStream, clock: Clock) -> None:
+        self._stream, self._clock = stream, clock
+        self.allowance = HEAD
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Up to `max_bytes`; raises `Unread` where the allowance is used up."""
+        if self.allowance <= 0:
+            raise Unread("the answer is too large")
+        data = self._stream.read(max_bytes, self._clock.left())
+        self.allowance -= len(data)
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send all of `buffer`."""
+        self._stream.write(buffer, self._clock.left())
+
+    def close(self) -> None:
+        """End the connection."""
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> "Wire":
+        """Go on under TLS, on this object."""
+        self._stream = self._stream.start_tls(ssl_context, server_hostname, self._clock.left())
+        return self
+
+    def get_extra_info(self, info: str) -> Any:
+        """What the connection below says."""
+        return self._stream.get_extra_info(info)
+
+
+class Pinned(httpcore.NetworkBackend):
+    """Connects to given addresses, whatever host it is told: no name is looked up a second time."""
+
+    wire: Wire | None = None
+
+    def __init__(self, addresses: tuple[str, ...], clock: Clock) -> None:
+        self._addresses, self._clock = addresses[:TRIES], clock
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> Wire:
+        """A connection to the first address that takes one, each having its share of the time that is left."""
+        problem: Exception = httpcore.ConnectError()
+        for tried, address in enumerate(self._addresses):
+            share = self._clock.left() / (len(self._addresses) - tried)
+            try:
+                stream = httpcore.SyncBackend().connect_tcp(address, port, share)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                problem = error
+                continue
+            self.wire = Wire(stream, self._clock)
+            return self.wire
+        raise problem
+
+    def close(self) -> None:
+        """End the connection, if there is one; httpcore leaves it open where TLS could not begin."""
+        if self.wire:
+            self.wire.close()
+
+
+def fetch(url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext | None = None) -> Page:
+    """Get one page of up to `size` bytes, as sent and decoded, in `seconds`; `tls` None trusts the usual authorities.
+
+    Raises `Blocked`, `Unread` and `Overdue`; none of their texts names an address that was looked up.
+    """
+    clock, place = Clock(seconds), read_url(url)
+    for _ in range(REDIRECTS + 1):
+        try:
+            addresses = guard.check(place, clock.left())
+        except OSError:
+            raise Unread(f"there is no host {place.host}") from None
+        found = _get(place, Pinned(addresses, clock), clock, size, tls)
+        if isinstance(found, Page):
+            return found
+        place = follow(place, found)
+    raise Blocked(f"the page redirects more than {REDIRECTS} times")
+
+
+def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLContext | None) -> Page | str:
+    """The page at a place, or where it redirects to."""
+    url = httpcore.URL(scheme=place.scheme, host=place.host, port=place.port, target=place.target)
+    fields = [("Host", place.authority), *_FIELDS]
+    if tls is None and place.scheme == "https":
+        tls = _authorities()
+    try:
+        with (
+            httpcore.ConnectionPool(ssl_context=tls, network_backend=backend) as pool,
+            pool.stream("GET", url, headers=fields) as response,
+        ):
+            head = _read_head(response)
+            if response.status in (301, 302, 303, 307, 308) and "location" in head:
+                return head["location"]
+            kind, charset = _check_head(response.status, head)
+            assert backend.wire is not None
+            backend.wire.allowance += size
+            body = _read_body(response, head.get("content-encoding", ""), clock, size)
+            return Page(place.url, kind, charset, body)
+    except httpcore.TimeoutException:
+        raise Overdue("the visit's time is over") from None
+    except httpcore.ConnectError:
+        raise Unread(f"{place.host} cannot be reached") from None
+    except (httpcore.NetworkError, httpcore.ProtocolError):
+        raise Unread(f"{place.host} broke off or does not speak HTTP") from None
+    finally:
+        backend.close()
+
+
+@functools.cache
+def _authorities() -> ssl.SSLContext:
+    """Trust in the authorities that httpx brings along; it takes a while to make."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
+def _read_head(response: httpcore.Response) -> dict[str, str]:
+    """The first of each header field."""
+    if len(response.headers) > FIELDS or sum(len(name) + len(value) for name, value in response.headers) > HEAD:
+        raise Unread("the answer's head is too large")
+    return {name.decode("latin-1").lower(): value.decode(errors="replace") for name, value in response.headers[::-1]}
+
+
+def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
+    """The media type and the charset of a page; raises `Unread` for what is no page."""
+    if not 200 <= status < 300:
+        phrase = f" {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else ""
+        raise Unread(f"the server answered {status}{phrase}")
+    kind, *parameters = (part.strip() for part in head.get("content-type", "").split(";"))
+    kind = kind.lower()
+    if kind not in KINDS and not kind.endswith(("+json", "+xml")):
+        raise Unread(f"the page is no text: its type is {kind[:60]!r}")
+    named = (part.partition("=") for part in parameters)
+    return kind, next((value.strip("\"' ") for name, _, value in named if name.strip().lower() == "charset"), "")
+
+
+def _inflater(encoding: str) -> Any:
+    """What decompresses a body, at most one layer of it; None for a plain one."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return None
+    if encoding not in ("gzip", "x-gzip"):
+        raise Unread(f"the page's encoding {encoding[:60]!r} is none that was asked for")
+    return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+
+def _read_body(response: httpcore.Response, encoding: str, clock: Clock, size: int) -> bytes:
+    body, inflater = bytearray(), _inflater(encoding)
+    try:
+        for data in response.iter_stream():
+            clock.left()
+            most = size + 1 - len(body)  # never 0, which would mean no limit
+            body += inflater.decompress(data, most) if inflater else data[:most]
+            if len(body) > size:
+                raise Unread(f"the page is larger than {size} bytes")
+    except zlib.error:
+        raise Unread("the page's compressed bytes are damaged") from None
+    if inflater and not inflater.eof:
+        raise Unread("the page's compressed bytes are not complete")
+    return bytes(body)

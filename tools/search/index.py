@@ -1,0 +1,183 @@
+"""The embedded back end: BM25 over a corpus, with an index that is kept on disk and mapped into memory.
+
+Scores are those of Lucene's BM25 (Kamphuis et al., ECIR 2020, table 1), worked out by bm25s (Lù, 2024,
+arXiv:2407.03618). The words of a title count several times, which is BM25's extension to weighted fields (Robertson,
+Zaragoza & Taylor, CIKM 2004, section 3).
+"""
+
+import hashlib
+import json
+import logging
+import re
+import threading
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache as once
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cache import Arrays, Texts, cache_folder, digest, kept, laid
+from .core import Passage
+from .corpus import check_file, read_corpus
+
+TITLE = 3  # how often the words of a title count
+_VERSION = 1  # of `words` and of what an index holds
+
+_WORD = re.compile(r"[^\W_]+")
+_own = threading.local()  # a stemmer is not for several threads at once
+
+
+class BM25:
+    """A back end over passages in memory, or over a corpus file.
+
+    Args:
+        passages: The passages, or the path of a file that `read_corpus` reads.
+        cache: The folder that keeps the index; None keeps nothing.
+        k1: How slowly the weight of a word saturates with its count; 0 counts only whether it is there.
+        b: How much the length of a passage counts, 0 to 1.
+
+    Raises:
+        FileNotFoundError, ValueError: there are no passages, the corpus is not as described, or `k1` or `b` is out of
+            range.
+    """
+
+    def __init__(
+        self, passages: Sequence[Passage] | Path, cache: Path | None = None, *, k1: float = 1.5, b: float = 0.75
+    ) -> None:
+        if not 0 <= k1 < float("inf") or not 0 <= b <= 1:
+            raise ValueError(f"k1 is {k1} and b is {b}; k1 is 0 or more, and b from 0 to 1")
+        self._engine = _engine(k1, b)
+        content = content_digest(passages) if cache or isinstance(passages, Path) else ""
+        settings = [_VERSION, TITLE, k1, b, version("bm25s"), version("PyStemmer"), unicodedata.unidata_version]
+        arrays = kept(cache, digest([*settings, content]), partial(_built, passages, content, k1, b))
+        self._words = Texts(arrays["words"], arrays["word_ends"])
+        self._passages = Texts(arrays["passages"], arrays["passage_ends"])
+        self._engine.scores = {
+            "data": arrays["scores"],
+            "indices": arrays["rows"],
+            "indptr": arrays["starts"],
+            "num_docs": len(self._passages),
+        }
+        self._engine.nonoccurrence_array = None  # only other kinds of BM25 have one
+
+    @property
+    def name(self) -> str:
+        """What is searched, for messages."""
+        return f"BM25 over {len(self._passages):,} passages"
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """Return up to `k` passages that share a word with `query`, best first, ties in the order of the corpus."""
+        if k < 1:
+            raise ValueError(f"k is {k}; ask for at least one passage")
+        found = [self._words.find(word.encode()) for word in words(query)]
+        known = [i for i in found if i is not None]
+        if not known:
+            return []
+        scores = self._engine.get_scores_from_ids(known)
+        hits = np.flatnonzero(scores)
+        return [self._passage(i, float(scores[i])) for i in hits[best(scores[hits], k)].tolist()]
+
+    def close(self) -> None:
+        """Do nothing: the file is closed already, and its pages go with the last use of this object."""
+
+    def _passage(self, i: int, score: float) -> Passage:
+        key, title, text = json.loads(self._passages[i])
+        return Passage(key, title, text, score)
+
+
+def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: float = 1.5, b: float = 0.75) -> BM25:
+    """Return the back end over a corpus file, whose index is kept in `cache_dir`, by default the user's cache.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_corpus`.
+    """
+    return BM25(Path(path), Path(cache_dir) if cache_dir else cache_folder(), k1=k1, b=b)
+
+
+def words(text: str) -> list[str]:
+    """Return what is counted of a text: stems of its words, in lower case, without accents and stop words.
+
+    Words are runs of letters and digits; stems are those of Porter's second English stemmer
+    (https://snowballstem.org/algorithms/english/stemmer.html).
+    """
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    stop = _stop_words()
+    said = [word for word in _WORD.findall(text.lower()) if word not in stop]
+    if not hasattr(_own, "stemmer"):  # one for each thread: it is not for several at once
+        _own.stemmer = _library("Stemmer").Stemmer("english", 0)  # 0: its cache would hold words of any length
+    stems: list[str] = _own.stemmer.stemWords(said)
+    return stems
+
+
+def best(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:
+    """Return the places of the `k` highest scores, highest first; of equal ones the first come first."""
+    floor = np.partition(scores, -k)[-k] if k < len(scores) else -np.inf
+    places = np.flatnonzero(scores >= floor)
+    return places[np.argsort(-scores[places], kind="stable")[:k]]
+
+
+def content_digest(passages: Iterable[Passage] | Path) -> str:
+    """Return a sha256 of passages, or of the bytes of a corpus file."""
+    if not isinstance(passages, Path):
+        return digest((passage.id, passage.title, passage.text) for passage in passages)
+    check_file(passages)
+    with passages.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _built(source: Sequence[Passage] | Path, content: str, k1: float, b: float) -> Arrays:
+    passages = read_corpus(source) if isinstance(source, Path) else source
+    if isinstance(source, Path) and content_digest(source) != content:
+        raise ValueError(f"the corpus {source} changed while it was read; try again when it is complete")
+    if not passages:
+        raise ValueError("there are no passages to search; give at least one")
+    counted = [words(passage.title) * TITLE + words(passage.text) for passage in passages]
+    vocabulary = sorted({word for each in counted for word in each}, key=str.encode)
+    word_data, word_ends = laid(word.encode() for word in vocabulary)
+    data, ends = laid(json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages)
+    scores, rows, starts = _weighed(counted, vocabulary, k1, b)
+    return {
+        "words": word_data,
+        "word_ends": word_ends,
+        "passages": data,
+        "passage_ends": ends,
+        "scores": scores,
+        "rows": rows,
+        "starts": starts,
+    }
+
+
+def _weighed(counted: list[list[str]], vocabulary: list[str], k1: float, b: float) -> tuple[NDArray[Any], ...]:
+    """Return the score of each word in each passage that has it: scores, passages, and where each word's begin."""
+    if not vocabulary:  # nothing but stop words, and so no mean length to divide by
+        return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    place = {word: i for i, word in enumerate(vocabulary)}
+    engine = _engine(k1, b)
+    engine.index(([[place[word] for word in each] for each in counted], place), False, False)
+    return engine.scores["data"], engine.scores["indices"], engine.scores["indptr"]
+
+
+def _engine(k1: float, b: float) -> Any:
+    bm25s = _library("bm25s")
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG, and would speak up in everybody's logs
+    return bm25s.BM25(k1=k1, b=b)
+
+
+@once
+def _stop_words() -> frozenset[str]:
+    # Of the letters only those that an apostrophe leaves behind ("Curie's", "don't") say nothing; "vitamin D" does.
+    return frozenset(_library("bm25s.stopwords").STOPWORDS_EN_PLUS) - set("dmoy")
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f'the embedded index needs {name} ({error}): pip install "turngym[search]"') from error
