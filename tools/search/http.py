@@ -166,10 +166,12 @@ class _Runner:
         self.loop.close()
 
     async def _end(self) -> None:
-        requests = asyncio.all_tasks() - {asyncio.current_task()}
-        for request in requests:
+        own = asyncio.current_task()
+        for request in asyncio.all_tasks() - {own}:
             request.cancel()
-        await asyncio.gather(*requests, return_exceptions=True)
+        # A request that is broken off leaves behind a task that ends the body it was reading.
+        while left := asyncio.all_tasks() - {own}:
+            await asyncio.gather(*left, return_exceptions=True)
         for transport in self._free:
             await transport.aclose()
         await self.loop.shutdown_asyncgens()

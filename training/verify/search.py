@@ -89,8 +89,8 @@ class Search:
             world = World(self.seed)
             train, titles = world.tasks("train"), [passage.title for passage in world.passages]
             learned = [train[i] for i in range(min(self.learned, len(train)))]
-            asked = [env.tasks[i] for i in tasks]
-            yield from guess_rows(env.grader, asked, guesses(learned, asked, titles, self.seed))
+            test = [env.tasks[i] for i in range(len(env.tasks))]
+            yield from guess_rows(env.grader, test[: len(tasks)], guesses(learned, test, titles, self.seed))
         env.close()
 
     def _kept_rows(self, given: Given, folder: Path) -> Iterator[Row]:

@@ -6,7 +6,8 @@ import pytest
 from turngym.envs.dice import Dice
 from turngym.envs.household.chore import hiding
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.generate import COPIES, LEVELS, SHARES, SIZES, generate
+from turngym.envs.household.generate import COPIES, LEVELS, SIZES, generate
+from turngym.envs.tasks import SPLIT_SHARES
 from turngym.envs.household.house import House
 from turngym.envs.household.kinds import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS
 from turngym.envs.tasks import text_share
@@ -93,13 +94,13 @@ def test_houses_differ():
     assert len({house.signature for house in tiny}) > 0.98 * len(tiny)
 
 
-@pytest.mark.parametrize("split", SHARES)
+@pytest.mark.parametrize("split", SPLIT_SHARES)
 def test_what_the_task_is_decides_the_split(split):
-    low, high = SHARES[split]
+    low, high = SPLIT_SHARES[split]
     for size in ("tiny", "small"):
         for house in drawn(size, split=split, number=5):
             assert low <= text_share(house.signature) < high
-    assert sorted(share for shares in SHARES.values() for share in shares) == [0, 0.1, 0.1, 0.2, 0.2, 1]
+    assert sorted(share for shares in SPLIT_SHARES.values() for share in shares) == [0, 0.1, 0.1, 0.2, 0.2, 1]
 
 
 def test_nothing_but_the_dice_decides(monkeypatch):
