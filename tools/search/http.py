@@ -169,9 +169,9 @@ class _Runner:
         own = asyncio.current_task()
         for request in asyncio.all_tasks() - {own}:
             request.cancel()
-        # A request that is broken off leaves behind a task that ends the body it was reading.
         while left := asyncio.all_tasks() - {own}:
             await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.sleep(0)  # a request that is broken off has yet to begin the task that ends its body
         for transport in self._free:
             await transport.aclose()
         await self.loop.shutdown_asyncgens()

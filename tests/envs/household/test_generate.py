@@ -7,10 +7,9 @@ from turngym.envs.dice import Dice
 from turngym.envs.household.chore import hiding
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.generate import COPIES, LEVELS, SIZES, generate
-from turngym.envs.tasks import SPLIT_SHARES
 from turngym.envs.household.house import House
 from turngym.envs.household.kinds import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS
-from turngym.envs.tasks import text_share
+from turngym.envs.tasks import SPLIT_SHARES, text_share
 
 
 def drawn(size="small", difficulty=3, split="train", number=20):
