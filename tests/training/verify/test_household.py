@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from turngym.agents import check
 from turngym.training.verify.household import Household
-from turngym.training.verify.housing import player, promises, real
+from turngym.training.verify.housing import player, real
 
 GAMES = "games_valid_unseen_A.jsonl.xz"
 
@@ -17,7 +18,7 @@ GAMES = "games_valid_unseen_A.jsonl.xz"
 def area(shared_data, tmp_path, monkeypatch):
     """A small setting of everything: some games of valid_unseen and their recorded episodes, no real engine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(promises, "CLAUSES", promises.CLAUSES[1:2])
+    monkeypatch.setattr(check, "CLAUSES", check.CLAUSES[1:2])
     monkeypatch.setattr(real, "find_spec", lambda name: None)
     data = shared_data / "household"
     with lzma.open(data / GAMES, "rt") as lines:

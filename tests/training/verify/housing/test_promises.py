@@ -1,13 +1,13 @@
 """The contract of the household environments, as a row."""
 
-from turngym.agents.check import CLAUSES
+from turngym.agents import check
 from turngym.envs.core import Reply
 from turngym.envs.household.alfworld import ALFWorldEnv
 from turngym.training.verify.housing import promises
 
 
 def few(monkeypatch, *names):
-    monkeypatch.setattr(promises, "CLAUSES", [clause for clause in CLAUSES if clause.name in names])
+    monkeypatch.setattr(check, "CLAUSES", [clause for clause in check.CLAUSES if clause.name in names])
     monkeypatch.setattr(promises, "NAMES", promises.NAMES[:1])
 
 
