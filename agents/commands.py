@@ -235,26 +235,26 @@ class Warmup:
     """Environment id."""
     out: Path = Path("runs/warm")
     """Folder to write: a policy for `--policy`."""
-    episodes: int = 6000
+    episodes: int = 12000
     """Episodes of the expert to learn from."""
-    steps: int = 2000
+    steps: int = 1000
     """Optimizer steps."""
     batch: int = 16
     """Episodes a step."""
-    lr: float = 2e-3
+    lr: float = 8e-3
     """Largest learning rate."""
     noise: float = 0.3
     """Share of turns that go astray on purpose: what is left for training to improve."""
-    size: str = "small"
-    """`small` (about 1M parameters) or `medium` (about 5M)."""
+    size: str = "mini"
+    """`mini` (about 0.6M parameters), `small` (1M) or `medium` (5M)."""
     vocabulary: int = 1024
     """Most tokens of the vocabulary."""
     context: int = 1024
     """Most tokens of an episode."""
     seed: int = 0
     """Keys all randomness."""
-    threads: int = 2
-    """CPU threads of torch."""
+    threads: int = 1
+    """CPU threads of torch: two are faster, where two cores are idle."""
     resume: bool = False
     """Go on with the warm-up in `--out`."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()

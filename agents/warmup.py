@@ -34,6 +34,7 @@ CHECKPOINTS = "checkpoints"
 TOKENIZER = "tokenizer.json"
 SAVE_EVERY = 100  # steps
 TOKENIZER_EPISODES = 2_000  # that the tokenizer is trained on
+READ = 1.0  # what a token that the agent read weighs beside one that it said
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = new_model(chat, settings.size, settings.context)
-    course = Course(settings.steps, settings.batch, settings.lr, settings.seed)
+    course = Course(settings.steps, settings.batch, settings.lr, settings.seed, READ)
     pupil = Pupil(model, course)
     if prepared.checkpoint is not None:
         pupil.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))

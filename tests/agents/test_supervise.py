@@ -1,13 +1,17 @@
 """Supervised learning of laid-out episodes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from turngym.agents import supervise
 from turngym.agents.bpe import TEMPLATE, train_tokenizer
 from turngym.agents.chat import Chat
 from turngym.agents.sizes import SIZES
-from turngym.agents.supervise import Course, Lesson, Pupil, batches, lay, new_model, pad
+from turngym.agents.supervise import PADDING, READ, SAID, Course, Lesson, Pupil, batches, lay, new_model, pad
 from turngym.agents.template import Template
 from turngym.tools import get_format
 
@@ -59,17 +63,18 @@ def test_a_pass_takes_every_lesson_once_and_pads_little():
     assert [sorted(pick) for pick in batches([5, 6, 7], 8, (0,))] == [[0, 1, 2]]
 
 
-def test_padding_is_on_the_right_and_is_not_learned():
+def test_padding_is_on_the_right():
     short, long = Lesson(np.array([4, 5], np.int32), np.array([False, True])), LESSONS[0]
-    tokens, said = pad([short, long])
-    assert tokens[0].tolist()[:3] == [4, 5, 0] and said[0].tolist()[:3] == [False, True, False]
-    assert tokens[1].tolist() == long.tokens.tolist() and said.sum() == 1 + long.said.sum()
+    tokens, kinds = pad([short, long])
+    assert tokens[0].tolist()[:3] == [4, 5, 0] and kinds[0].tolist()[:3] == [READ, SAID, PADDING]
+    assert tokens[1].tolist() == long.tokens.tolist() and (kinds == SAID).sum() == 1 + long.said.sum()
+    assert (kinds[0, 2:] == PADDING).all() and (kinds[1] != PADDING).all()
 
 
 def test_the_loss_falls_and_what_was_saved_goes_on_to_the_same_weights(course, tmp_path):
     whole = Pupil(model(), course)
     losses = list(whole.learn(LESSONS))
-    assert len(losses) == 6 and losses[-1] < losses[0]
+    assert len(losses) == 6 and losses[-1] < losses[0] and whole.step == 6
     first = Pupil(model(), course)
     some = [loss for _, loss in zip(range(3), first.learn(LESSONS))]
     first.save(tmp_path)
@@ -93,6 +98,65 @@ def test_only_what_the_agent_said_counts(course):
     assert losses == pytest.approx([float(every[said].mean()), float(every[~said].mean())], abs=1e-5)
 
 
+def gradients(lesson, read):
+    pupil = Pupil(model(), Course(steps=6, batch=2, lr=1e-3, read=read))
+    next(pupil.learn([lesson]))
+    return {name: weight.grad for name, weight in pupil.model.named_parameters()}
+
+
+def test_what_was_read_counts_as_much_as_asked_for():
+    lesson, one = LESSONS[0], model()
+    tokens = torch.from_numpy(lesson.tokens).long()[None]
+    every = torch.nn.functional.cross_entropy(one(input_ids=tokens).logits[0, :-1], tokens[0, 1:], reduction="none")
+    said = torch.from_numpy(lesson.said)[1:]
+    loss = (every[said].sum() + 0.25 * every[~said].sum()) / (said.sum() + 0.25 * (~said).sum())
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(one.parameters(), 1.0)
+    learned = gradients(lesson, 0.25)
+    for name, weight in one.named_parameters():
+        assert torch.allclose(learned[name], weight.grad, atol=1e-6)
+    assert not torch.equal(gradients(lesson, 0.0)["lm_head.weight"], learned["lm_head.weight"])
+
+
+def test_a_new_models_head_begins_as_the_embedding_and_goes_its_own_way():
+    one = model()
+    embedding, head = one.model.embed_tokens.weight, one.lm_head.weight
+    assert torch.equal(embedding, head) and embedding is not head
+    assert float(head.detach().std()) == pytest.approx(SIZES["small"]["hidden_size"] ** -0.5, rel=0.02)
+    list(Pupil(one, Course(steps=2, batch=2, lr=1e-3)).learn(LESSONS))
+    assert not torch.equal(embedding, head)
+
+
+def test_the_rate_rises_to_the_one_asked_for_and_falls_to_a_fiftieth_for_both_optimizers(course, monkeypatch):
+    monkeypatch.setattr(supervise, "WARM", 4)
+    pupil, rates = Pupil(model(), replace(course, steps=8)), []
+    for _ in pupil.learn(LESSONS):
+        rates.append({group["lr"] for optimizer in pupil.optimizers for group in optimizer.param_groups})
+    assert all(len(rate) == 1 for rate in rates)
+    found = [rate.pop() / course.lr for rate in rates]
+    share = [0.02 + 0.98 * np.cos(np.pi * step / 16) ** 2 for step in range(8)]
+    assert found == pytest.approx([part * min((step + 1) / 4, 1) for step, part in enumerate(share)])
+
+
+def test_what_was_saved_holds_every_weight_and_what_its_optimizer_knows(course, tmp_path):
+    pupil = Pupil(model(), replace(course, steps=1))
+    list(pupil.learn(LESSONS))
+    pupil.save(tmp_path)
+    held = load_file(tmp_path / "pupil.safetensors")
+    for name, weight in pupil.model.named_parameters():
+        parts = {part.removeprefix(f"{name}/") for part in held if part.startswith(f"{name}/")}
+        assert torch.equal(held[name], weight)
+        assert parts == ({"momentum_buffer"} if "_proj" in name else {"exp_avg", "exp_avg_sq", "step"})
+
+
+def test_muon_learns_the_matrices_and_adamw_the_rest(course):
+    one = model()
+    muon, adam = ({id(weight) for weight in part.param_groups[0]["params"]} for part in Pupil(one, course).optimizers)
+    by_muon = {name for name, weight in one.named_parameters() if id(weight) in muon}
+    assert len(muon) + len(adam) == len(list(one.parameters())) and not muon & adam
+    assert by_muon == {name for name, _ in one.named_parameters() if "_proj" in name}
+
+
 def test_sizes_are_in_order_and_all_can_be_made():
     parameters = [new_model(CHAT, size, 64).num_parameters() for size in SIZES]
-    assert parameters == sorted(parameters) and 0.8e6 < parameters[0] < 1.2e6
+    assert parameters == sorted(parameters) and parameters[0] < 0.8e6 < parameters[1] < 1.2e6

@@ -35,7 +35,7 @@ MISTAKES = {
     "noise": ({"noise": 1.0}, "noise is 1.0; it is the share of turns that go astray, from 0 to below 1"),
     "rate": ({"lr": 0.0}, "lr is 0.0; it must be above 0"),
     "vocabulary": ({"vocabulary": 100}, "vocabulary is 100; bytes and control tokens alone need 300"),
-    "size": ({"size": "huge"}, "size is 'huge'; it must be one of small, medium"),
+    "size": ({"size": "huge"}, "size is 'huge'; it must be one of mini, small, medium"),
     "seed": ({"seed": -1}, "seed is -1; it must be 0 or more"),
 }
 
@@ -71,6 +71,15 @@ def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatc
         prepare(SMALL, whole)
     with pytest.raises(ValueError, match="is finished; use it with --policy"):
         prepare(SMALL, whole, resume=True)
+
+
+def test_what_the_agent_reads_is_learned_too(tmp_path, monkeypatch):
+    one = replace(SMALL, steps=1, episodes=4, size="mini")
+    list(run(prepare(one, tmp_path / "read")))
+    monkeypatch.setattr(warmup, "READ", 0.0)
+    list(run(prepare(one, tmp_path / "said")))
+    read, said = (load_file(tmp_path / name / "model.safetensors") for name in ("read", "said"))
+    assert not torch.equal(read["lm_head.weight"], said["lm_head.weight"])
 
 
 def test_going_on_where_the_environment_changed_is_refused(tmp_path, monkeypatch):
