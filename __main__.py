@@ -14,7 +14,7 @@ import tyro
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, Warmup
 from .agents.serving import ServeSearch
 from .agents.terminal import mistakes
-from .training.commands import Methods, Train, Verify, recipe_of
+from .training.commands import Methods, Train, Verify, recipe_of, warmup_of
 from .training.config import TrainConfig
 from .training.signals import endings
 
@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = list(sys.argv[1:] if argv is None else argv)
     with mistakes():
         recipe = recipe_of(args) if args[:1] == ["train"] else TrainConfig()
+        warmup = warmup_of(args) if args[:1] == ["warmup"] else Warmup()
     commands = (
         Annotated[Train, subcommand(name="train", default=Train(recipe))]
         | Annotated[Eval, subcommand(name="eval")]
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         | Annotated[Verify, subcommand(name="verify")]
         | Annotated[Envs, subcommand(name="envs")]
         | Annotated[Methods, subcommand(name="methods")]
-        | Annotated[Warmup, subcommand(name="warmup")]
+        | Annotated[Warmup, subcommand(name="warmup", default=warmup)]
         | Annotated[Doctor, subcommand(name="doctor")]
         | Annotated[ServeSearch, subcommand(name="serve-search")]
     )

@@ -17,7 +17,7 @@ def model_folder(name: str | Path) -> Path:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{str(folder)!r} is not a folder; name `tiny`, a run folder, a model folder or a hub model such as "
-            "Qwen/Qwen3-0.6B"
+            "Qwen/Qwen3-0.6B; `turngym warmup RECIPE` makes the one that a recipe starts from"
         )
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(

@@ -109,6 +109,9 @@ def test_every_option_has_a_line_of_help(turngym, command):
         (["eval", "--policy", "nowhere/to/be"], "'nowhere/to/be' is not a folder"),
         (["eval", "--out", "/proc/x"], "cannot write to /proc/x"),
         (["train", "mat-python"], "there is no recipe 'mat-python'; did you mean 'math-python'?"),
+        (["train", "household"], "; `turngym warmup RECIPE` makes the one that a recipe starts from"),
+        (["warmup", "househol"], "there is no recipe 'househol'; did you mean 'household'?"),
+        (["warmup", "math-python"], "the recipe starts from the policy 'tiny', which ships; name an environment"),
         (["train", "--lr", "0"], "lr is 0.0; it must be above 0"),
         (["train", "--option", "max_turns=0"], "max_turns is 0; an episode needs at least 1 turn"),
         (["train", "--resume"], "--resume needs the run folder: turngym train --resume --out FOLDER"),
@@ -245,6 +248,20 @@ def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     assert status == 0 and [row[:2] for row in rows[-3:-1]] == [["before", "0"], ["after", "3"]]
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_a_warm_up_makes_what_a_recipe_starts_from(turngym, tmp_path):
+    short = ["--episodes", "40", "--steps", "2", "--batch", "2", "--threads", "1"]
+    status, out, _ = turngym("warmup", "household", *short)
+    assert status == 0 and "policy: runs/warm/household" in " ".join(out.split())
+    made = json.loads((tmp_path / "runs" / "warm" / "household" / "warmup.json").read_text())
+    recipe = read_recipe("household")
+    assert made["env"] == recipe.env and made["options"]["size"] == "tiny" and made["options"]["difficulty"] == [1]
+    tiny = ["--steps", "1", "--prompts", "2", "--group", "2", "--eval-tasks", "2", "--eval-every", "1"]
+    status, out, _ = turngym("train", "household", *tiny, "--out", "run")
+    assert status == 0 and out.rstrip().endswith("run folder: run")
+    status, _, _ = turngym("warmup", recipe.env, "--out", "mine", "--option", "size=tiny", *short)
+    assert status == 0 and (tmp_path / "mine" / "model.safetensors").exists()
 
 
 def test_options_override_the_recipe(turngym, tmp_path):

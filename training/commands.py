@@ -15,7 +15,9 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
+from ..agents.commands import Warmup
 from ..agents.terminal import console, mistakes
+from ..envs.options import EnvOptions
 from .config import TrainConfig, from_run, read_recipe
 from .verify import Row, run
 from .verify.areas import AREAS
@@ -106,3 +108,16 @@ def recipe_of(args: list[str]) -> TrainConfig:
     if not out:
         raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
     return replace(from_run(Path(out)), out=out)
+
+
+def warmup_of(args: list[str]) -> Warmup:
+    """Return the defaults of a warm-up: a recipe's, that makes the policy which the recipe starts from.
+
+    `args` begin with `warmup`; a recipe's name (an environment's has a slash) is taken out of them.
+    """
+    if len(args) < 2 or args[1].startswith("-") or ("/" in args[1] and not args[1].endswith(".toml")):
+        return Warmup()
+    recipe = read_recipe(args.pop(1))
+    if recipe.policy == "tiny":
+        raise ValueError("the recipe starts from the policy 'tiny', which ships; name an environment to warm up for")
+    return Warmup(recipe.env, Path(recipe.policy), options=EnvOptions(recipe.tasks, recipe.difficulty, recipe.option))
