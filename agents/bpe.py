@@ -21,8 +21,12 @@ TEMPLATE = (
 )
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, fixed: Sequence[str] = ()) -> Tokenizer:
-    """Train a BPE of at most `vocabulary` tokens on `texts`: digits are single tokens, words do not merge.
+WORDS = r"\d| ?[a-z]+|[A-Z][A-Za-z]*| ?[^\sA-Za-z\d]+|\s+"
+"""A word with a capital has the same tokens with a blank in front and without: a name can be copied to any place."""
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int, fixed: Sequence[str] = (), words: str = WORDS) -> Tokenizer:
+    """Train a BPE of at most `vocabulary` tokens on `texts`: digits are single tokens, `words` do not merge.
 
     Each of `fixed` (long texts that the agent says again and again) becomes a token of its own. Any text can be
     encoded: the alphabet holds all bytes.
@@ -31,7 +35,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, fixed: Sequence[str] 
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"), "isolated"),
+            pre_tokenizers.Split(Regex(words), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -247,7 +247,7 @@ class Warmup:
     """Share of turns that go astray on purpose: what is left for training to improve."""
     size: str = "mini"
     """`mini` (about 0.6M parameters), `small` (1M) or `medium` (5M)."""
-    vocabulary: int = 1024
+    vocabulary: int = 4096
     """Most tokens of the vocabulary."""
     context: int = 1024
     """Most tokens of an episode."""

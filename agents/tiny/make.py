@@ -24,6 +24,7 @@ from .demos import Demo, demos
 
 log = logging.getLogger(__name__)
 
+WORDS = r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"  # do not merge
 VOCABULARY = 640
 CONTEXT = 4096
 _TOOLS = [{"type": "function", "function": {"name": "python"}}]
@@ -73,7 +74,7 @@ def make_tokenizer(corpus: list[Demo]) -> Tokenizer:
     opener, _, closer = call.partition("0")
     frame = SYSTEM_TOOL + "\nTools: python\nsystem\nuser\nassistant\ntool\n"
     texts = [part for one in corpus for part in (frame, one.prompt, *one.says, *one.results)]
-    return train_tokenizer(texts, VOCABULARY, (opener, closer))
+    return train_tokenizer(texts, VOCABULARY, (opener, closer), WORDS)
 
 
 def encode(chat: Chat, one: Demo) -> Lesson:

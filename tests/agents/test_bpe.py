@@ -31,3 +31,11 @@ def test_what_is_written_is_a_chat_format(tmp_path):
     assert (spelled == chat.tokenizer.token_to_id(END)).sum() == 1  # what a message spells is text
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert all(tokenizer.token_to_id(token) is not None for token in SPECIAL) and "<|im_start|>" in TEMPLATE
+
+
+def test_a_name_is_the_same_tokens_wherever_it_stands():
+    tokenizer = train_tokenizer(["Who met Zrafir? Zrafir was met by Tibzik."] * 9, 400)
+    name = tokenizer.encode("Zrafir").ids
+    for text in ("who is Zrafir?", "<search>Zrafir</search>", '"Zrafir"', "Zrafir met"):
+        ids = tokenizer.encode(text).ids
+        assert any(ids[i : i + len(name)] == name for i in range(len(ids))), text
