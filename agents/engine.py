@@ -67,6 +67,23 @@ class Cut(Protocol):
         """Whether `text`, a turn so far, holds a complete call or a final answer."""
 
 
+@dataclass(frozen=True)
+class Continued:
+    """A cut for turns whose first words, `opened`, stand in the prompt."""
+
+    inner: Cut
+    opened: str
+
+    @property
+    def closers(self) -> tuple[str, ...]:
+        """Those of the cut."""
+        return self.inner.closers
+
+    def complete(self, text: str) -> bool:
+        """Whether the turn is complete with `text` behind its first words."""
+        return self.inner.complete(self.opened + text)
+
+
 class Session(Protocol):
     """One conversation with its cached prefix; `length` counts its tokens, given and drawn."""
 
@@ -86,8 +103,11 @@ class Session(Protocol):
         """
         ...
 
-    def fork(self) -> "Session":
-        """An independent sibling with the same prefix."""
+    def fork(self, length: int | None = None) -> "Session":
+        """An independent sibling with the same first `length` tokens, all where it is left out.
+
+        What it draws is what this session would have drawn behind them. A closed session can be forked too.
+        """
         ...
 
     def close(self) -> None:

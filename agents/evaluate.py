@@ -18,7 +18,7 @@ from ..envs.levels import check_levels
 from ..envs.question import QuestionEnv
 from ..envs.registry import make
 from .chat import Chat
-from .engine import Cut, Sampling
+from .engine import Continued, Cut, Engine, Sampling
 from .fit import check_fit
 from .journal import origin_of, write_trees
 from .players import PLAYERS, play_all
@@ -111,7 +111,7 @@ def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree]
     engine = TorchEngine(policy)
     try:
         return collect(
-            Actor(engine, chat, policy.end_ids, cut(evaluation.env, chat)),
+            actor_in(evaluation.env, engine, chat, policy.end_ids),
             evaluation.env,
             evaluation.tasks,
             group=evaluation.samples,
@@ -139,26 +139,17 @@ def checked_chat(folder: Path, env: TextEnv) -> Chat:
     return chat
 
 
-@dataclass(frozen=True)
-class _Continued:
-    """A cut for turns whose first words, `opened`, stand in the prompt."""
-
-    inner: Cut
-    opened: str
-
-    @property
-    def closers(self) -> tuple[str, ...]:
-        return self.inner.closers
-
-    def complete(self, text: str) -> bool:
-        return self.inner.complete(self.opened + text)
-
-
 def cut(env: TextEnv, chat: Chat) -> Cut | None:
     """Return what ends a turn in `env` before the policy does: its first call; None where there is nothing to call."""
     if not (isinstance(env, QuestionEnv) and len(env.toolbox)):
         return None
-    return _Continued(env.format, chat.opened) if chat.opened else env.format
+    return Continued(env.format, chat.opened) if chat.opened else env.format
+
+
+def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) -> Actor:
+    """Return who acts in `env`."""
+    begins = env.format.begins if isinstance(env, QuestionEnv) and len(env.toolbox) else None
+    return Actor(engine, chat, end_ids, cut(env, chat), begins)
 
 
 def pick_tasks(env: TextEnv, count: int, seed: int) -> list[int]:

@@ -33,6 +33,9 @@ class Turn:
     version: int = 0  # of the weights that drew the tokens
     ended: str = ""  # why drawing stopped: end, closer, length or context
     reward: float = 0.0  # what the environment paid for this turn
+    thought: int = 0  # tokens before its call or answer (`phases.py`)
+    twin: int = -1  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none
+    copied: int = 0
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,6 +70,10 @@ class Leaf:
     stop: str
     score: float  # sum of the turns' rewards; NaN where an infrastructure failure left none
     info: Mapping[str, Any] = field(default_factory=dict)
+    parent: int = -1  # the branch it was forked from; -1 where it begins at the prompt
+    fork: int = 0  # the turn behind which it was forked, or within which where `token` is above 0
+    token: int = 0
+    trained: bool = True  # False for a probe, which is not learned from
 
     @classmethod
     def ended(cls, node: int, branch: int, stop: StopReason, score: float, info: Mapping[str, Any]) -> Leaf:
@@ -78,6 +85,11 @@ class Leaf:
     def rewarded(self) -> bool:
         """Return whether the path earned a score."""
         return self.outcome in (Outcome.DONE, Outcome.TRUNCATED)
+
+    @property
+    def learned(self) -> bool:
+        """Return whether the path is learned from: it earned a score and is no probe."""
+        return self.rewarded and self.trained
 
 
 @dataclass
@@ -112,6 +124,14 @@ class Tree:
         """Return the indices of the agent's own turns on the path to `leaf`."""
         return [node for node in self.path(leaf) if self.turns[node].role == "assistant"]
 
+    def drawers(self, node: int) -> NDArray[np.int64]:
+        """Return for each token `(n,)` of a turn the turn that it was drawn in: another one where it was copied."""
+        turn = self.turns[node]
+        drawn_in = np.full(len(turn.tokens), node, np.int64)
+        if turn.copied:
+            drawn_in[: turn.copied] = self.drawers(turn.twin)[: turn.copied]
+        return drawn_in
+
     def canonical(self) -> Tree:
         """Return the same tree with turns in depth-first order of branches, whatever order they were written in."""
         order: dict[int, int] = {}
@@ -120,7 +140,7 @@ class Tree:
             for node in self.path(leaf):
                 if node not in order:
                     turn = self.turns[node]
-                    parent = order[turn.parent] if turn.parent >= 0 else -1
-                    order[node] = tree.add(replace(turn, parent=parent))
-            tree.leaves.append(replace(leaf, node=order[leaf.node]))
+                    parent, twin = order.get(turn.parent, -1), order.get(turn.twin, -1)
+                    order[node] = tree.add(replace(turn, parent=parent, twin=twin))
+            tree.leaves.append(replace(leaf, node=order[leaf.node], fork=order[leaf.fork]))
         return tree

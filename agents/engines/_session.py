@@ -102,13 +102,21 @@ class TorchSession:
         finally:
             self.turn = None
 
-    def fork(self) -> "TorchSession":
-        """An independent sibling: its prefix is copied where a slot is free, else replayed when it next draws."""
-        if self.closed or self.turn is not None:
-            raise RuntimeError(f"the session is {'closed' if self.closed else 'drawing'}; fork it between two turns")
+    def fork(self, length: int | None = None) -> "TorchSession":
+        """An independent sibling: its prefix is copied where a slot is free, else replayed when it next draws.
+
+        Raises RuntimeError while a turn is drawn; ValueError on a length that cuts through what was fed at once.
+        """
+        if self.turn is not None:
+            raise RuntimeError("the session is drawing; fork it between two turns")
+        length = self.length if length is None else length
+        tokens, chunks = self.prefix(length)
+        if not 0 <= length <= self.length or any(stop > length > start + 1 for start, stop in self.chunks.items()):
+            raise ValueError(f"length is {length}; a fork of this session of {self.length} tokens cannot begin there")
         twin = TorchSession(self.engine)
-        twin.tokens, twin.chunks, twin.version = list(self.tokens), dict(self.chunks), self.version
-        self.engine.share(self, twin)
+        twin.tokens, twin.chunks, twin.version = list(tokens), dict(chunks), self.version
+        if length:
+            self.engine.share(self, twin)
         return twin
 
     def close(self) -> None:

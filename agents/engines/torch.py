@@ -104,8 +104,8 @@ class TorchEngine:
     def share(self, source: TorchSession, twin: TorchSession) -> None:
         """Copy what `source` has cached for its `twin`, if a slot is free."""
         if source.slot is not None and None in self._owners:
-            twin.cached = source.cached
-            self._copies.append((source.slot, self._seat(twin), source.cached))
+            twin.cached = min(source.cached, twin.length - 1)  # the last token is fed with what comes behind it
+            self._copies.append((source.slot, self._seat(twin), twin.cached))
 
     def release(self, session: TorchSession) -> None:
         """Free the session's slot, if it has one; what it had cached is gone."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from turngym.agents.engine import Sampling, keyed_rng
+from turngym.agents.engine import Continued, Sampling, keyed_rng
 
 
 def test_keys_separate_draws_and_nothing_else_does():
@@ -15,3 +15,20 @@ def test_keys_separate_draws_and_nothing_else_does():
 def test_a_sampling_value_out_of_range_is_named(values):
     with pytest.raises(ValueError, match=f"^{next(iter(values))} is "):
         Sampling(**values)
+
+
+class Tagged:
+    closers = ("</b>", "}")
+
+    def complete(self, text: str) -> bool:
+        return text.startswith("<b>") and text.endswith(self.closers)
+
+
+def test_a_turn_whose_first_words_are_given_is_complete_where_it_would_be_had_it_drawn_them():
+    cut, text = Tagged(), "<b>say it</b>"
+    for split in range(len(text)):
+        continued = Continued(cut, text[:split])
+        assert continued.closers == cut.closers and continued.complete(text[split:])
+        assert not continued.complete(text[split:-1])
+    assert not Continued(cut, "no ").complete(text)
+    assert Continued(Continued(cut, "<b>"), "say ").complete("it</b>")

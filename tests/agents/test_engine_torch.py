@@ -266,6 +266,49 @@ def test_a_fork_is_independent_of_its_parent(qwen3):
     run(qwen3, work)
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_fork_of_the_first_tokens_draws_what_a_session_that_has_no_more_draws(qwen3, closed):
+    """Behind a turn, inside of one and behind its first chunk, to the bit; what came later leaves no trace."""
+
+    async def work(engine: TorchEngine) -> None:
+        short = Sampling(max_tokens=6)
+        parent = engine.session()
+        first = await parent.sample(ids(40), short, (0,))
+        behind = parent.length
+        alone = parent.fork()
+        await parent.sample(ids(50), short, (1,))
+        if closed:
+            parent.close()
+        want = await alone.sample(ids(9), short, (2,))
+        twin = parent.fork(behind)
+        assert twin.length == behind == 40 + len(first.tokens)
+        got = await twin.sample(ids(9), short, (2,))
+        assert got.tokens.tolist() == want.tokens.tolist() and got.logp.tobytes() == want.logp.tobytes()
+        inside = parent.fork(40 + 2)  # goes on behind the turn's second token as the turn itself did
+        rest = await inside.sample(ids(0), Sampling(0, max_tokens=3), (3,))
+        fresh = engine.session()
+        again = await fresh.sample(np.concatenate((ids(40), first.tokens[:2])), Sampling(0, max_tokens=3), (3,))
+        assert rest.tokens.tolist() == again.tokens.tolist()
+        np.testing.assert_allclose(rest.entropy, again.entropy, atol=1e-5)
+        empty = parent.fork(0)
+        assert empty.length == 0 and (await empty.sample(ids(5), short, (4,))).tokens.size
+
+    run(qwen3, work)
+
+
+@pytest.mark.parametrize("length", [-1, 20, 999])
+def test_a_fork_that_cannot_begin_there_is_refused(qwen3, length):
+    async def work(engine: TorchEngine) -> None:
+        session = engine.session()
+        await session.sample(ids(40), Sampling(max_tokens=2), (0,))
+        with pytest.raises(
+            ValueError, match=f"length is {length}; a fork of this session of 4[12] tokens cannot begin"
+        ):
+            session.fork(length)
+
+    run(qwen3, work)
+
+
 def test_an_engine_serves_one_event_loop_after_another(qwen3):
     engine = TorchEngine(qwen3)
     drawn = [asyncio.run(engine.session().sample(ids(8), Sampling(max_tokens=4), (0,))) for _ in range(2)]

@@ -98,7 +98,7 @@ def test_lines_are_plain_json_in_which_text_can_be_read(tmp_path):
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         for line in path.read_text("utf-8").splitlines()
     )
-    assert (header["journal"], header["turngym"], header["env"]) == (1, __version__, "test/Talk-v0")
+    assert (header["journal"], header["turngym"], header["env"]) == (2, __version__, "test/Talk-v0")
     assert (header["options"], header["trees"]) == ({"names": ["a", None], "share": 0.1}, 1)
     assert row["leaves"][0]["score"] is None and row["leaves"][0]["outcome"] == "infra_error"
     assert row["turns"][0]["sampled"] == [1, 0]
@@ -258,9 +258,9 @@ def test_two_trees_of_one_key_are_not_written(tmp_path):
         (b"\n", "its checksum does not fit"),
         (spoil(lambda row: None), "it is of format None"),
         (sealed({"journal": 0, "env": "x", "options": {}, "trees": 0}), "it is of format 0"),
-        (sealed({"journal": 1, "env": "x", "options": {}}), "'trees'"),
-        (sealed({"journal": 1, "env": "x", "mood": {}, "trees": 0}), "mood"),
-        (sealed({"journal": 1, "env": "x", "options": {}, "trees": "many"}), "invalid literal"),
+        (sealed({"journal": 2, "env": "x", "options": {}}), "'trees'"),
+        (sealed({"journal": 2, "env": "x", "mood": {}, "trees": 0}), "mood"),
+        (sealed({"journal": 2, "env": "x", "options": {}, "trees": "many"}), "invalid literal"),
         (json.dumps(journal.to_json(example())).encode() + b"\n", "its checksum does not fit"),
     ],
 )
@@ -270,7 +270,7 @@ def test_a_file_without_a_header_of_this_version_is_refused(tmp_path, start, wha
     for reader in (read_origin, lambda path: next(read_trees(path))):
         with pytest.raises(ValueError) as caught:
             reader(path)
-        assert str(caught.value).startswith(f"{path}, line 1: not the header of a journal of format 1 (")
+        assert str(caught.value).startswith(f"{path}, line 1: not the header of a journal of format 2 (")
         assert what in str(caught.value)
 
 

@@ -59,6 +59,9 @@ class Format(Protocol):
     def complete(self, text: str) -> bool:
         """Whether `text` holds a whole first call, well-formed or not, or a whole final answer: the turn is over."""
 
+    def begins(self, text: str) -> int | None:
+        """Where the first call, or the final answer that the format marks, begins; None where there is none."""
+
     def render(self, call: ToolCall) -> str:
         """The text of a call, as an expert writes it: `parse` gives back the same call.
 
@@ -102,6 +105,11 @@ class BlockFormat(ABC):
         """Whether `text` holds a whole first call, well-formed or not, or a whole final answer."""
         opening = self._first(text)
         return opening is not None and self._end(text, opening) is not None
+
+    def begins(self, text: str) -> int | None:
+        """Where the first call, or the final answer that the format marks, begins; None where there is none."""
+        opening = self._first(text)
+        return None if opening is None else opening.start()
 
     def render(self, call: ToolCall) -> str:
         """The text of a call; raises ValueError for one that would not be read back as it is."""
