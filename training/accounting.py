@@ -114,8 +114,9 @@ def _groups(step: _Step) -> Iterator[Problem]:
         if tree.key != expected:
             yield Problem("groups", step.number, f"the key of {tree.task_id} is {tree.key} and not {expected}")
         branches = Counter(leaf.branch for leaf in tree.leaves)
-        wrong = {branch: branches[branch] for branch in {*branches, *range(step.config.group)} if branches[branch] != 1}
-        wrong |= {branch: times for branch, times in branches.items() if not 0 <= branch < step.config.group}
+        asked = range(step.config.group + sum(not leaf.trained for leaf in tree.leaves))
+        wrong = {branch: branches[branch] for branch in {*branches, *asked} if branches[branch] != 1}
+        wrong |= {branch: times for branch, times in branches.items() if branch not in asked}
         for branch, times in sorted(wrong.items()):
             yield Problem("groups", step.number, f"branch {branch} of {tree.task_id} is there {times} times")
 
@@ -123,7 +124,8 @@ def _groups(step: _Step) -> Iterator[Problem]:
 def _paths(step: _Step) -> Iterator[Problem]:
     prompts, group = step.config.prompts + step.line.get("refilled", 0), step.config.group
     ends = Counter(f"paths/{leaf.outcome}" for tree in step.trees for leaf in tree.leaves)
-    asked = {"groups": prompts, "paths": prompts * group}
+    probes = sum(not leaf.trained for tree in step.trees for leaf in tree.leaves)
+    asked = {"groups": prompts, "paths": prompts * group + probes}
     counted = {"groups": len(step.trees), "paths": sum(ends.values())}
     for name, count in counted.items():
         if count != asked[name]:
@@ -179,9 +181,9 @@ def _count(trees: Sequence[Tree]) -> Counter[str]:
     count = Counter(f"paths/{leaf.outcome}" for tree in trees for leaf in tree.leaves)
     for tree in trees:
         for turn in tree.turns:
-            drawn = int(turn.sampled.sum())
-            count["tokens"] += drawn
-            count[f"tokens_given/{'prompt' if turn.parent < 0 else turn.role}"] += len(turn.tokens) - drawn
+            new = turn.sampled[turn.copied :]
+            count["tokens"] += int(new.sum())
+            count[f"tokens_given/{'prompt' if turn.parent < 0 else turn.role}"] += int((~new).sum())
     return count
 
 

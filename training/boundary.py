@@ -24,9 +24,14 @@ class Boundary:
     step: int = 0
     cursor: int = 0  # tasks used
     version: int = 0  # of the weights
+    tokens: int = 0  # drawn for training, those of steps without an update too
     refused: int = 0  # steps without an update, in a row
     stop: bool = False  # a control asked the run to end here
     line: str = "{}"  # JSON text of what the last step measured, without wall-clock times
+
+    def over(self, steps: int, token_budget: int) -> bool:
+        """Return whether a run of `steps` steps and `token_budget` tokens (0 is no limit) ends here."""
+        return self.stop or self.step >= steps or 0 < token_budget <= self.tokens
 
     def state(self) -> Any:
         """Return the control state, as a fresh value."""
@@ -48,7 +53,11 @@ def read_boundary(checkpoint: Path) -> Boundary:
         CheckpointError: its state is not that of a boundary.
     """
     data = read_state(checkpoint)
-    kinds: dict[str, type] = {"step": int, "cursor": int, "version": int, "refused": int, "stop": bool, "line": dict}
+    kinds: dict[str, type] = {
+        **dict.fromkeys(("step", "cursor", "version", "tokens", "refused"), int),
+        "stop": bool,
+        "line": dict,
+    }
     if data.keys() != {"control", *kinds}:
         raise CheckpointError(f"{checkpoint} holds the state {sorted(data)}; it must be {sorted({'control', *kinds})}")
     for name, kind in kinds.items():

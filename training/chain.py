@@ -14,9 +14,10 @@ from operator import or_
 from jaxtyping import Float
 from torch import Tensor
 
+from ..agents.branching import Event, Key, Spawn
 from ..agents.trajectory import Tree
 from .columns import Batch, Now, Terms
-from .control import Control, Event, Key, Knobs, Needs, Requests, Sets, Spawn, State, Stats, Verdict
+from .control import Control, Knobs, Needs, Replay, Requests, Sets, State, Stats, Verdict
 
 
 def chain(*controls: Control, ordered: bool = False) -> Control:
@@ -46,6 +47,7 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
         credit=run.credit if any(part.credit for part in parts) else None,
         shape=run.shape,
         observe=run.observe,
+        replay=run.replay if any(part.replay for part in parts) else None,
         parts=parts,
     )
 
@@ -92,8 +94,12 @@ class _Parts:
             batch = replace(batch, turns=replace(batch.turns, score=part.reward(batch, own)))
         return batch.turns.score
 
-    def credit(self, batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def credit(self, batch: Batch, state: State) -> Float[Tensor, "s"]:
         *_, last = (partial(part.credit, batch, own) for part, own in self.each(state) if part.credit)
+        return last()
+
+    def replay(self, state: State) -> Replay | None:
+        *_, last = (partial(part.replay, own) for part, own in self.each(state) if part.replay)
         return last()
 
     def shape(self, terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

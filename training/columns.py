@@ -27,7 +27,6 @@ class Turns:
     path: Int[Tensor, "r"]
     node: Int[Tensor, "r"]  # equal where paths share the turn
     turn: Int[Tensor, "r"]  # 0-based, counts the agent's turns of the path
-    phase: Int[Tensor, "r"]  # part of the episode as the environment numbers it, else 0
     anchor: Int[Tensor, "r"]  # equal where the agent faced the same observation
     score: Float[Tensor, "r"]  # of the whole path; NaN where it earned none
     reward: Float[Tensor, "r"]  # of this turn
@@ -55,6 +54,7 @@ class Batch:
     row: Int[Tensor, "s"]  # in `turns`
     token: Int[Tensor, "s"]  # equal where paths share the token
     share: Float[Tensor, "s"]  # 1 / paths through the token
+    phase: Int[Tensor, "s"]  # index in `agents.phases.PHASES`
     n_paths: int  # also counts paths without a slot
     turns: Turns  # always those of the whole rollout
     logp_ref: Float[Tensor, "s"] | None = None
@@ -99,6 +99,7 @@ class Batch:
             row=self.row[span],
             token=self.token[span],
             share=self.share[span],
+            phase=self.phase[span],
             n_paths=len(paths),
             logp_ref=None if self.logp_ref is None else self.logp_ref[span],
             extras={name: column[span] for name, column in self.extras.items()},

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..agents.source import check_machine
@@ -36,11 +36,15 @@ class TrainConfig:
     method: str = "grpo,epo"
     """Methods, chained from left to right; parameters as in `epo:alpha=0.2,high=1.5` (`turngym methods`)."""
     steps: int = 80
-    """Optimizer steps."""
+    """Training steps: each is a rollout and one or more optimizer steps on it."""
+    token_budget: int = 0
+    """Tokens drawn in training after which the run ends, at the end of the step that reaches it; 0 is no limit."""
     prompts: int = 8
     """Tasks a step."""
     group: int = 8
     """Rollouts a task."""
+    updates: int = 1
+    """Optimizer steps on each rollout, all of them on the whole of it."""
     max_tokens: int = 96
     """Most tokens a turn."""
     temperature: float = 1.0
@@ -48,7 +52,8 @@ class TrainConfig:
     lr: float = 1e-3
     """Learning rate of AdamW on the LoRA weights."""
     lr_end: float = 0.1
-    """Share of the learning rate that is left at the last step; it falls linearly."""
+    """Share of the learning rate that is left at the last step, or where the token budget is spent, if that comes
+    first; it falls linearly."""
     rank: int = 32
     """LoRA rank."""
     alpha: float = 64.0
@@ -56,7 +61,7 @@ class TrainConfig:
     clip_norm: float = 1.0
     """Largest gradient norm."""
     micro_tokens: int = 8192
-    """Most padded tokens a forward pass; changes memory, never results."""
+    """Most tokens a forward pass; changes memory, never results."""
     eval_every: int = 20
     """Steps between validations."""
     eval_tasks: int = 256
@@ -90,6 +95,7 @@ class TrainConfig:
             "steps",
             "prompts",
             "group",
+            "updates",
             "max_tokens",
             "rank",
             "micro_tokens",
@@ -108,20 +114,34 @@ class TrainConfig:
         ):
             value = getattr(self, name)
             _require(self, name, 0 < value < float("inf"), "must be above 0 and finite")
-        _require(self, "retries", self.retries >= 0, "must be 0 or more")
+        for name in ("retries", "token_budget"):
+            _require(self, name, getattr(self, name) >= 0, "must be 0 or more")
         _require(self, "lr_end", 0 <= self.lr_end <= 1, "must lie in [0, 1]")
         _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
         check_machine(self.device, self.dtype, self.threads, self.seed)
         return self
 
 
-def read_recipe(name: str) -> TrainConfig:
+def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
     """Return the config of a recipe: a name in `training/recipes` or the path of a TOML file.
+
+    What the recipe leaves out is as in `base`.
 
     Raises:
         FileNotFoundError: there is no such recipe.
         ValueError: a key is unknown or a value has the wrong type or range.
     """
+    path = _recipe_file(name)
+    return from_mapping({**base, **_toml(path)}, str(path))
+
+
+def recipe_keys(name: str) -> dict[str, Any]:
+    """Return what a recipe sets. Raises as `read_recipe` does."""
+    read_recipe(name)
+    return _toml(_recipe_file(name))
+
+
+def _recipe_file(name: str) -> Path:
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
         known = sorted(found.stem for found in RECIPES.glob("*.toml"))
@@ -130,7 +150,7 @@ def read_recipe(name: str) -> TrainConfig:
         raise FileNotFoundError(
             f"there is no recipe {name!r}; {hint}recipes are {', '.join(known)}, or the path of a .toml file"
         )
-    return from_mapping(_toml(path), str(path))
+    return path
 
 
 def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:

@@ -1,7 +1,8 @@
 """A control: one entropy method as transformations of what a rollout is told and of what the loss consumes.
 
 Moments of a step, in order: `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal), `shape` (once
-per optimizer step), `observe`. Each is pure, gets the control's own state last and is optional.
+per optimizer step), `observe`, and behind the last of these steps `replay`. Each is pure, gets the control's own state
+last and is optional.
 Invariant: a state is JSON data and is all that a control remembers.
 """
 
@@ -14,45 +15,20 @@ from math import nan
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..agents.branching import Event, Key, Spawn
 from ..agents.engine import Sampling
 from ..agents.trajectory import Tree
 from .columns import Batch, Now, Terms
+from .head import Functional
 
 Knobs = Sampling  # what a rollout is told
 State = Any  # JSON data: saved and loaded with every checkpoint
-Key = tuple[int, ...]  # what randomness derives from
-Functional = Callable[[Float[Tensor, "c v"], Int[Tensor, "c"]], Float[Tensor, "c ..."]]  # of logits and drawn tokens
-Sets = Literal["credit", "clip", "surrogate", "aggregation", "temperature", "top-p", "top-k", "max-tokens"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """A point of a growing tree at which a plan may ask for more rollouts.
-
-    kind: "start" (only the prompt), "tokens" (inside a turn), "turn" (a turn and the answer to it ended), "end" (a path
-    ended) or "idle" (every path ended). node: the turn it happened in. token: tokens drawn of it. budget: spawns left.
-    """
-
-    kind: Literal["start", "tokens", "turn", "end", "idle"]
-    node: int
-    token: int
-    budget: int
-
-
-@dataclass(frozen=True)
-class Spawn:
-    """`n` new branches behind the first `token` tokens of turn `node`; untrained ones are probes."""
-
-    node: int
-    token: int
-    n: int = 1
-    temperature: float = 1.0
-    forced_token: int | None = None  # the first token of the branch, given instead of drawn
-    max_tokens: int | None = None  # of the first new turn, where less than the rollout's own
-    trained: bool = True
+Sets = Literal[
+    "credit", "clip", "surrogate", "aggregation", "branching", "replay", "temperature", "top-p", "top-k", "max-tokens"
+]
 
 
 Plan = Callable[[Tree, Event, Key, State], list[Spawn]]
@@ -89,6 +65,7 @@ class Stats:
     last: bool = True  # the last optimizer step of the training step
     entropy: float = nan  # token mean
     entropy_turns: tuple[float, ...] = ()  # token mean by agent turn
+    entropy_phases: Mapping[str, float] = field(default_factory=dict)  # token mean by `agents.phases.PHASES`
     entropy_nested: float = nan  # turn mean (EPO, Eq. 2)
     entropy_sampled: float = nan  # -logp of the drawn tokens, token mean
     reward: float = nan
@@ -96,6 +73,7 @@ class Stats:
     kl: float = nan  # k3 to the reference
     clip_low: float = nan  # fraction of slots held by the lower bound
     clip_high: float = nan
+    scores: Mapping[Key, float] = field(default_factory=dict)  # of the paths learned from: (seed, step, task, branch)
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -108,11 +86,11 @@ class Needs:
     now: bool = False  # the current policy before later optimizer steps of an update: one more forward pass each
     columns: frozenset[str] = frozenset()  # in `Turns.extras`
     functionals: Mapping[str, Functional] = field(default_factory=dict)  # run inside the chunked head, into `extras`
-    modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, from hidden size
+    modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, see `modules.py`
 
     def __or__(self, other: Needs) -> Needs:
-        """Return the needs of both. Raises ValueError where one name means two functionals or modules."""
-        return Needs(
+        """Return the needs of both. Raises ValueError where one name means two things."""
+        needs = Needs(
             logp_ref=self.logp_ref or other.logp_ref,
             entropy_grad=self.entropy_grad or other.entropy_grad,
             now=self.now or other.now,
@@ -120,6 +98,9 @@ class Needs:
             functionals=_merged("functional", self.functionals, other.functionals),
             modules=_merged("module", self.modules, other.modules),
         )
+        for name in needs.functionals.keys() & needs.modules.keys():
+            raise ValueError(f"{name!r} is a functional of one control and a module of another; rename one of them")
+        return needs
 
 
 def _merged(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,6 +108,18 @@ def _merged(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> di
         if ours[name] is not theirs[name]:
             raise ValueError(f"two controls need different {kind}s called {name!r}; rename one of them")
     return {**ours, **theirs}
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Paths of earlier steps to learn from once more, in an optimizer step of its own; the journals have them.
+
+    advantage: of each path, by its key (seed, step, task, branch)
+    shape: makes the step's terms of those that these advantages begin with; no other control shapes them
+    """
+
+    advantage: Mapping[Key, float]
+    shape: Callable[[Terms, Batch, Now], Terms]
 
 
 def _no_state() -> State:
@@ -157,8 +150,8 @@ def _same_state(stats: Stats, state: State) -> tuple[State, Requests]:
 class Control:
     """One method. Parts left out change nothing; `shape` and the others must not modify what they are given.
 
-    Of several controls `plan` adds up, `select` takes the greatest verdict, `credit` is that of the last one, and the
-    other parts run one after another.
+    Of several controls `plan` adds up, `select` takes the greatest verdict, `credit` and `replay` are those of the last
+    one that has them, and the other parts run one after another.
     """
 
     name: str
@@ -169,10 +162,16 @@ class Control:
     plan: Plan | None = None
     select: Callable[[Sequence[Tree], State], list[Verdict]] = _keep_all
     reward: Callable[[Batch, State], Float[Tensor, "r"]] = _same_score  # the new `Turns.score`
-    credit: Callable[[Batch, State], Float[Tensor, "r"]] | None = None  # the advantage of each row
+    credit: Callable[[Batch, State], Float[Tensor, "s"]] | None = None  # the advantage of each slot
     shape: Callable[[Terms, Batch, Now, State], Terms] = _same_terms
     observe: Callable[[Stats, State], tuple[State, Requests]] = _same_state
+    replay: Callable[[State], Replay | None] | None = None
     parts: tuple[Control, ...] | None = None  # what a chain is made of; None for a single control
+
+
+def scored(control: Control, batch: Batch, state: State) -> Batch:
+    """Return `batch` with the scores that the control's reward leaves."""
+    return replace(batch, turns=replace(batch.turns, score=control.reward(batch, state)))
 
 
 def advantages(control: Control, batch: Batch, state: State) -> Float[Tensor, "s"]:
@@ -180,9 +179,9 @@ def advantages(control: Control, batch: Batch, state: State) -> Float[Tensor, "s
 
     0 on paths that earned no score, whatever the credit says.
     """
-    turns = replace(batch.turns, score=control.reward(batch, state))
-    credit = turns.score if control.credit is None else control.credit(replace(batch, turns=turns), state)
-    return torch.where(turns.rewarded, credit, 0.0)[batch.row]
+    batch = scored(control, batch, state)
+    credit = batch.turns.score[batch.row] if control.credit is None else control.credit(batch, state)
+    return torch.where(batch.turns.rewarded[batch.row], credit, 0.0)
 
 
 def require(holds: bool, method: str, name: str, value: object, rule: str) -> None:

@@ -7,7 +7,6 @@ anything non-finite in it leaves weights and optimizer untouched and names the s
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, nan
@@ -15,18 +14,21 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from safetensors import SafetensorError
 from torch import Tensor
 
 from ..agents.checkpoint import CheckpointError
 from ..agents.policy import Policy
+from .attention import hidden_states
 from .columns import Batch, Current, Now, Terms
-from .control import Control, State, advantages
+from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
+from .modules import Modules
 from .moments import load_moments, save_moments
-from .objective import diagnose, objective, start_terms
+from .objective import objective, start_terms
 from .packing import Packed
+from .ratios import diagnose
 from .refusal import Refused, check
 
 BOUND = 1e15  # of learning rate and clip norm
@@ -41,7 +43,7 @@ class Update:
     loss: float = nan
     grad_norm: float = nan
     drift: float = nan  # nats: largest |logp - logp_old| before the step, how far engine and learner disagree
-    means: Mapping[str, float] = field(default_factory=dict)  # of `objective.diagnose`, over all slots
+    means: Mapping[str, float] = field(default_factory=dict)  # of `ratios.diagnose`
     refused: str = ""  # why the step is not to be taken
     key: tuple[int, ...] = ()  # (seed, step, task, branch) of the sample that `refused` names
 
@@ -54,7 +56,7 @@ class Learner:
         control: The chained methods.
         lr: Learning rate of AdamW.
         clip_norm: Largest gradient norm.
-        micro_tokens: Most padded tokens a forward pass.
+        micro_tokens: Most tokens a forward pass.
 
     Raises:
         ValueError: `lr` or `clip_norm` is out of range, or the control needs what is not computed here.
@@ -70,19 +72,55 @@ class Learner:
                 raise ValueError(f"{name} is {value}; it must be above 0 and at most {BOUND:g}")
         self.policy, self.control = policy, control
         self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
-        self.parameters = policy.trainable_parameters()
+        self.modules = Modules(control.needs.modules, policy.base.config.hidden_size, policy.device)
+        self.parameters = {**policy.trainable_parameters(), **self.modules.parameters()}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=lr, weight_decay=0.0, foreach=False)
 
     def update(self, packed: Packed, state: State, lr_share: float = 1.0) -> Update:
         """Take one optimizer step at `lr_share` of the learning rate and raise the policy's version, or refuse it."""
-        update = self.propose(packed, state, lr_share)
+        update = self.propose(self.prepare(packed), state, lr_share)
         self.apply(update)
         return update
 
-    def propose(self, packed: Packed, state: State, lr_share: float = 1.0) -> Update:
-        """Compute the gradient of an optimizer step at `lr_share` of the learning rate, and whether to take it."""
-        packed = self._with_reference(packed)
-        terms = self._terms(packed, state)
+    def prepare(self, packed: Packed) -> Packed:
+        """Return `packed` with what the controls need of the reference, and of the policy as the update finds it."""
+        needs = self.control.needs
+        if needs.logp_ref:
+            with self.policy.reference():
+                packed = replace(packed, batch=replace(packed.batch, logp_ref=self.now(packed).logp))
+        if needs.functionals or needs.modules:
+            packed = replace(packed, batch=replace(packed.batch, extras=self.now(packed).extras))
+        return packed
+
+    @torch.no_grad()
+    def now(self, packed: Packed) -> Now:
+        """Return what the policy, as it is, says of all slots."""
+        every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
+        parts = [self.forward(packed, paths).detach() for paths in packed.micro_batches(self.micro_tokens, every)]
+        extras = {name: torch.cat([part.extras[name] for part in parts]) for name in parts[0].extras}
+        return Now(torch.cat([part.logp for part in parts]), torch.cat([part.entropy for part in parts]), extras)
+
+    def propose(self, packed: Packed, state: State, lr_share: float = 1.0, now: Now | None = None) -> Update:
+        """Compute the gradient of an optimizer step at `lr_share` of the learning rate, and whether to take it.
+
+        Args:
+            packed: What `prepare` returned.
+            state: Of the controls.
+            lr_share: Share of the learning rate.
+            now: The policy as it is, where a control needs it and earlier optimizer steps have changed the policy.
+        """
+        terms = start_terms(advantages(self.control, packed.batch, state))
+        batch = scored(self.control, packed.batch, state)  # what else reads scores sees those of the advantages
+        terms = self.control.shape(terms, batch, now or Now.at_start(batch), state)
+        return self._weighed(replace(packed, batch=batch), terms, lr_share)
+
+    def replay(self, packed: Packed, again: Replay, lr_share: float = 1.0) -> Update:
+        """Compute the gradient of an optimizer step on paths of earlier steps; `apply` takes it."""
+        by_path = torch.tensor([again.advantage[key] for key in packed.keys])
+        terms = again.shape(start_terms(by_path[packed.batch.path]), packed.batch, self.now(packed))
+        return self._weighed(packed, terms, lr_share)
+
+    def _weighed(self, packed: Packed, terms: Terms, lr_share: float) -> Update:
         moves = _moves(terms, packed.batch)
         update = Update(idle=1 - float(moves.float().mean()), lr=self.lr * lr_share)
         try:
@@ -113,21 +151,27 @@ class Learner:
 
     def forward(self, packed: Packed, paths: range) -> Current:
         """Return log-probability and entropy of the slots of `paths` under the policy as it is now."""
-        device = self.policy.device
-        tokens, sampled = (part.to(device) for part in packed.padded(paths))
-        span = packed.batch.span(paths)
-        hidden = self.policy.base.model(input_ids=tokens, use_cache=False).last_hidden_state
-        logp, entropy = token_stats(
-            hidden[:, :-1][sampled[:, 1:]],
-            self.policy.base.get_output_embeddings(),
-            packed.token[span].to(device),
-            packed.temperature[span].to(device),
+        device, base, span = self.policy.device, self.policy.base, packed.batch.span(paths)
+        layout = packed.layout(paths)
+        # Of each slot where the token lies that predicts its own; slots that share a token are computed once.
+        before = torch.cat([place[:-1][packed.sampled[path][1:]] for path, place in zip(paths, layout.places)])
+        first, slot = _firsts(packed.batch.token[span])
+        seen = hidden_states(base, layout, device)[before[first].to(device)]
+        logp, entropy, extras = token_stats(
+            seen,
+            base.get_output_embeddings(),
+            packed.token[span][first].to(device),
+            packed.temperature[span][first].to(device),
             self.policy.vocabulary,
+            self.control.needs.functionals,
         )
-        return Current(logp.cpu(), (entropy if self.control.needs.entropy_grad else entropy.detach()).cpu())
+        entropy = entropy if self.control.needs.entropy_grad else entropy.detach()
+        extras |= self.modules(seen)
+        by_slot = {name: value.cpu()[slot] for name, value in extras.items()}
+        return Current(logp.cpu()[slot], entropy.cpu()[slot], by_slot)
 
     def save(self, folder: Path) -> None:
-        """Write the adapter and the optimizer's moments, as safetensors.
+        """Write the adapter, the controls' modules and the optimizer's moments, as safetensors.
 
         Raises:
             CheckpointError: a value is not finite.
@@ -135,6 +179,7 @@ class Learner:
         """
         try:
             save_moments(self.optimizer, self.parameters, folder)
+            self.modules.save(folder)
             self.policy.save_adapter(folder / "adapter")
         except SafetensorError as error:
             raise OSError(str(error)) from error
@@ -146,6 +191,7 @@ class Learner:
             ValueError: it does not fit this policy to the last name, shape and type.
         """
         load_moments(self.optimizer, self.parameters, folder)
+        self.modules.load(folder)
         self.policy.load_adapter(folder / "adapter")
         for name, parameter in self.parameters.items():
             if not bool(torch.isfinite(parameter).all()):
@@ -154,21 +200,20 @@ class Learner:
 
     def _with_gradient(self, update: Update, packed: Packed, terms: Terms, moves: Bool[Tensor, "p"]) -> Update:
         """Return `update` with what its gradient, left in the parameters, is like; raise Refused where not finite."""
-        n_slots, loss, norm, drift, sums = packed.batch.n_slots, 0.0, 0.0, torch.zeros(()), Counter[str]()
+        loss, norm, logp = 0.0, 0.0, torch.full_like(packed.batch.logp_old, nan)
         self.optimizer.zero_grad(set_to_none=True)
         for paths in packed.micro_batches(self.micro_tokens, moves):
-            span, batch = packed.batch.span(paths), packed.batch.slice(paths)
-            if not batch.n_slots:
+            span = packed.batch.span(paths)
+            if span.start == span.stop:
                 continue
             current, part = self._backward(packed, terms, paths)
             norm = self._norm()
             if not isfinite(part) or not norm < inf:
                 self._blame(packed, terms, paths, part)
             loss += part
-            drift = torch.maximum(drift, (current.logp.detach() - batch.logp_old).abs().max())
-            sums.update(diagnose(current, batch, terms.slice(span)))
-        means = {name: total / max(n_slots, 1) for name, total in sums.items()}
-        return replace(update, loss=loss, grad_norm=norm, drift=float(drift), means=means)
+            logp[span] = current.logp.detach()
+        means = diagnose(logp, packed.batch, terms)
+        return replace(update, loss=loss, grad_norm=norm, drift=means.get("log_ratio_max", 0.0), means=means)
 
     def _backward(self, packed: Packed, terms: Terms, paths: range) -> tuple[Current, float]:
         """Add the gradient of some paths to the parameters; return what they were computed from, and their loss."""
@@ -188,19 +233,6 @@ class Learner:
                 raise Refused(f"the {what} is not finite in {packed.names[path]}", packed.keys[path])
         raise Refused(f"the {what} is not finite in {packed.names[paths.start]} or a path batched with it")
 
-    def _terms(self, packed: Packed, state: State) -> Terms:
-        batch = packed.batch
-        terms = start_terms(advantages(self.control, batch, state))
-        return self.control.shape(terms, batch, Now.at_start(batch), state)
-
-    def _with_reference(self, packed: Packed) -> Packed:
-        if not self.control.needs.logp_ref:
-            return packed
-        every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
-        with torch.no_grad(), self.policy.reference():
-            parts = [self.forward(packed, paths).logp for paths in packed.micro_batches(self.micro_tokens, every)]
-        return replace(packed, batch=replace(packed.batch, logp_ref=torch.cat(parts)))
-
     def _norm(self) -> float:
         grads = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
@@ -210,14 +242,18 @@ def _refuse_unserved(control: Control) -> None:
     """Raise ValueError where a control needs what this learner does not compute."""
     needs = control.needs
     unserved = {
-        "plan (branches)": control.plan is not None,
         "Needs.columns": bool(needs.columns),
-        "Needs.functionals": bool(needs.functionals),
-        "Needs.modules": bool(needs.modules),
     }
     for what, wanted in unserved.items():
         if wanted:
             raise ValueError(f"control {control.name!r} uses {what}, which this learner does not serve; leave it out")
+
+
+def _firsts(label: Int[Tensor, "s"]) -> tuple[Int[Tensor, "u"], Int[Tensor, "s"]]:
+    """Return where each label comes first, and of each slot which of these has its label."""
+    labels, slot = torch.unique(label, return_inverse=True)
+    first = torch.full_like(labels, len(label)).scatter_reduce(0, slot, torch.arange(len(label)), "amin")
+    return first, slot
 
 
 def _moves(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:

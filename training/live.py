@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isfinite, nan
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.table import Table
 from ..agents.scores import Interval
 
 EVERY = 5  # steps between lines where there is no terminal
+SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
 
 
 def watch(records: Iterable[Any], steps: int, console: Console) -> None:
@@ -29,9 +31,11 @@ def watch(records: Iterable[Any], steps: int, console: Console) -> None:
             if record.metrics:
                 progress.update(bar, completed=record.step, description=line(record.metrics))
                 if not console.is_terminal and record.step % EVERY == 0:
-                    console.print(f"step {record.step}/{steps}  {line(record.metrics)}")
+                    console.print(f"step {record.step}/{steps}  {line(record.metrics)}", soft_wrap=True)
                 if record.metrics["refused"]:
                     console.print(f"step {record.step} was refused: {record.metrics['refused']}", style="red")
+                for alarm in record.begun:
+                    console.print(f"step {record.step}: {alarm}", style="yellow", markup=False, soft_wrap=True)
             if record.valid is not None:
                 console.print(f"step {record.step}: held-out success {record.valid.success}")
                 if not record.metrics:
@@ -39,11 +43,12 @@ def watch(records: Iterable[Any], steps: int, console: Console) -> None:
 
 
 def line(metrics: dict[str, Any]) -> str:
-    """Return one step in a line: reward, success, entropy by turn (nats), speed."""
+    """Return one step in a line: reward, success, entropy by turn (nats), what is known of `SHOWN`, speed."""
     turns = [value for name, value in metrics.items() if name.startswith("entropy_turn/")]
     by_turn = " ".join(f"{value:.2f}" for value in turns)
+    shown = "".join(f"  {name} {metrics[key]:.2f}" for name, key in SHOWN.items() if isfinite(metrics.get(key, nan)))
     speed = f"  {metrics['tokens'] / metrics['seconds']:.0f} tokens/s" if metrics["seconds"] else ""
-    return f"reward {metrics['reward']:.2f}  success {metrics['success']:.2f}  entropy [{by_turn}]{speed}"
+    return f"reward {metrics['reward']:.2f}  success {metrics['success']:.2f}  entropy [{by_turn}]{shown}{speed}"
 
 
 def before_after(summary: Mapping[str, Any]) -> Table:

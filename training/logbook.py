@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..agents.durable import append, write
 from ..agents.incidents import Incident
-from ..agents.journal import Origin, write_trees
+from ..agents.journal import Origin, read_trees, write_trees
 from ..agents.trajectory import Tree
 
 METRICS = "metrics.jsonl"
@@ -31,6 +33,11 @@ class Logbook:
         """Add the line of a step."""
         append(self.metrics, line)
 
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the metrics, line by line."""
+        text = self.metrics.read_text("utf-8") if self.metrics.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
     def add_incident(self, step: int, incident: Incident) -> None:
         """Add an incident of the step that is being taken, or that was taken last."""
         append(self.incidents, json.dumps({"step": step, **incident.to_json()}))
@@ -38,7 +45,26 @@ class Logbook:
     def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
         """Write the journal of a step."""
         self.trees.mkdir(parents=True, exist_ok=True)
-        write_trees(self.trees / f"step-{step:06d}.jsonl", trees, origin)
+        write_trees(self._journal(step), trees, origin)
+
+    def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
+        """Return the trees of these paths (seed, step, task, branch), each with these of its paths alone.
+
+        Raises:
+            ValueError, OSError: a journal is damaged or missing.
+        """
+        wanted: dict[tuple[int, ...], set[int]] = {}
+        for *tree_key, branch in keys:
+            wanted.setdefault(tuple(tree_key), set()).add(branch)
+        return [
+            replace(tree, leaves=[leaf for leaf in tree.leaves if leaf.branch in wanted[tree.key]])
+            for step in sorted({key[1] for key in wanted})
+            for tree in read_trees(self._journal(step + 1))
+            if tree.key in wanted
+        ]
+
+    def _journal(self, step: int) -> Path:
+        return self.trees / f"step-{step:06d}.jsonl"
 
     def drop_after(self, step: int) -> bool:
         """Drop journals and metrics of later steps, and return whether `step` itself has its line of metrics.

@@ -9,6 +9,7 @@ checkpoint holds what the line needs, so the line is the last. Wall-clock time g
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..agents import checkpoint
+from ..agents.branching import Plan
 from ..agents.deadlines import Deadlines
 from ..agents.engine import Sampling
 from ..agents.evaluate import task_count
@@ -64,7 +66,9 @@ class Loop:
     group: int
     steps: int
     eval_every: int
+    token_budget: int = 0  # tokens drawn after which the run ends; 0 is no limit
     lr_end: float = 1.0  # share of the learning rate at the last step
+    updates: int = 1  # optimizer steps on each rollout
     shuffle_rewards: bool = False
     deadlines: Deadlines = field(default_factory=Deadlines)
     retries: int = RETRIES
@@ -72,6 +76,7 @@ class Loop:
     _saved: int = -1  # step of the newest checkpoint
     _written: bool = False  # whether the step has its line of metrics
     _times: dict[str, float | None] = field(default_factory=dict)  # seconds that the step took
+    _lines: list[dict[str, Any]] = field(default_factory=list)  # of metrics, up to the step
 
     def __post_init__(self) -> None:
         self.logbook = Logbook(self.folder)
@@ -90,6 +95,7 @@ class Loop:
         at = read_boundary(folder)
         self.learner.load(folder, at.version)
         self._written = self.logbook.drop_after(at.step)
+        self._lines = self.logbook.lines()
         self._times = dict.fromkeys(TIMES) if at.step else {}
         for incident in passed_over:
             self.logbook.add_incident(at.step, incident)
@@ -116,7 +122,7 @@ class Loop:
     def _steps(self, at: Boundary) -> Iterator[Record]:
         """Do what is left to do at the boundary `at`, take a step, and so on."""
         while True:
-            over = at.stop or at.step >= self.steps
+            over = at.over(self.steps, self.token_budget)
             hopeless = at.refused >= REFUSALS and not over
             validates = (over or at.step % self.eval_every == 0) and not hopeless
             if validates or hopeless:
@@ -140,22 +146,21 @@ class Loop:
         kept, grown, cursor = self._rollout(at)
         rolled = time.monotonic()
         learned = self._learn(at, kept)
-        update, line = learned.update, learned.line(grown, refilled=len(grown) - self.prompts)
-        if update.refused:
-            self.logbook.add_incident(at.step + 1, Incident("refused", update.refused, update.key))
         if Request.RESET_REFERENCE in learned.requests:
             raise ValueError("a control asked to reset the reference, which is the frozen base model in this version")
         with shield():
             self.at = None
-            self.learner.apply(update)
+            learned = self._apply(at, learned)
             if Request.RESET_OPTIMIZER in learned.requests:
                 self.learner.reset_optimizer()
+            line = learned.line(grown, refilled=len(grown) - self.prompts)
             self.at = Boundary(
                 control=learned.control,
                 step=at.step + 1,
                 cursor=cursor,
                 version=self.learner.policy.version,
-                refused=at.refused + 1 if update.refused else 0,
+                tokens=at.tokens + json.loads(line)["tokens"],
+                refused=0 if learned.updates else at.refused + 1,
                 stop=Request.STOP in learned.requests,
                 line=line,
             )
@@ -168,14 +173,59 @@ class Loop:
         try:
             packed = pack(trees)
         except NothingToLearn as error:
-            return Learned(Update(refused=str(error)), Stats(at.step, "rollout"), at.control)
+            nothing = Stats(at.step, "rollout")
+            state, asked = self.control.observe(nothing, at.state())
+            return self._refused(at, Learned(Update(refused=str(error)), nothing, to_text(state), asked))
         measured = stats(at.step, packed.batch, trees)
         state, asked = self.control.observe(measured, at.state())
-        update = self.learner.propose(packed, state, 1 - (1 - self.lr_end) * at.step / max(self.steps - 1, 1))
+        packed = self.learner.prepare(packed)
+        update = self.learner.propose(packed, state, self._lr_share(at))
         if update.refused:
-            return Learned(update, measured, at.control)
-        state, more = self.control.observe(replace(measured, phase="update", **_measures(update)), state)
-        return Learned(update, measured, to_text(state), asked | more)
+            return self._refused(at, Learned(update, measured, at.control))
+        return self._observed(Learned(update, measured, to_text(state), asked, packed))
+
+    def _refused(self, at: Boundary, learned: Learned) -> Learned:
+        update = learned.update
+        self.logbook.add_incident(at.step + 1, Incident("refused", update.refused, update.key))
+        return learned
+
+    def _observed(self, learned: Learned) -> Learned:
+        """Return `learned` after the controls have seen its update."""
+        last = learned.updates + 1 == self.updates
+        measured = replace(learned.measured, phase="update", last=last, **_measures(learned.update))
+        state, asked = self.control.observe(measured, json.loads(learned.control))
+        return replace(learned, control=to_text(state), requests=learned.requests | asked, updates=learned.updates + 1)
+
+    def _apply(self, at: Boundary, learned: Learned) -> Learned:
+        """Take the optimizer step that was proposed, and those that follow on the same rollout, up to a refused one."""
+        drift = learned.update.drift  # later it is what the update itself has changed
+        self.learner.apply(learned.update)
+        while learned.packed is not None and learned.updates < self.updates:
+            now = self.learner.now(learned.packed) if self.control.needs.now else None
+            update = self.learner.propose(learned.packed, json.loads(learned.control), self._lr_share(at), now)
+            if update.refused:
+                self._refused(at, replace(learned, update=update))
+                break
+            learned = self._observed(replace(learned, update=replace(update, drift=drift)))
+            self.learner.apply(learned.update)
+        return self._replay(at, learned)
+
+    def _replay(self, at: Boundary, learned: Learned) -> Learned:
+        """Return `learned` after an optimizer step on paths of earlier steps, where a control asks for one."""
+        again = self.control.replay and self.control.replay(json.loads(learned.control))
+        if not again or not learned.updates:
+            return learned
+        packed = pack(self.logbook.read_paths(again.advantage))
+        update = self.learner.replay(packed, again, self._lr_share(at))
+        if update.refused:
+            self._refused(at, replace(learned, update=update))
+            return learned
+        self.learner.apply(update)
+        return replace(learned, replayed=len(packed.names) if update.idle < 1 else 0)
+
+    def _lr_share(self, at: Boundary) -> float:
+        spent = at.tokens / self.token_budget if self.token_budget else 0.0
+        return 1 - (1 - self.lr_end) * max(at.step / max(self.steps - 1, 1), spent)
 
     def _rollout(self, at: Boundary) -> tuple[list[Tree], list[Tree], int]:
         """Return the trees to learn from, all that were grown, which go to the journal, and the tasks used by then."""
@@ -183,10 +233,11 @@ class Loop:
         grown: list[Tree] = []
         cursor, wanted, used = at.cursor, self.prompts, set[int]()
         state = at.state()
-        sampling = self.control.sample(self.sampling, state)
+        sampling, asked = self.control.sample(self.sampling, state), self.control.plan
+        plan: Plan | None = None if asked is None else lambda tree, event, key: asked(tree, event, key, state)
         for _ in range(REFILLS):
             tasks, cursor = self._tasks(cursor, min(wanted, task_count(self.env) - len(used)), used)
-            trees = self._collect(at.step + 1, self.env, tasks, self.group, (self.seed, at.step), sampling)
+            trees = self._collect(at.step + 1, self.env, tasks, self.group, (self.seed, at.step), sampling, plan)
             grown += trees
             verdicts = self.control.select(trees, state)
             kept += [tree for tree, verdict in zip(trees, verdicts, strict=True) if verdict is Verdict.KEEP]
@@ -202,7 +253,14 @@ class Loop:
         return summarize(from_trees(self._collect(at.step, self.valid_env, self.valid_tasks, 1, key, self.sampling)))
 
     def _collect(
-        self, step: int, env: TextEnv, tasks: list[int], group: int, key: tuple[int, int], sampling: Sampling
+        self,
+        step: int,
+        env: TextEnv,
+        tasks: list[int],
+        group: int,
+        key: tuple[int, int],
+        sampling: Sampling,
+        plan: Plan | None = None,
     ) -> list[Tree]:
         return collect(
             self.actor,
@@ -211,6 +269,7 @@ class Loop:
             group=group,
             key=key,
             sampling=sampling,
+            plan=plan,
             deadlines=self.deadlines,
             retries=self.retries,
             on_incident=partial(self.logbook.add_incident, step),
@@ -237,8 +296,11 @@ class Loop:
                 self._saved = self.at.step
 
     def _write(self, at: Boundary, valid: Report | None) -> Record:
-        record = Record(at.step, {**at.metrics(), **self._times}, valid)
+        record = Record.after(self._lines, at.step, {**at.metrics(), **self._times}, valid)
+        for alarm in record.begun:
+            self.logbook.add_incident(at.step, Incident("alarm", str(alarm)))
         self.logbook.add_metrics(record.line())
+        self._lines.append(record.metrics)
         self._written = True
         return record
 

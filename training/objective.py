@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .columns import Batch, Current, Terms
 from .kl import k3
-from .surrogates import ppo, ratio
+from .surrogates import ppo
 
 CLIP = 0.2  # PPO's (Schulman et al., arXiv 1707.06347)
 
@@ -40,21 +40,3 @@ def objective(current: Current, batch: Batch, terms: Terms, n_tokens: int) -> Fl
     for penalty in terms.penalties:
         loss = loss + (penalty.coef * penalty.value(current, batch)).sum()
     return loss
-
-
-@torch.no_grad()
-def diagnose(current: Current, batch: Batch, terms: Terms) -> dict[str, float]:
-    """Return sums over the micro-batch's slots; divided by the step's N they are means.
-
-    clip_low, clip_high: slots whose gradient the bound stops. kl_old: logp_old - logp (nats). kl: k3 to the reference
-    (nats), where there is one.
-    """
-    r = ratio(current, batch)
-    sums = {
-        "clip_low": ((terms.advantage < 0) & (r < 1 - terms.clip_low)).sum(),
-        "clip_high": ((terms.advantage > 0) & (r > 1 + terms.clip_high)).sum(),
-        "kl_old": (batch.logp_old - current.logp).sum(),
-    }
-    if batch.logp_ref is not None:
-        sums["kl"] = k3(current.logp, batch.logp_ref).sum()
-    return {name: float(total) for name, total in sums.items()}

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..agents.trajectory import Leaf, Tree
+from ..agents.phases import PHASES
+from ..agents.trajectory import Leaf, Tree, Turn
 from .columns import OUTCOMES, Batch, Turns
+from .layout import Layout, lay_out
 
 
 class NothingToLearn(ValueError):
@@ -23,58 +26,55 @@ class NothingToLearn(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """The paths of a step, shortest first, and their slots in the same order."""
+    """The paths of a step, those of a tree next to each other, and their slots in the same order."""
 
     names: list[str]  # of the paths, for messages: task id and branch
     keys: list[tuple[int, ...]]  # of the paths: (seed, step, task, branch)
     tokens: list[Int[Tensor, "_"]]  # of each path, root to leaf
+    shared: list[Int[Tensor, "_"]]  # of each of these tokens a number, equal where paths share it and all before it
     sampled: list[Bool[Tensor, "_"]]
     token: Int[Tensor, "s"]  # token id of each slot
     temperature: Float[Tensor, "s"]
     batch: Batch
 
     def micro_batches(self, max_tokens: int, keep: Bool[Tensor, "p"]) -> Iterator[range]:
-        """Yield ranges of paths whose padded size is at most `max_tokens`, leaving out paths that `keep` does not name.
+        """Yield ranges of paths of at most `max_tokens` different tokens, leaving out paths that `keep` does not name.
 
         A path longer than `max_tokens` gets a range of its own.
         """
-        start = 0
-        while start < len(self.tokens):
-            if not keep[start]:
-                start += 1
-                continue
-            stop = start + 1
-            while stop < len(self.tokens) and keep[stop] and len(self.tokens[stop]) * (stop + 1 - start) <= max_tokens:
-                stop += 1
-            yield range(start, stop)
-            start = stop
+        start, known = 0, set[int]()
+        for path, shared in enumerate(self.shared):
+            names = shared.tolist() if keep[path] else []
+            if start < path and (not names or len(known.union(names)) > max_tokens):
+                yield range(start, path)
+                start, known = path, set()
+            known.update(names)
+            start += not names
+        if start < len(self.shared):
+            yield range(start, len(self.shared))
 
-    def padded(self, paths: range) -> tuple[Int[Tensor, "b t"], Bool[Tensor, "b t"]]:
-        """Return the tokens of `paths`, padded on the right with 0, and where the policy drew them."""
-        tokens = torch.nn.utils.rnn.pad_sequence([self.tokens[path] for path in paths], batch_first=True)
-        sampled = torch.nn.utils.rnn.pad_sequence([self.sampled[path] for path in paths], batch_first=True)
-        return tokens, sampled
+    def layout(self, paths: range) -> Layout:
+        """Return the tokens of `paths`, each once."""
+        return lay_out([self.tokens[path] for path in paths], [self.shared[path] for path in paths])
 
 
 def pack(trees: Sequence[Tree]) -> Packed:
-    """Lay the rewarded paths of `trees` out as rows and slots.
+    """Lay the rewarded paths of `trees`, without probes, out as rows and slots.
 
     Raises:
         NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
     """
-    paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.rewarded]
+    paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.learned]
     if not any(tree.replies(leaf) for _, tree, leaf in paths):
         stops = sorted({f"{leaf.stop}" for tree in trees for leaf in tree.leaves})
         ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
         raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
-    paths.sort(key=lambda path: len(path[1].tokens(path[2])))
     turns = _turns(paths)
     slots: dict[str, list[np.ndarray]] = {
-        name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "node")
+        name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "token", "phase")
     }
     row = 0
-    node_of = turns.node.tolist()
-    for number, (_, tree, leaf) in enumerate(paths):
+    for number, (group, tree, leaf) in enumerate(paths):
         for node in tree.replies(leaf):
             turn = tree.turns[node]
             drawn = turn.sampled
@@ -84,10 +84,11 @@ def pack(trees: Sequence[Tree]) -> Packed:
             slots["temperature"].append(np.full(drawn.sum(), turn.temperature, np.float32))
             slots["path"].append(np.full(drawn.sum(), number))
             slots["row"].append(np.full(drawn.sum(), row))
-            slots["node"].append(node_of[row] * (1 << 20) + np.flatnonzero(drawn))
+            slots["phase"].append(_phases(turn)[drawn])
+            slots["token"].append(_names(group, tree, node)[drawn])
             row += 1
     column = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
-    _, token, uses = torch.unique(column["node"], return_inverse=True, return_counts=True)
+    _, token, uses = torch.unique(column["token"], return_inverse=True, return_counts=True)
     batch = Batch(
         logp_old=column["logp"],
         entropy=column["entropy"],
@@ -96,6 +97,7 @@ def pack(trees: Sequence[Tree]) -> Packed:
         row=column["row"],
         token=token,
         share=1.0 / uses[token].float(),
+        phase=column["phase"],
         n_paths=len(paths),
         turns=turns,
     )
@@ -103,6 +105,10 @@ def pack(trees: Sequence[Tree]) -> Packed:
         names=[f"{tree.task_id} branch {leaf.branch}" for _, tree, leaf in paths],
         keys=[(*tree.key, leaf.branch) for _, tree, leaf in paths],
         tokens=[torch.from_numpy(tree.tokens(leaf).astype(np.int64)) for _, tree, leaf in paths],
+        shared=[
+            torch.from_numpy(np.concatenate([_names(group, tree, node) for node in tree.path(leaf)]))
+            for group, tree, leaf in paths
+        ],
         sampled=[
             torch.from_numpy(np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)]))
             for _, tree, leaf in paths
@@ -111,6 +117,18 @@ def pack(trees: Sequence[Tree]) -> Packed:
         temperature=column["temperature"],
         batch=batch,
     )
+
+
+def _phases(turn: Turn) -> NDArray[np.int64]:
+    """Return for each token of a turn which part of it it is."""
+    action = PHASES.index("answer" if "answer" in turn.info else "call")
+    return np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), action)
+
+
+def _names(group: int, tree: Tree, node: int) -> NDArray[np.int64]:
+    """Return for each token of a turn a number that is equal where paths share the token."""
+    drawers = tree.drawers(node)
+    return (((group << 20) + drawers) << 20) + np.arange(len(drawers))
 
 
 def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
@@ -142,7 +160,6 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
         path=torch.tensor(path),
         node=torch.tensor(node_),
         turn=torch.tensor(turn_),
-        phase=torch.zeros(len(rows), dtype=torch.long),
         anchor=torch.tensor(anchor),
         score=torch.tensor(score, dtype=torch.float32),
         reward=torch.tensor(reward, dtype=torch.float32),

@@ -20,7 +20,7 @@ from ..agents.checkpoint import latest, steps
 from ..agents.deadlines import Deadlines
 from ..agents.durable import write
 from ..agents.engine import Sampling
-from ..agents.evaluate import checked_chat, cut, pick_tasks, task_count, writable
+from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
@@ -28,13 +28,14 @@ from ..envs.levels import check_levels, levels_of
 from ..envs.options import EnvOptions
 from ..envs.registry import make
 from ..envs.sources import is_file
-from .boundary import read_boundary
+from .boundary import Boundary, read_boundary
 from .config import TrainConfig, from_run, recorded, revision, to_toml
 from .logbook import METRICS
 
 if TYPE_CHECKING:
     from ..agents.engines.torch import TorchEngine
     from ..agents.policy import Policy
+    from .control import Control
     from .loop import Loop
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,8 @@ CONFIG = "config.toml"
 SUMMARY = "summary.json"
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 DEADLINES = ("turn_deadline", "episode_deadline", "step_deadline", "retries")
-FREE = ("steps", "threads", "out", "resume", "micro_tokens", *DEADLINES)  # what may differ when a run is resumed
+LENGTH = ("steps", "token_budget")
+FREE = (*LENGTH, "threads", "out", "resume", "micro_tokens", *DEADLINES)  # what may differ when a run is resumed
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Prepared:
     chat: Chat
     checkpoint: Path | None  # to go on from
     incidents: tuple[Incident, ...] = ()  # checkpoints that were passed over
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+        self.valid_env.close()
 
 
 def prepare(config: TrainConfig) -> Prepared:
@@ -88,7 +95,7 @@ def prepare(config: TrainConfig) -> Prepared:
         _same_levels(env, folder)
     check_levels(env)
     writable(folder)
-    _check_methods(config)
+    _check_methods(config, chat, env)
     config = replace(config, out=str(folder))
     return Prepared(config, folder, env, valid_env, source, chat, checkpoint, tuple(incidents))
 
@@ -131,17 +138,14 @@ def way_on(folder: Path) -> str:
 
 
 def _loop(prepared: Prepared, policy: Policy, engine: TorchEngine) -> Loop:
-    from ..agents.rollout import Actor
-    from .chain import chain
     from .learner import Learner
     from .loop import Loop
-    from .methods import parse_methods
 
     config = prepared.config
-    control = chain(*parse_methods(config.method, {"steps": max(config.steps, 2)}))
+    control = _control(config, prepared.chat)
     return Loop(
         folder=prepared.folder,
-        actor=Actor(engine, prepared.chat, policy.end_ids, cut(prepared.env, prepared.chat)),
+        actor=actor_in(prepared.env, engine, prepared.chat, policy.end_ids),
         learner=Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens),
         env=prepared.env,
         valid_env=prepared.valid_env,
@@ -150,8 +154,10 @@ def _loop(prepared: Prepared, policy: Policy, engine: TorchEngine) -> Loop:
         seed=config.seed,
         prompts=config.prompts,
         group=config.group,
+        updates=config.updates,
         steps=config.steps,
         eval_every=config.eval_every,
+        token_budget=config.token_budget,
         lr_end=config.lr_end,
         shuffle_rewards=config.shuffle_rewards,
         deadlines=Deadlines(config.turn_deadline, config.episode_deadline, config.step_deadline),
@@ -163,7 +169,7 @@ def _summarize(folder: Path, seconds: float) -> None:
     """Write `summary.json`: held-out success before and after, with 95 % intervals, of the run from its first step."""
     lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     valid = [line for line in lines if "valid/success" in line]
-    measured = ("success", "low", "high", "tool_share", "turns")
+    measured = ("success", "low", "high", "tool_share", "turns", "episodes")
     before, after = ({name: line[f"valid/{name}"] for name in measured} for line in (valid[0], valid[-1]))
     summary = {
         "before": before,
@@ -204,12 +210,28 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
                 f"{name} is {new!r}, but the run in {folder} was made with {old!r}; leave it out to resume"
             )
     checkpoint = latest(folder / "checkpoints", incidents.append, read_boundary)
-    if checkpoint is not None:
-        at = read_boundary(checkpoint)
-        if (at.step >= config.steps or at.stop) and _summarized(folder) == at.step:
-            more = "its method ended it there" if at.stop else "ask for more to go on"
-            raise ValueError(f"steps is {config.steps}, and the run in {folder} has taken {at.step}; {more}")
+    if checkpoint is not None and _finished(config, folder, at := read_boundary(checkpoint)):
+        more = "its method ended it there" if at.stop else "ask for more to go on"
+        spent = not at.stop and at.step < config.steps
+        limit = f"token_budget is {config.token_budget}" if spent else f"steps is {config.steps}"
+        got = f"drawn {at.tokens} tokens" if spent else f"taken {at.step}"
+        raise ValueError(f"{limit}, and the run in {folder} has {got}; {more}")
     return checkpoint
+
+
+def finished(config: TrainConfig) -> bool:
+    """Return whether the run of a config has come to its end and has its summary.
+
+    Raises:
+        CheckpointError: all its checkpoints are damaged.
+    """
+    folder = Path(config.out)
+    checkpoint = latest(folder / "checkpoints", check=read_boundary)
+    return checkpoint is not None and _finished(config, folder, read_boundary(checkpoint))
+
+
+def _finished(config: TrainConfig, folder: Path, at: Boundary) -> bool:
+    return at.over(config.steps, config.token_budget) and _summarized(folder) == at.step
 
 
 def _same_levels(env: TextEnv, folder: Path) -> None:
@@ -230,8 +252,28 @@ def _summarized(folder: Path) -> int | None:
     return step if isinstance(step, int) else None
 
 
-def _check_methods(config: TrainConfig) -> None:
+def _control(config: TrainConfig, chat: Chat) -> Control:
+    """Return the chained methods, their open parameters filled from the run."""
     from .chain import chain
     from .methods import parse_methods
 
-    chain(*parse_methods(config.method, {"steps": max(config.steps, 2)}))
+    run = {"steps": max(config.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}
+    return chain(*parse_methods(config.method, run))
+
+
+def _check_methods(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
+    """Raise ValueError where the methods do not fit each other, the run or the environment."""
+    control = _control(config, chat)
+    if control.plan is None:
+        return
+    twin = env.fork()
+    try:
+        twin.reset(seed=0, options={"task": 0})
+        twin.fork().close()
+    except Exception as error:
+        raise ValueError(
+            f"method {config.method} forks environments, and {config.env} cannot be forked ({error}); "
+            "choose a method without branches"
+        ) from error
+    finally:
+        twin.close()

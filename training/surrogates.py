@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .aggregate import path_mean
 from .columns import Batch, Current, Surrogate, Terms
 from .kl import log_ratio
+
+SEQUENCE_LIMIT = 10.0  # nats: largest logarithm of a sequence ratio
 
 
 def ratio(current: Current, batch: Batch) -> Float[Tensor, "s"]:
@@ -17,18 +23,68 @@ def ratio(current: Current, batch: Batch) -> Float[Tensor, "s"]:
 
 def ppo(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
     """Return min(r·A, clip(r, 1 - clip_low, 1 + clip_high)·A) (Schulman et al., arXiv 1707.06347, Eq. 7)."""
-    r = ratio(current, batch)
+    return _clipped(ratio(current, batch), terms)
+
+
+def score_function(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return A·logp, whose gradient is REINFORCE's (Williams 1992); no ratio and no clip."""
+    return terms.advantage * current.logp
+
+
+def sequence_clip(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return `ppo` with the path's ratio in place of the token's (GSPO, arXiv 2507.18071, Eqs. 7 and 14).
+
+    It is the exponential of the path's mean log-ratio. Its gradient goes to each token through that token alone, so the
+    mean over the path's tokens has the gradient of the path's ratio.
+    """
+    mean = path_mean((current.logp - batch.logp_old).detach(), batch)
+    through = current.logp - current.logp.detach()
+    return _clipped((mean + through).clamp(max=SEQUENCE_LIMIT).exp(), terms)
+
+
+def weight_clip(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return sg(clip(r, 1 - clip_low, 1 + clip_high))·A·logp: no token loses its gradient (CISPO, arXiv 2506.13585)."""
+    held = torch.clamp(ratio(current, batch), 1 - terms.clip_low, 1 + terms.clip_high)
+    return held.detach() * terms.advantage * current.logp
+
+
+def hold(terms: Terms, low: float, high: float) -> Terms:
+    """Return `terms` with these clip bounds on every slot."""
+    ones = torch.ones_like(terms.advantage)
+    return replace(terms, clip_low=low * ones, clip_high=high * ones)
+
+
+def _clipped(r: Float[Tensor, "s"], terms: Terms) -> Float[Tensor, "s"]:
     held = torch.clamp(r, 1 - terms.clip_low, 1 + terms.clip_high)
     return torch.minimum(r * terms.advantage, held * terms.advantage)
+
+
+def gradient_keeping(limit: float = inf) -> Surrogate:
+    """Return min(r·A, clip(r, 1 - clip_low, (1 + clip_high)·r/sg(r))·A) (AEPO, arXiv 2510.14545, Sec. 3.2).
+
+    Past the upper bound the value is that of `ppo`, and the coefficient of ∇logp is (1 + clip_high)·A instead of 0.
+    Where A < 0 it is not allowed below limit·A, as in `dual_clip`.
+    """
+
+    def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+        r = ratio(current, batch)
+        held = (r * ((1 + terms.clip_high) / r.detach()).clamp(max=1)).clamp(min=1 - terms.clip_low)
+        value = torch.minimum(r * terms.advantage, held * terms.advantage)
+        floor = torch.maximum(value, limit * terms.advantage) if limit < inf else value
+        return torch.where(terms.advantage < 0, floor, value)
+
+    return surrogate
 
 
 def dual_clip(limit: float = 3.0) -> Surrogate:
     """Return `ppo` that, where A < 0, is not allowed below limit·A (Ye et al., arXiv 1912.09729, Eq. 5).
 
-    Raises ValueError unless `limit` > 1.
+    A limit of inf gives `ppo`. Raises ValueError unless `limit` > 1.
     """
     if not limit > 1:
         raise ValueError(f"dual_clip limit is {limit}; it must exceed 1, the ratio of an unchanged policy")
+    if limit == inf:
+        return ppo
 
     def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
         plain = ppo(current, batch, terms)

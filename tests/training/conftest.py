@@ -1,125 +1,14 @@
-"""Toys of learning: batches written by hand, and a policy whose parameters are its logits. Float64 throughout."""
+"""Toys of learning as fixtures."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from turngym.envs import Outcome
-from turngym.training.columns import OUTCOMES, Batch, Current, Now, Turns
-from turngym.training.control import Control, State, advantages
-from turngym.training.objective import objective, start_terms
-
-VOCABULARY = 5
-PATHS = ((2, 1), (3,), (1, 2, 2), (2, 2), (1, 3))  # sampled tokens of each turn of each path
-GROUPS = (0, 0, 1, 1, 1)
-SCORES = (1.0, 0.0, 0.5, 1.0, float("nan"))
-ENDS = (Outcome.DONE, Outcome.DONE, Outcome.TRUNCATED, Outcome.DONE, Outcome.INFRA_ERROR)
-
-
-def f64(values: Sequence[float]) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def build(
-    paths: Sequence[Sequence[int]],
-    *,
-    logp_old: Sequence[float] | None = None,
-    entropy: Sequence[float] | None = None,
-    logp_ref: Sequence[float] | None = None,
-    scores: Sequence[float] | None = None,
-    groups: Sequence[int] | None = None,
-    ends: Sequence[Outcome] | None = None,
-) -> Batch:
-    """Return a batch of `paths`, each the sampled tokens of its turns; scores, groups and ends are by path."""
-    rows = [(path, turn, count) for path, turns in enumerate(paths) for turn, count in enumerate(turns)]
-    path, turn, count = (torch.tensor(column, dtype=torch.long) for column in zip(*rows))
-    zero = torch.zeros_like(path)
-    group = torch.tensor(groups or [0] * len(paths))[path]
-    turns = Turns(
-        task=group,
-        group=group,
-        path=path,
-        node=torch.arange(len(rows)),
-        turn=turn,
-        phase=zero,
-        anchor=zero,
-        score=f64(scores or [0.0] * len(paths))[path],
-        reward=zero.double(),
-        outcome=torch.tensor([OUTCOMES.index(end) for end in ends or [Outcome.DONE] * len(paths)])[path],
-    )
-    slots = int(count.sum())
-    blank = [0.0] * slots
-    return Batch(
-        logp_old=f64(logp_old or blank),
-        entropy=f64(entropy or blank),
-        logp_roll=f64(logp_old or blank),
-        path=path.repeat_interleave(count),
-        row=torch.arange(len(rows)).repeat_interleave(count),
-        token=torch.arange(slots),
-        share=torch.ones(slots, dtype=torch.float64),
-        n_paths=len(paths),
-        turns=turns,
-        logp_ref=None if logp_ref is None else f64(logp_ref),
-    )
-
-
-@dataclass
-class Toy:
-    """A tabular policy: one row of logits a slot, and the batch it drew before its logits moved."""
-
-    logits: Tensor  # [s, v]
-    drawn: Tensor  # [s]
-    batch: Batch
-
-    def current(self, logits: Tensor, span: slice = slice(None)) -> Current:
-        logp = logits[span].log_softmax(-1)
-        entropy = -(logp.exp() * logp).sum(-1)
-        return Current(logp.gather(-1, self.drawn[span, None])[:, 0], entropy)
-
-    def learn(
-        self, control: Control, state: State, cuts: Sequence[range] | None = None, attached: bool = True
-    ) -> tuple[float, Tensor]:
-        """Return the loss of one optimizer step and its gradient in the logits, summed over micro-batches."""
-        batch, logits = self.batch, self.logits.clone().requires_grad_()
-        now = Now.at_start(batch)
-        terms = control.shape(start_terms(advantages(control, batch, state)), batch, now, state)
-        total = 0.0
-        for paths in cuts or [range(batch.n_paths)]:
-            span = batch.span(paths)
-            current = self.current(logits, span)
-            if not attached:
-                current = Current(current.logp, current.entropy.detach())
-            part = objective(current, batch.slice(paths), terms.slice(span), batch.n_slots)
-            part.backward()
-            total += part.item()
-        return total, logits.grad
-
-
-def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
-    """Return the toy with its paths in `order`; each path's numbers depend on the path alone."""
-    blocks = []
-    for path in order:
-        rng = torch.Generator().manual_seed(path)
-        slots = sum(PATHS[path])
-        new, old, ref = (torch.randn(slots, VOCABULARY, generator=rng, dtype=torch.float64) for _ in range(3))
-        drawn = torch.randint(VOCABULARY, (slots,), generator=rng)
-        blocks.append((new, new + 0.4 * old, new + 0.4 * ref, drawn))
-    new, old, ref, drawn = (torch.cat(column) for column in zip(*blocks))
-    toy = Toy(new, drawn, batch=None)
-    start, reference = toy.current(old), toy.current(ref)
-    toy.batch = build(
-        [PATHS[path] for path in order],
-        logp_old=start.logp.tolist(),
-        entropy=start.entropy.tolist(),
-        logp_ref=reference.logp.tolist(),
-        scores=[SCORES[path] for path in order],
-        groups=[GROUPS[path] for path in order],
-        ends=[ENDS[path] for path in order],
-    )
-    return toy
+from turngym.training.columns import Batch, Current
+from turngym.training.verify.methodical import toy as toys
+from turngym.training.verify.methodical.toy import Toy, build, make_toy
 
 
 @pytest.fixture(scope="session")
@@ -139,14 +28,7 @@ def toy() -> Toy:
 
 @pytest.fixture
 def sheet() -> tuple[Batch, Current, Tensor]:
-    """The TOY batch of the method sheets: two paths of 3 and 2 tokens, the current policy, the advantage."""
-    batch = build(
-        [[3], [2]],
-        logp_old=[-0.2, -1.5, -0.7, -0.9, -2.3],
-        entropy=[0.3, 1.6, 0.9, 0.8, 1.9],
-        logp_ref=[-0.3, -1.2, -0.8, -1.0, -2.2],
-    )
-    return batch, Current(f64([-0.1, -1.1, -1.0, -1.3, -2.0]), batch.entropy), f64([1, 1, 1, -1, -1])
+    return toys.sheet()
 
 
 @pytest.fixture(scope="session")

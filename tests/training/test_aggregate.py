@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from turngym.training.aggregate import average, scale
+from turngym.training.aggregate import average, path_mean, path_sum, scale, whiten
 
 LOSS = torch.tensor([1, 2, 3, 4, 6], dtype=torch.float64)  # [[1, 2, 3], [4, 6, masked]]
 
@@ -15,6 +15,7 @@ LOSS = torch.tensor([1, 2, 3, 4, 6], dtype=torch.float64)  # [[1, 2, 3], [4, 6, 
         ("seq-mean-token-sum", 1, 8.0),
         ("seq-mean-token-mean", 1, 3.5),
         ("token-sum-norm", 3, 5.333333),
+        ("token-sum", 1, 16.0),
         ("seq-mean-token-sum-norm", 3, 2.666667),
     ],
 )
@@ -71,6 +72,51 @@ def test_the_scale_keeps_the_dtype(batch_of) -> None:
     batch = batch_of([[2], [1]])
     single = replace(batch, logp_old=batch.logp_old.float())
     assert scale("turn-mean", single).dtype == torch.float32
+
+
+def test_only_counting_empty_paths_tells_the_divisors_of_verl_and_trl_apart(batch_of) -> None:
+    batch = batch_of([[3], [0], [2], [0]])
+
+    def loss(mode: str, count_empty: bool) -> float:
+        return ((scale(mode, batch, 3, count_empty) * LOSS).sum() / batch.n_slots).item()
+
+    assert loss("seq-mean-token-sum-norm", False) == pytest.approx(16 / (2 * 3), abs=1e-12)  # verl
+    assert loss("seq-mean-token-sum-norm", True) == pytest.approx(16 / (4 * 3), abs=1e-12)  # TRL: all rows
+    assert loss("seq-mean-token-sum", True) == pytest.approx(16 / 4, abs=1e-12)
+    for mode in ("token-mean", "token-sum", "token-sum-norm"):
+        assert loss(mode, True) == loss(mode, False)
+
+
+def test_sums_and_means_of_paths_reach_every_slot(batch_of) -> None:
+    batch = batch_of([[2, 1], [0], [2]])
+    assert path_sum(LOSS, batch).tolist() == [6, 6, 6, 10, 10]
+    assert path_mean(LOSS, batch).tolist() == [2, 2, 2, 5, 5]
+
+
+def every(values: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(values, dtype=torch.bool)
+
+
+def test_sheet_example_of_whitening_section_0(sheet) -> None:
+    batch, _, _ = sheet
+    expected = [-1.241841, 0.776151, -0.310460, -0.465690, 1.241841]
+    assert whiten(batch.entropy, every(batch.entropy)).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_whitening_looks_at_the_chosen_alone() -> None:
+    chosen = torch.tensor([True, True, False, True, False])
+    white = whiten(torch.where(chosen, LOSS, float("nan")), chosen)
+    assert white[~chosen].tolist() == [0, 0]
+    assert torch.equal(white[chosen], whiten(LOSS[chosen], every(LOSS[chosen])))
+    assert white.sum().item() == pytest.approx(0, abs=1e-12)
+    assert white[chosen].std().item() == pytest.approx(1, abs=1e-7)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_equal_values_whiten_to_exactly_zero_in_float32(count) -> None:
+    values = torch.full((count,), 0.1)
+    assert whiten(values, every(values)).tolist() == [0.0] * count
+    assert whiten(values, ~every(values)).tolist() == [0.0] * count
 
 
 def test_unknown_modes_and_sizes_are_named(batch_of) -> None:

@@ -15,6 +15,7 @@ AT = Boundary(
     step=7,
     cursor=56,
     version=6,
+    tokens=9000,
     refused=1,
     line='{"reward": 0.1, "loss": null}',
 )
@@ -34,6 +35,21 @@ def test_what_a_control_does_to_its_state_does_not_reach_the_boundary():
     assert AT.state() == [{}, {"sum": 0.1 + 0.2}]
 
 
+@pytest.mark.parametrize(
+    ("steps", "budget", "stop", "over"),
+    [
+        (8, 0, False, False),
+        (7, 0, False, True),
+        (8, 9001, False, False),
+        (8, 9000, False, True),
+        (8, 8999, False, True),
+        (8, 0, True, True),
+    ],
+)
+def test_a_run_is_over_with_its_steps_its_tokens_or_by_request(steps, budget, stop, over):
+    assert replace(AT, stop=stop).over(steps, budget) is over
+
+
 def test_metrics_are_numbers_again():
     metrics = AT.metrics()
     assert metrics["reward"] == 0.1 and math.isnan(metrics["loss"])
@@ -46,6 +62,8 @@ def test_metrics_are_numbers_again():
     [
         ({"cursor": "56"}, "cursor is '56'; it must be of type int"),
         ({"cursor": -1}, "cursor is -1; it must be of type int"),
+        ({"tokens": 1.5}, "tokens is 1.5; it must be of type int"),
+        ({"tokens": ...}, "it must be"),
         ({"version": 6.0}, "version is 6.0; it must be of type int"),
         ({"refused": True}, "refused is True; it must be of type int"),
         ({"stop": 0}, "stop is 0; it must be of type bool"),

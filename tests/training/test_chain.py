@@ -4,9 +4,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from turngym.agents.branching import Event, Spawn
 from turngym.training.chain import chain
 from turngym.training.columns import Now
-from turngym.training.control import Control, Event, Knobs, Needs, Request, Spawn, Stats, Verdict, advantages
+from turngym.training.control import Control, Knobs, Needs, Request, Stats, Verdict, advantages
 from turngym.training.objective import start_terms
 
 STATS = Stats(step=0, phase="update", entropy=0.5)
@@ -31,7 +32,7 @@ def crediting(name, value):
     return Control(
         name=name,
         sets=frozenset({"credit"}),
-        credit=lambda batch, state: torch.full_like(batch.turns.score, value) * batch.turns.score,
+        credit=lambda batch, state: value * batch.turns.score[batch.row],
     )
 
 
@@ -97,17 +98,24 @@ def test_rewards_add_up_in_order(toy) -> None:
 
 def test_knobs_plans_verdicts_requests_and_needs_are_joined() -> None:
     hot = Control(name="hot", sample=lambda knobs, state: replace(knobs, temperature=1.2), needs=Needs(logp_ref=True))
-    forks = Control(name="forks", plan=lambda tree, event, key, state: [Spawn(event.node, event.token)])
+    forks = Control(name="forks", plan=lambda tree, event, key, state: [Spawn(event.node, 7)])
     picky = Control(name="picky", select=lambda trees, state: [Verdict(tree) for tree in trees])
     stops = counter("stops", request=frozenset({Request.STOP}))
     resets = counter("resets", request=frozenset({Request.RESET_OPTIMIZER}))
     control = chain(hot, forks, forks, picky, stops, resets)
     state = control.init()
     assert control.sample(Knobs(), state) == Knobs(temperature=1.2)
-    assert control.plan(None, Event("turn", 3, 7, 9), (0,), state) == [Spawn(3, 7), Spawn(3, 7)]
+    assert control.plan(None, Event("turn", 3, 0, 9), (0,), state) == [Spawn(3, 7), Spawn(3, 7)]
     assert control.select([0, 2, 1], state) == [Verdict.KEEP, Verdict.MORE, Verdict.DROP]
     assert control.observe(STATS, state)[1] == {Request.STOP, Request.RESET_OPTIMIZER}
     assert control.needs == Needs(logp_ref=True)
+
+
+def test_the_last_replay_holds_and_gets_its_own_state() -> None:
+    one, other = (Control(name=name, replay=lambda state, name=name: (name, state)) for name in ("one", "other"))
+    assert chain(one, counter("c")).replay([{"a": 1}, {}]) == ("one", {"a": 1})
+    assert chain(one, counter("c"), other).replay([{}, {}, {"b": 2}]) == ("other", {"b": 2})
+    assert chain(counter("c")).replay is None
 
 
 def test_the_state_survives_json_to_the_bit() -> None:

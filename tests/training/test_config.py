@@ -88,6 +88,7 @@ def test_a_recipe_that_does_not_exist_is_refused_with_those_that_do(name, hint):
         for value in (0.0, -1.0, float("nan"), float("inf"))
     ]
     + [
+        ({"token_budget": -1}, "token_budget is -1; it must be 0 or more"),
         ({"lr_end": 1.5}, "lr_end is 1.5; it must lie in [0, 1]"),
         ({"lr": 3.0}, "lr is 3.0; it must be at most 1; LoRA learns at about 1e-4 to 1e-3"),
         ({"dtype": "int8"}, "dtype is 'int8'; it must be float32 or bfloat16"),

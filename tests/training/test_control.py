@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from turngym.agents.branching import Event, Spawn
 from turngym.envs import Outcome
 from turngym.training.columns import Now
-from turngym.training.control import Control, Event, Knobs, Needs, Spawn, Stats, Verdict, advantages, require
+from turngym.training.control import Control, Knobs, Needs, Stats, Verdict, advantages, require
 from turngym.training.objective import start_terms
 
 
@@ -35,16 +36,16 @@ def test_without_credit_the_advantage_is_the_score_and_zero_where_there_is_none(
 
 def test_a_credit_cannot_teach_from_a_path_that_earned_no_score(batch_of) -> None:
     batch = batch_of([[1], [2]], scores=[1.0, float("nan")], ends=[Outcome.DONE, Outcome.INFRA_ERROR])
-    control = Control(name="careless", credit=lambda batch, state: batch.turns.score + 1)
+    control = Control(name="careless", credit=lambda batch, state: batch.turns.score[batch.row] + 1)
     assert advantages(control, batch, {}).tolist() == [2, 0, 0]
 
 
-def test_credit_sees_the_score_that_reward_leaves_and_reaches_slots_through_rows(batch_of) -> None:
+def test_credit_sees_the_score_that_reward_leaves(batch_of) -> None:
     batch = batch_of([[2, 1], [1]], scores=[1.0, 3.0])
     control = Control(
         name="doubled",
         reward=lambda batch, state: 2 * batch.turns.score,
-        credit=lambda batch, state: batch.turns.score + batch.turns.turn,
+        credit=lambda batch, state: (batch.turns.score + batch.turns.turn)[batch.row],
     )
     assert advantages(control, batch, {}).tolist() == [2, 2, 3, 6]
     assert batch.turns.score.tolist() == [1, 1, 3]
@@ -78,11 +79,11 @@ def test_of_two_verdicts_the_greater_one_holds() -> None:
 
 def test_a_plan_answers_an_event_with_spawns() -> None:
     def plan(tree, event, key, state):
-        return [Spawn(event.node, event.token, n=min(2, event.budget))] if event.kind == "turn" else []
+        return [Spawn(event.node, 5, n=min(2, event.budget))] if event.kind == "turn" else []
 
     control = Control(name="forks", plan=plan)
-    assert control.plan(None, Event("turn", node=3, token=5, budget=1), (0, 1, 2), {}) == [Spawn(3, 5, n=1)]
-    assert control.plan(None, Event("idle", node=3, token=5, budget=1), (0, 1, 2), {}) == []
+    assert control.plan(None, Event("turn", node=3, branch=0, budget=1), (0, 1, 2), {}) == [Spawn(3, 5, n=1)]
+    assert control.plan(None, Event("idle", node=0, branch=-1, budget=1), (0, 1, 2), {}) == []
 
 
 def test_require_names_method_parameter_value_and_rule() -> None:

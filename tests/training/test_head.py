@@ -21,7 +21,7 @@ def run(problem, exact=False):
     """`(logp, entropy)` of the head, or of the definition in float64."""
     hidden, weight, a, b, token, temperature = problem
     if not exact:
-        return head.token_stats(hidden, lambda x: x @ weight.T + x @ a.T @ b.T, token, temperature, VOCABULARY)
+        return head.token_stats(hidden, lambda x: x @ weight.T + x @ a.T @ b.T, token, temperature, VOCABULARY)[:2]
     hidden, weight, a, b, temperature = (part.double() for part in (hidden, weight, a, b, temperature))
     logits = hidden @ (weight + b @ a).T
     logp = (logits / temperature[:, None]).softmax(-1).log().gather(-1, token[:, None])[:, 0]
@@ -73,7 +73,7 @@ def test_the_logits_of_all_slots_never_exist_at_once(problem, monkeypatch):
         return x @ weight.T
 
     monkeypatch.setattr(head, "CHUNK_ELEMENTS", 5 * VOCABULARY + 1)
-    logp, entropy = head.token_stats(hidden, watched, token, temperature, VOCABULARY)
+    logp, entropy, _ = head.token_stats(hidden, watched, token, temperature, VOCABULARY)
     (logp.sum() + entropy.sum()).backward()
     assert max(sizes) == 5 and sum(sizes) == 2 * SLOTS  # once forward, once again for the gradient
     monkeypatch.setattr(head, "CHUNK_ELEMENTS", 1)  # less than one row: still a row at a time
@@ -83,7 +83,7 @@ def test_the_logits_of_all_slots_never_exist_at_once(problem, monkeypatch):
 
 def test_a_half_precision_head_is_computed_in_float32(problem):
     hidden, weight, _, _, token, temperature = problem
-    logp, entropy = head.token_stats(
+    logp, entropy, _ = head.token_stats(
         hidden.bfloat16(), lambda x: x @ weight.bfloat16().T, token, temperature, VOCABULARY
     )
     assert logp.dtype == entropy.dtype == torch.float32
@@ -91,7 +91,7 @@ def test_a_half_precision_head_is_computed_in_float32(problem):
 
 def test_no_slots_give_no_values():
     nothing = torch.zeros(0, WIDTH)
-    logp, entropy = head.token_stats(
+    logp, entropy, _ = head.token_stats(
         nothing, lambda x: x @ torch.zeros(WIDTH, 3), torch.zeros(0).long(), nothing[:, 0], 3
     )
     assert logp.shape == entropy.shape == (0,)
@@ -99,7 +99,7 @@ def test_no_slots_give_no_values():
 
 def test_a_certain_distribution_has_entropy_zero_and_a_finite_gradient():
     hidden = torch.tensor([[200.0, 0.0, -200.0]], requires_grad=True)
-    logp, entropy = head.token_stats(hidden, lambda x: x, torch.tensor([0]), torch.ones(1), 3)
+    logp, entropy, _ = head.token_stats(hidden, lambda x: x, torch.tensor([0]), torch.ones(1), 3)
     assert (logp.item(), entropy.item()) == (0.0, 0.0)
     (logp + entropy).sum().backward()
     assert torch.isfinite(hidden.grad).all()

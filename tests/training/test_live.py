@@ -5,6 +5,7 @@ from rich.console import Console
 
 from turngym.agents.scores import Interval, Report
 from turngym.training import live
+from turngym.training.alarm import Alarm, Level
 from turngym.training.loop import Record
 
 METRICS = {
@@ -30,6 +31,21 @@ def records(steps, refused=()):
     for step in range(1, steps + 1):
         why = "math-1 branch 2: the score is nan" if step in refused else ""
         yield Record(step, {**METRICS, "refused": why}, report(0.7) if step == steps else None)
+
+
+def test_a_line_shows_calls_and_silent_groups_where_they_are_known():
+    line = live.line({**METRICS, "tool_calls_path": 1.25, "silent_groups": 0.5})
+    assert line == "reward 0.50  success 0.25  entropy [0.12 0.46]  calls 1.25  silent 0.50  150 tokens/s"
+    assert "calls" not in live.line({**METRICS, "tool_calls_path": float("nan")})
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_alarm_is_told_when_it_begins(terminal):
+    alarm = Alarm("silent-groups", (Level("silent_groups", 0.9, 0.8),))
+    console = Console(file=StringIO(), force_terminal=terminal, width=400, highlight=False)
+    live.watch([Record(1, METRICS, begun=(alarm,)), Record(2, METRICS)], 2, console)
+    told = console.file.getvalue()
+    assert told.count("silent-groups") == 1 and f"step 1: {alarm}" in told
 
 
 def watched(terminal, **options):

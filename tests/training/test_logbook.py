@@ -1,10 +1,12 @@
 import json
 
+import numpy as np
 import pytest
 
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import Origin, read_trees
-from turngym.agents.trajectory import Tree
+from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.envs import Outcome
 from turngym.training.logbook import Logbook
 
 
@@ -52,6 +54,11 @@ def test_before_anything_is_written_there_is_nothing_to_drop(tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
+def test_metrics_are_read_as_they_were_written(book, tmp_path):
+    assert book.lines() == [{"step": step, "reward": step / 4} for step in range(4)]
+    assert Logbook(tmp_path / "other").lines() == []
+
+
 @pytest.mark.parametrize(
     "torn", ['{"step": 3, "rew', '{"step": 3}', "\0\0\0", '{"step": 3, "rew\n', "[3]\n", '{"step": 4}\n']
 )
@@ -71,3 +78,15 @@ def test_a_missing_line_of_an_earlier_step_is_an_error_with_the_way_out(book, li
     book.metrics.unlink()
     with pytest.raises(ValueError, match="line 1: not that of step 0"):
         book.drop_after(3)
+
+
+def test_paths_are_read_from_the_journals_of_their_steps(book):
+    root = given(-1, "user", "?", np.zeros(1, np.int32))
+    leaves = [Leaf(0, branch, Outcome.DONE, "answered", branch / 4) for branch in range(4)]
+    trees = [Tree((0, 3, task), task, "t", [root], list(leaves)) for task in (5, 6)]
+    book.add_trees(4, trees, Origin("turngym/Math-v0", {}))
+    found = book.read_paths([(0, 3, 6, 1), (0, 1, 9, 0), (0, 3, 6, 3)])  # the second is of no journal's tree
+    assert [(tree.key, [leaf.branch for leaf in tree.leaves]) for tree in found] == [((0, 3, 6), [1, 3])]
+    assert book.read_paths([]) == []
+    with pytest.raises(FileNotFoundError, match="step-000009"):
+        book.read_paths([(0, 8, 6, 1)])

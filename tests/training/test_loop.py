@@ -23,10 +23,10 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
 from turngym.envs.question import QuestionEnv
-from turngym.training import learner, logbook, loop
+from turngym.training import alarm, learner, logbook, loop
 from turngym.training.boundary import read_boundary
 from turngym.training.config import TrainConfig
-from turngym.training.control import Control, Request, Verdict
+from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
 from turngym.training.refusal import Refused
 from turngym.training.run import execute, prepare
@@ -120,7 +120,7 @@ def test_a_run_writes_a_line_a_step_with_the_promised_names(undisturbed):
     assert all(set(line) >= PROMISED for line in lines[1:])
     for line in lines[1:]:
         assert line["paths"] == 6 and line["refused"] == "" and line["drift"] < 1e-5 and line["seconds"] > 0
-    valid = {"valid/success", "valid/low", "valid/high", "valid/tool_share", "valid/turns"}
+    valid = {"valid/success", "valid/low", "valid/high", "valid/tool_share", "valid/turns", "valid/episodes"}
     assert [line["step"] for line in lines if valid <= set(line)] == [0, 2, 4]
     assert set(lines[0]) == {"step"} | valid
 
@@ -254,7 +254,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     )
     propose = learner.Learner.propose
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learner.Learner, "propose", lambda *args: run.shares.append(args[-1]) or propose(*args))
+        patch.setattr(learner.Learner, "propose", lambda *args: run.shares.append(args[3]) or propose(*args))
         run.collected, run.packed = spy(patch, "collect"), spy(patch, "pack")
         run.records = run_with(control, run.folder, patch)
     return run
@@ -412,6 +412,24 @@ def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_
         assert read_boundary(newest).step == step, phase
     assert [record.step for record in go_on(config)] == [3]
     assert written(tmp_path / "run") == quiet
+
+
+def test_a_run_ends_after_the_step_in_which_its_tokens_are_spent_also_when_it_is_resumed(quiet, monkeypatch, tmp_path):
+    first = quiet[1][1]["tokens"]
+    config = replace(QUICK, steps=9, token_budget=first + 1, out=str(tmp_path / "run"))
+    train(config, until=1)
+    assert read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).tokens == 0  # the step is taken again
+    shares, propose = [], learner.Learner.propose
+    monkeypatch.setattr(learner.Learner, "propose", lambda *args: shares.append(args[3]) or propose(*args))
+    records = train(replace(config, resume=True))
+    assert [record.step for record in records] == [1, 2] and records[-1].valid is not None
+    assert shares == pytest.approx([1.0, 1 - 0.9 * first / (first + 1)])
+    at = read_boundary(steps(tmp_path / "run" / "checkpoints")[-1])
+    assert (at.step, at.tokens) == (2, sum(line["tokens"] for line in metrics(tmp_path / "run")[1:]))
+    spent = rf"token_budget is {first + 1}, and the run in .* has drawn {at.tokens} tokens; ask for more to go on"
+    with pytest.raises(ValueError, match=spent):
+        prepare(replace(config, resume=True))
+    assert [record.step for record in train(replace(config, token_budget=at.tokens + 1, resume=True))] == [3]
 
 
 def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(tmp_path, monkeypatch):
@@ -585,3 +603,52 @@ def test_what_a_control_asks_for_in_a_refused_step_is_not_done(tmp_path, monkeyp
 def _refuse(packed: Any) -> None:
     if packed.keys[0][1] == 0:
         raise Refused("for a test", packed.keys[0])
+
+
+def test_several_updates_on_a_rollout_are_one_step(tmp_path):
+    """The rollout is learned from twice, the second time with what the first left; a killed run goes on the same."""
+    seen: list[Any] = []
+
+    def observe(stats, state):
+        seen.append((stats.step, stats.phase, stats.last))
+        return {"seen": state["seen"] + 1}, frozenset()
+
+    def shape(terms, batch, now, state):
+        moved = (now.logp - batch.logp_old).abs().max()
+        assert (moved > 1e-4) == (state["seen"] % 3 == 2), "`now` is the old policy in the first update alone"
+        return terms
+
+    control = Control(name="probe", needs=Needs(now=True), init=lambda: {"seen": 0}, shape=shape, observe=observe)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "probe", lambda: control)
+        config = replace(
+            TINY, method="grpo,entropy-bonus:coef=0.1,probe", updates=2, steps=2, lr=2e-2, out=str(tmp_path / "run")
+        )
+        records = train(config)
+        assert seen == [
+            (step, phase, last)
+            for step in range(2)
+            for phase, last in (("rollout", True), ("update", False), ("update", True))
+        ]
+        assert [record.metrics.get("updates") for record in records] == [None, 2, 2]
+        assert read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).version == 4
+        other = replace(config, out=str(tmp_path / "other"))
+        train(other, until=1)
+        train(replace(other, resume=True))
+    assert written(tmp_path / "run") == written(tmp_path / "other")
+
+
+def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(alarm, "WINDOW", 2)
+    monkeypatch.setattr(alarm, "SILENT", -1.0)
+    config = replace(QUICK, steps=4, out=str(tmp_path / "run"))
+    records = train(config)
+    assert [[one.kind for one in record.begun] for record in records] == [[], [], ["silent-groups"], [], []]
+    assert [line.get("alarms") for line in metrics(tmp_path / "run")] == [None, [], *[["silent-groups"]] * 3]
+    (told,) = incidents(tmp_path / "run")
+    assert (told["step"], told["kind"]) == (2, "alarm") and "silent_groups is" in told["what"]
+    other = replace(config, out=str(tmp_path / "other"))
+    train(other, until=3)
+    train(replace(other, resume=True))
+    assert written(tmp_path / "run") == written(tmp_path / "other")
+    assert incidents(tmp_path / "other") == [told]

@@ -1,9 +1,12 @@
 """Packing, on trees written by hand: what a slot and a row hold is looked up in the trees one token at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from turngym.agents.phases import PHASES
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES
@@ -61,10 +64,19 @@ def paths(packed: Packed) -> list[tuple[Tree, Leaf]]:
     return [named[name] for name in packed.names]
 
 
-def test_paths_lie_shortest_first_and_those_that_failed_are_left_out(packed):
-    assert packed.names == ["three branch 0", "seven branch 1", "seven branch 0", "seven branch 3"]
-    assert [len(tokens) for tokens in packed.tokens] == [3, 9, 10, 47]
+def test_paths_lie_tree_by_tree_in_the_order_of_their_branches_and_those_that_failed_are_left_out(packed):
+    assert packed.names == ["seven branch 0", "seven branch 1", "seven branch 3", "three branch 0"]
+    assert packed.keys == [(0, 0, 7, 0), (0, 0, 7, 1), (0, 0, 7, 3), (0, 0, 3, 0)]
+    assert [len(tokens) for tokens in packed.tokens] == [10, 9, 47, 3]
     assert packed.batch.n_paths == 4
+
+
+def test_a_probe_is_left_out():
+    trees = forest()
+    trees[0].leaves[1] = replace(trees[0].leaves[1], trained=False)
+    packed = pack(trees)
+    assert packed.names == ["seven branch 0", "seven branch 3", "three branch 0"]
+    assert packed.batch.share.unique().tolist() == [1.0]
 
 
 def test_tokens_of_a_path_are_those_of_the_tree_from_root_to_leaf(packed):
@@ -128,33 +140,83 @@ def test_what_turns_hold_that_were_not_drawn_is_never_read():
         assert torch.equal(getattr(one.batch, column), getattr(other.batch, column))
 
 
-def test_padding_is_on_the_right_and_no_padded_token_counts_as_drawn(packed):
-    tokens, sampled = packed.padded(range(1, 4))
-    assert tokens.shape == sampled.shape == (3, 47)
-    for row, path in enumerate(range(1, 4)):
-        size = len(packed.tokens[path])
-        assert torch.equal(tokens[row, :size], packed.tokens[path])
-        assert torch.equal(sampled[row, :size], packed.sampled[path])
-        assert not tokens[row, size:].any() and not sampled[row, size:].any()
+def before(packed: Packed, path: int, place: int) -> tuple[int, ...]:
+    """The tree of a path and its tokens' texts up to `place`: what paths have in common that share that token."""
+    return (int(packed.names[path].startswith("three")), *packed.tokens[path][: place + 1].tolist())
 
 
-@pytest.mark.parametrize("size", [1, 9, 18, 20, 30, 100, 1000])
-def test_micro_batches_cover_kept_paths_once_within_their_size(packed, size):
+def test_a_name_is_equal_exactly_where_paths_share_the_token_and_all_before_it(packed):
+    stories: dict[int, set[tuple[int, ...]]] = {}
+    for path, shared in enumerate(packed.shared):
+        assert len(shared) == len(packed.tokens[path]) and len(shared.unique()) == len(shared)
+        for place, name in enumerate(shared.tolist()):
+            stories.setdefault(name, set()).add(before(packed, path, place))
+    assert all(len(told) == 1 for told in stories.values())  # here no two tokens that are not shared look alike
+    assert len(stories) == len(set().union(*stories.values())) == 3 + 3 + 2 + 2 + 1 + 4 + 40 + 2 + 1
+
+
+def test_slots_share_a_token_where_their_paths_do(packed):
+    at = torch.cat([shared[sampled] for shared, sampled in zip(packed.shared, packed.sampled)])
+    assert torch.equal(at[:, None] == at, packed.batch.token[:, None] == packed.batch.token)
+
+
+def copied() -> Tree:
+    """A tree in which a turn begins with the first two tokens of another, and a third with three of the second's."""
+    tree = Tree((0, 0, 0), 0, "copied")
+    tree.add(told(-1, "prompt", 3))
+    tree.add(said(0, [1, 2, 3, 4]))
+    tree.add(replace(said(0, [1, 2, 5, 6]), twin=1, copied=2))
+    tree.add(replace(said(0, [1, 2, 5, 7]), twin=2, copied=3))
+    tree.leaves += [Leaf(node, node - 1, Outcome.DONE, "answered", float(node)) for node in (1, 2, 3)]
+    return tree
+
+
+def test_copied_tokens_are_those_of_the_turn_that_they_were_drawn_in():
+    packed = pack([copied()])
+    one, two, three = (shared[3:].tolist() for shared in packed.shared)
+    assert one[:2] == two[:2] == three[:2] and two[2] == three[2]
+    assert len({*one, *two, *three}) == 4 + 2 + 1
+    assert len(packed.layout(range(3)).tokens) == 3 + 7
+    shares = [1 / 3, 1 / 3, 1, 1, 1 / 3, 1 / 3, 0.5, 1, 1 / 3, 1 / 3, 0.5, 1]
+    torch.testing.assert_close(packed.batch.share, torch.tensor(shares))
+    assert len(packed.batch.turns.node.unique()) == 3
+
+
+def test_phases_part_a_turn_at_its_thought():
+    tree = copied()
+    tree.turns[1] = replace(tree.turns[1], thought=3, info={"answer": "4"})
+    tree.turns[2] = replace(tree.turns[2], thought=1)
+    phases = [PHASES[phase] for phase in pack([tree]).batch.phase.tolist()]
+    assert phases == ["think"] * 3 + ["answer", "think"] + ["call"] * 7
+
+
+@pytest.mark.parametrize("size", [1, 9, 12, 14, 20, 60, 1000])
+def test_micro_batches_cover_kept_paths_once_within_their_size_in_different_tokens(packed, size):
     for keep in ([True] * 4, [True, False, True, True], [False, True, True, False], [False] * 4):
         cuts = list(packed.micro_batches(size, torch.tensor(keep)))
         assert [path for paths in cuts for path in paths] == [path for path in range(4) if keep[path]]
         for cut in cuts:
-            assert len(cut) == 1 or packed.padded(cut)[0].numel() <= size
-    everything = list(packed.micro_batches(1000, torch.tensor([True] * 4)))
-    assert everything == [range(4)]
+            different = len({name for path in cut for name in packed.shared[path].tolist()})
+            assert len(packed.layout(cut).tokens) == different
+            assert len(cut) == 1 or different <= size
+
+
+def test_what_paths_share_is_counted_once(packed):
+    everything = torch.tensor([True] * 4)
+    assert list(packed.micro_batches(1000, everything)) == [range(4)]
+    # 10 tokens, 1 more, 44 more, 3 more
+    assert list(packed.micro_batches(11, everything)) == [range(2), range(2, 3), range(3, 4)]
+    assert list(packed.micro_batches(10, everything)) == [range(1), range(1, 2), range(2, 3), range(3, 4)]
+    assert list(packed.micro_batches(55, everything)) == [range(3), range(3, 4)]
 
 
 def test_a_path_without_a_turn_of_the_policy_counts_and_has_no_slot():
     (tree, _) = forest()
     prompt = Tree((0, 0, 1), 1, "long", [told(-1, "long", 5)], [Leaf(0, 0, Outcome.TRUNCATED, "context", 0.0)])
     packed = pack([tree, prompt])
-    assert packed.batch.n_paths == 4 and packed.names[0] == "long branch 0"
-    assert 0 not in packed.batch.path.tolist() and 0 not in packed.batch.turns.path.tolist()
+    assert packed.batch.n_paths == 4 and packed.names[3] == "long branch 0"
+    assert 3 not in packed.batch.path.tolist() and 3 not in packed.batch.turns.path.tolist()
+    assert len(packed.layout(range(3, 4)).tokens) == 5
 
 
 def test_trees_with_nothing_to_learn_from_are_refused_with_how_they_ended():

@@ -5,14 +5,21 @@ import torch
 
 from turngym.training.columns import Current
 from turngym.training.objective import start_terms
-from turngym.training.surrogates import dual_clip, ppo, ratio
+from turngym.training.surrogates import dual_clip, hold, ppo, ratio, score_function, sequence_clip, weight_clip
 
 INF = float("inf")
 
 
 def clipped(advantage, low, high):
-    ones = torch.ones_like(advantage)
-    return replace(start_terms(advantage), clip_low=low * ones, clip_high=high * ones)
+    return hold(start_terms(advantage), low, high)
+
+
+def weights(surrogate, current, batch, terms):
+    """Return the values of a surrogate and its derivative in each logp."""
+    logp = current.logp.clone().requires_grad_()
+    value = surrogate(Current(logp, current.entropy), batch, terms)
+    value.sum().backward()
+    return value.tolist(), logp.grad.tolist()
 
 
 def test_sheet_example_of_the_ratio(sheet) -> None:
@@ -78,6 +85,55 @@ def test_dual_clip_is_ppo_where_its_floor_is_not_reached(batch_of, log_ratio, ad
 def test_dual_clip_refuses_a_limit_an_unchanged_policy_reaches() -> None:
     with pytest.raises(ValueError, match=r"dual_clip limit is 1\.0; it must exceed 1"):
         dual_clip(1.0)
+
+
+def test_dual_clip_without_a_limit_is_ppo() -> None:
+    assert dual_clip(INF) is ppo
+
+
+def test_the_score_function_weighs_every_token_by_its_advantage(sheet) -> None:
+    batch, current, advantage = sheet
+    value, gradient = weights(score_function, current, batch, clipped(advantage, 0.0, 0.0))
+    assert value == (advantage * current.logp).tolist()
+    assert gradient == advantage.tolist()
+
+
+def test_sheet_example_of_the_sequence_ratio_section_8(sheet) -> None:
+    batch, current, advantage = sheet
+    value, gradient = weights(sequence_clip, current, batch, clipped(advantage, 3e-4, 4e-4))
+    assert [-one for one in value] == pytest.approx([-1.0004] * 3 + [0.9997] * 2, abs=1e-6)
+    assert gradient == [0] * 5
+    value, gradient = weights(sequence_clip, current, batch, clipped(advantage, INF, INF))
+    assert value == pytest.approx([1.068939] * 3 + [-0.951229] * 2, abs=1e-6)
+    assert gradient == pytest.approx(value, abs=1e-12)  # s·A on each token
+
+
+def test_the_sequence_ratio_is_capped_and_paths_without_slots_do_not_matter(batch_of) -> None:
+    batch = batch_of([[1], [0], [2]])
+    far = Current(torch.tensor([30.0, 0.1, 0.3], dtype=torch.float64), batch.entropy)
+    value, gradient = weights(sequence_clip, far, batch, clipped(torch.ones(3, dtype=torch.float64), INF, INF))
+    assert value == pytest.approx([22026.465795, 1.221403, 1.221403], abs=1e-6)  # exp(10), exp(0.2)
+    assert gradient[0] == 0
+
+
+def test_sheet_examples_of_the_clipped_weight_section_9(sheet) -> None:
+    batch, current, advantage = sheet
+    value, gradient = weights(weight_clip, current, batch, clipped(advantage, 0.2, 0.28))
+    assert [-one for one in value] == pytest.approx([0.110517, 1.408, 0.8, -1.04, -2.56], abs=1e-6)
+    assert -sum(value) / 5 == pytest.approx(-0.256297, abs=1e-6)
+    assert gradient == pytest.approx([1.105171, 1.28, 0.8, -0.8, -1.28], abs=1e-6)
+    value, gradient = weights(weight_clip, current, batch, clipped(advantage, 1.0, 1.0))  # TRL: no more than 2
+    assert -sum(value) / 5 == pytest.approx(-0.215758, abs=1e-6)
+    assert gradient == pytest.approx((ratio(current, batch).clamp(max=2.0) * advantage).tolist(), abs=1e-12)
+
+
+@pytest.mark.parametrize("surrogate", [score_function, sequence_clip, weight_clip])
+def test_a_surrogate_of_no_slots_is_empty(batch_of, surrogate) -> None:
+    batch = batch_of([[0], [0]])
+    assert weights(surrogate, Current(batch.logp_old, batch.entropy), batch, clipped(batch.logp_old, 0.1, 0.1)) == (
+        [],
+        [],
+    )
 
 
 def test_a_far_token_stays_finite_in_float32(batch_of) -> None:

@@ -1,10 +1,14 @@
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome
+from turngym.training.calls import calls
+from turngym.training.forks import forks
 from turngym.training.packing import pack
 from turngym.training.telemetry import counts, stats
 
@@ -77,10 +81,9 @@ def test_counts_say_how_much_was_rolled_out(trees):
         "tokens_given/assistant": 0,
         "tokens_given/tool": 0,
         "turns": 6 / 5,
-        "tool_calls": 2,
-        "tool_ok": 0.5,
-        "used_tool": 1 / 5,
         "silent_groups": 0.5,
+        **calls(trees),
+        **forks(trees),
     }
 
 
@@ -98,5 +101,108 @@ def test_every_token_is_in_one_span(trees):
     assert sum(spans) == sum(len(turn.tokens) for tree in trees for turn in tree.turns)
 
 
-def test_counts_of_nothing_are_zero():
-    assert set(counts([]).values()) == {0}
+def test_counts_of_nothing_are_zero_and_shares_of_nothing_no_numbers():
+    found = counts([])
+    assert {name for name, value in found.items() if math.isnan(value)} == {
+        *(name for name, value in (calls([]) | forks([])).items() if math.isnan(value)),
+        "turns",
+        "silent_groups",
+    }
+    assert {value for value in found.values() if not math.isnan(value)} == {0}
+
+
+def scored(*scores, trained=True):
+    leaves = [Leaf(0, 0, Outcome.DONE, "answered", score, trained=trained) for score in scores]
+    failed = Leaf(0, 0, Outcome.INFRA_ERROR, "infra_error", math.nan)
+    return Tree((0, 0, 0), 0, "a", [told(-1, 1)], [*leaves, failed])
+
+
+@pytest.mark.parametrize(
+    ("groups", "silent"),
+    [
+        ([scored(1.0, 1.0), scored(0.0, 1.0), scored(0.5)], 2 / 3),  # one path alone has nothing to be better than
+        ([scored(0.0, 0.0), scored()], 1.0),  # a group of failures is none that could teach
+        ([scored(0.0, 1e-9)], 0.0),
+        ([scored(0.0, 1.0), scored(0.0, 1.0, trained=False)], 0.0),  # nor is one of probes
+    ],
+)
+def test_a_group_is_silent_where_all_that_is_learned_from_earned_the_same(groups, silent):
+    assert counts(groups)["silent_groups"] == silent
+
+
+# --- entropy by turn, phase and outcome
+
+TURNS = ((2, 1), (3,), (1, 2, 2), (2, 2), (1, 3))  # sampled tokens of each turn of each path
+SCORES = (1.0, 0.25, 1.5, 1.0, 0.0)
+
+
+@pytest.fixture
+def batch(batch_of):
+    """Five paths; the last two begin with the same two tokens, or with one of them."""
+    batch = batch_of(TURNS, scores=SCORES, groups=[0, 0, 1, 1, 1], entropy=list(np.linspace(0.1, 1.9, 19)))
+    token, entropy = batch.token.clone(), batch.entropy.clone()
+    token[15] = token[11]
+    entropy[15] = entropy[11]
+    share = torch.bincount(token).double().reciprocal()[token]
+    phase = torch.arange(19) % 3 * (torch.arange(19) > 1)  # think, call, answer
+    return replace(batch, token=token, entropy=entropy, share=share, phase=phase)
+
+
+def reference(batch, chosen):
+    """Return the mean over the tokens of `chosen` slots, each weighing the share of its paths that are chosen."""
+    uses, weights = {}, {}
+    for s, token in enumerate(batch.token.tolist()):
+        uses[token] = uses.get(token, 0) + 1
+        if s in chosen:
+            weights[token] = weights.get(token, 0) + 1
+    value = dict(zip(batch.token.tolist(), batch.entropy.tolist()))
+    total = sum(count / uses[token] for token, count in weights.items())
+    return sum(count / uses[token] * value[token] for token, count in weights.items()) / total
+
+
+def test_entropy_by_turn_phase_and_outcome_agrees_with_its_definition(batch):
+    found, slots = stats(0, batch, []), range(batch.n_slots)
+    turn, phase = batch.turn.tolist(), batch.phase.tolist()
+    won = [batch.turns.score[row] >= 1 for row in batch.row.tolist()]
+    assert found.entropy == pytest.approx(reference(batch, slots), abs=1e-12)
+    for number, name in enumerate(("think", "call", "answer")):
+        expected = reference(batch, [s for s in slots if phase[s] == number])
+        assert found.entropy_phases[name] == pytest.approx(expected, abs=1e-12)
+    expected = {}
+    for outcome, wanted in (("success", True), ("failure", False)):
+        mine = [s for s in slots if won[s] == wanted]
+        expected[f"entropy_{outcome}"] = reference(batch, mine)
+        for t in {turn[s] for s in mine}:
+            expected[f"entropy_turn_{outcome}/{t}"] = reference(batch, [s for s in mine if turn[s] == t])
+        for number, name in enumerate(("think", "call", "answer")):
+            chosen = [s for s in mine if phase[s] == number]
+            expected[f"entropy_phase_{outcome}/{name}"] = reference(batch, chosen)
+    assert found.extras == pytest.approx(expected, abs=1e-12)
+    assert "entropy_turn_success/2" in expected and "entropy_turn_failure/2" not in expected
+
+
+def test_both_outcomes_add_up_to_all_tokens(batch):
+    """Their means, weighted by their tokens, are the mean of all: a shared token is split, not counted twice."""
+    won = batch.turns.score[batch.row] >= 1
+    found, tokens = stats(0, batch, []), float(batch.share.sum())
+    wins = float(batch.share[won].sum())
+    both = wins * found.extras["entropy_success"] + (tokens - wins) * found.extras["entropy_failure"]
+    assert tokens == pytest.approx(18) and both == pytest.approx(tokens * found.entropy)
+
+
+def test_what_nobody_said_has_no_entropy(batch_of):
+    found = stats(0, batch_of([[0], [0, 2]], entropy=[0.5, 0.25], scores=[1.0, 0.0]), [])
+    assert math.isnan(found.entropy_turns[0]) and found.entropy_turns[1] == 0.375
+    assert found.extras == {
+        "entropy_failure": 0.375,
+        "entropy_turn_failure/1": 0.375,
+        "entropy_phase_failure/think": 0.375,
+    }
+    nothing = stats(0, batch_of([[0]]), [])
+    assert math.isnan(nothing.entropy) and nothing.entropy_turns == () and nothing.extras == {}
+
+
+def test_scores_are_those_of_all_paths_that_are_learned_from(trees):
+    batch = pack(trees).batch
+    expected = {(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned}
+    assert stats(0, batch, trees).scores == expected and expected

@@ -9,14 +9,57 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..control import Control
+from .actfocus import actfocus
+from .aepo import aepo, aepo_advantage, aepo_branching, aepo_clip
+from .arpo import arpo
+from .bilevel_gae import bilevel_gae
+from .cispo import cispo
+from .dapo import dapo
+from .dart import dart
+from .dr_grpo import dr_grpo
+from .empg import empg
 from .entropy_bonus import entropy_bonus
 from .epo import epo
+from .gigpo import gigpo
 from .grpo import grpo
+from .gspo import gspo
+from .mt_grpo import mt_grpo
+from .ppo import ppo
+from .reinforce import reinforce
+from .reinforce_pp import reinforce_pp
+from .rloo import rloo
+from .spear import spear
+from .starpo_s import starpo_s
+from .tis import tis
+from .turn_pi import turn_pi
 
 METHODS: dict[str, Callable[..., Control]] = {
+    "actfocus": actfocus,
+    "aepo": aepo,
+    "aepo-advantage": aepo_advantage,
+    "aepo-branching": aepo_branching,
+    "aepo-clip": aepo_clip,
+    "arpo": arpo,
+    "bilevel-gae": bilevel_gae,
+    "cispo": cispo,
+    "dapo": dapo,
+    "dart": dart,
+    "dr-grpo": dr_grpo,
+    "empg": empg,
     "entropy-bonus": entropy_bonus,
     "epo": epo,
+    "gigpo": gigpo,
     "grpo": grpo,
+    "gspo": gspo,
+    "mt-grpo": mt_grpo,
+    "ppo": ppo,
+    "reinforce": reinforce,
+    "reinforce-pp": reinforce_pp,
+    "rloo": rloo,
+    "spear": spear,
+    "starpo-s": starpo_s,
+    "tis": tis,
+    "turn-pi": turn_pi,
 }
 
 

@@ -14,6 +14,7 @@ advantage 0. With normalize "none" and aggregation "seq-mean-token-sum-norm" it 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Literal, get_args
 
@@ -22,9 +23,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..aggregate import Aggregation, scale
+from ..baselines import by_path
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Sets, State, require
 from ..objective import CLIP
+from ..surrogates import hold
 
 Normalize = Literal["std", "none"]
 
@@ -59,18 +62,12 @@ def grpo(
     if aggregation != "token-mean":
         sets.add("aggregation")
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "r"]:
-        turns, rewarded = batch.turns, batch.turns.rewarded
-        paths, place = torch.unique(turns.path[rewarded], return_inverse=True)
-        score = turns.score.new_zeros(len(paths)).index_put((place,), turns.score[rewarded])
-        group = turns.group.new_zeros(len(paths)).index_put((place,), turns.group[rewarded])
-        advantage = group_advantage(score, group, normalize=normalize, ddof=ddof, eps=eps)
-        return torch.zeros_like(turns.score).masked_scatter(rewarded, advantage[place])
+    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+        return by_path(partial(group_advantage, normalize=normalize, ddof=ddof, eps=eps), batch)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         if "clip" in sets:
-            ones = torch.ones_like(terms.advantage)
-            terms = replace(terms, clip_low=clip_low * ones, clip_high=clip_high * ones)
+            terms = hold(terms, clip_low, clip_high)
         return replace(terms, kl_coef=terms.kl_coef + kl_coef, scale=terms.scale * scale(aggregation, batch, size))
 
     return Control(name="grpo", needs=Needs(logp_ref=kl_coef > 0), sets=frozenset(sets), credit=credit, shape=shape)

@@ -12,6 +12,7 @@ from .deadlines import Deadlines
 from .formats import Formats
 from .grader import Grader
 from .household import Household
+from .methods import Methods
 from .replay import Replay
 from .resume import Resume
 from .sandbox import Sandbox
@@ -28,6 +29,7 @@ AREAS = (
     | Annotated[Formats, _name("formats")]
     | Annotated[Grader, _name("grader")]
     | Annotated[Household, _name("household")]
+    | Annotated[Methods, _name("methods")]
     | Annotated[Replay, _name("replay")]
     | Annotated[Resume, _name("resume")]
     | Annotated[Sandbox, _name("sandbox")]

@@ -114,7 +114,7 @@ class StuckSession:
             await asyncio.Event().wait()
         return await self.inner.sample(tokens, sampling, key, cut)
 
-    def fork(self) -> StuckSession:
+    def fork(self, length: int | None = None) -> StuckSession:
         """A sibling that gets stuck, too."""
         return StuckSession(self.inner.fork())
 

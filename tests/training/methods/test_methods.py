@@ -50,7 +50,7 @@ def test_defaults_fill_only_parameters_that_exist_and_are_left_out(toy) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("grp", r"no method is called 'grp'; did you mean 'grpo'\? known are entropy-bonus, epo, grpo"),
+        ("grp", r"no method is called 'grp'; did you mean 'grpo'\? known are .*grpo"),
         ("zzz", "no method is called 'zzz'; known are"),
         ("epo:alfa=1", r"no parameter of epo is called 'alfa'; did you mean 'alpha'\?"),
         ("epo:alpha", "epo: 'alpha' is no parameter; write epo:parameter=value"),

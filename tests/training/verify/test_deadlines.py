@@ -23,9 +23,9 @@ def test_faults_of_a_grader_change_no_journal(stage):
 
 
 def test_a_retry_with_another_key_is_found(stage, monkeypatch):
-    plain = rollout._Path
+    plain = rollout.Path
     attempts = iter(range(10**6))
-    monkeypatch.setattr(rollout, "_Path", lambda key, branch, ends: plain((*key[:3], next(attempts)), branch, ends))
+    monkeypatch.setattr(rollout, "Path", lambda key, branch, ends: plain((*key[:3], next(attempts)), branch, ends))
     assert not stage.retries().good
 
 

@@ -1,0 +1,150 @@
+import math
+import re
+
+import pytest
+
+from turngym.training import alarm
+from turngym.training.alarm import ADVICE, Alarm, Level, alarms, begun
+from turngym.training.config import TrainConfig
+from turngym.training.methods import parse_methods
+
+TURN = "entropy_turn/1"
+
+
+def lines(name, values):
+    """The lines of a run, of which one metric has `values`."""
+    return [{"step": 0, "valid/success": 0.5}] + [{"refused": "", name: value} for value in values]
+
+
+def raised(name, values):
+    """The kinds of alarm at each line, from the first step on."""
+    run = lines(name, values)
+    return [[found.kind for found in alarms(run[: end + 1])] for end in range(1, len(run))]
+
+
+def first(kinds):
+    return next((step for step, found in enumerate(kinds, 1) if found), None)
+
+
+def test_a_run_that_goes_well_raises_nothing():
+    run = lines("silent_groups", [0.3, 0.5] * 10)
+    for step, line in enumerate(run[1:]):
+        line |= {
+            TURN: 0.5 - 0.01 * step,
+            "tool_calls_path": 1.0,
+            "tool_ok": 0.9,
+            "clip_low": 0.01,
+            "clip_high_turn/0": 0,
+        }
+    assert all(alarms(run[:end]) == [] for end in range(len(run) + 1))
+
+
+def test_entropy_that_falls_below_a_share_of_its_early_level_has_collapsed():
+    values = [1.0] * 5 + [0.5] * 5 + [0.19] * 5
+    kinds = raised(TURN, values)
+    assert kinds[:14] == [[]] * 14 and kinds[14] == ["entropy-collapse"]
+    (found,) = alarms(lines(TURN, values))
+    assert found.levels == (Level(TURN, pytest.approx(0.19), pytest.approx(alarm.COLLAPSED)),)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0] * 5 + [0.5] * 5 + [0.21] * 5,  # not that low
+        [1.0] * 5 + [0.1] * 5 + [0.15] * 5,  # low, but rising again
+        [0.09] * 5 + [0.02] * 5 + [0.0] * 5,  # there was nothing to lose
+        [1.0] * 5 + [0.5] * 5 + [0.1, 0.1, math.nan, 0.1, 0.1],  # a turn that is not always there
+        [1.0] * 5 + [0.1] * 4,  # too early to tell
+    ],
+)
+def test_other_entropy_has_not(values):
+    assert raised(TURN, values)[-1] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        ([0.4] * 5 + [0.6] * 5 + [0.81] * 5, ["entropy-explosion"]),
+        ([0.4] * 5 + [0.6] * 5 + [0.79] * 5, []),  # not twice as high
+        ([0.4] * 5 + [0.9] * 5 + [0.85] * 5, []),  # falling again
+        ([0.001] * 5 + [0.01] * 5 + [0.19] * 5, []),  # many times nothing
+        ([0.001] * 5 + [0.01] * 5 + [0.21] * 5, ["entropy-explosion"]),
+    ],
+)
+def test_entropy_that_rises_above_a_multiple_of_it_explodes(values, kinds):
+    assert raised(TURN, values)[-1] == kinds
+
+
+@pytest.mark.parametrize("name", ["tool_calls_path", "tool_ok"])
+def test_tools_that_are_no_longer_used_fall_silent(name):
+    kinds = raised(name, [0.0] * 3 + [1.0] * 6 + [0.2, 0.05, 0.0, 0.0, 0.0, 0.0])
+    assert first(kinds) == 14 and kinds[13] == ["silent-tools"]  # (0.2 + 0.05) / 5 < 0.1
+
+
+@pytest.mark.parametrize("values", [[0.0] * 20, [0.09] * 5 + [0.0] * 9, [1.0] * 5 + [0.11] * 9, [1.0] * 5 + [None] * 9])
+def test_tools_that_were_never_used_or_still_are_do_not(values):
+    assert raised("tool_calls_path", values)[-1] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "kind"),
+    [
+        ("silent_groups", alarm.SILENT, "silent-groups"),
+        ("clip_low", alarm.CLIPPED, "clipping"),
+        ("clip_high", alarm.CLIPPED, "clipping"),
+        ("clip_high_turn/3", alarm.CLIPPED, "clipping"),
+    ],
+)
+def test_a_share_is_too_high_where_its_mean_over_a_window_is(name, limit, kind):
+    assert raised(name, [limit + 0.02] * 4 + [limit - 0.07])[-1] == [kind]
+    assert raised(name, [limit + 0.02] * 4 + [limit - 0.09])[-1] == []
+    assert raised(name, [1.0] * 4) == [[]] * 4
+    assert raised(name, [1.0] * 4 + [None]) == [[]] * 5
+
+
+def test_several_turns_are_one_alarm_and_kinds_have_an_order():
+    run = lines(TURN, [1.0] * 5 + [0.5] * 5 + [0.1] * 5)
+    for line in run[1:]:
+        line |= {"entropy_turn/0": 2 * line[TURN], "clip_low": 0.5, "silent_groups": 1.0}
+    found = alarms(run)
+    assert [one.kind for one in found] == ["entropy-collapse", "silent-groups", "clipping"]
+    assert {level.metric for level in found[0].levels} == {TURN, "entropy_turn/0"}
+
+
+def test_refused_steps_count_for_nothing():
+    run = lines("silent_groups", [1.0] * 5)
+    refused = {"refused": "the loss is not finite", "silent_groups": 0.0}
+    for place in (1, 3, len(run)):
+        assert alarms([*run[:place], refused, *run[place:]]) == alarms(run) != []
+
+
+def test_null_and_nan_are_the_same():
+    values = [1.0] * 5 + [0.5] * 5 + [0.1] * 5
+    for hole in range(15):
+        told = [[*values[:hole], none, *values[hole + 1 :]] for none in (None, math.nan)]
+        assert raised(TURN, told[0]) == raised(TURN, told[1])
+
+
+def test_each_kind_is_told_once_a_run():
+    clipping, silent = Alarm("clipping", ()), Alarm("silent-groups", ())
+    past = [{"step": 0}, {"alarms": []}, {"alarms": ["clipping"]}, {"alarms": []}]
+    assert begun([silent, clipping], past) == (silent,)
+    assert begun([silent, clipping], past[:2]) == (silent, clipping)
+
+
+def test_an_alarm_says_what_was_measured_and_what_to_do():
+    found = Alarm("entropy-collapse", (Level(TURN, 0.0213, 0.12), Level("entropy_turn/2", 0.5, 0.6)))
+    assert str(found).startswith(
+        "entropy-collapse: entropy_turn/1 is 0.0213 (limit 0.12), entropy_turn/2 is 0.5 (limit 0.6); hold the entropy"
+    )
+    assert found.advice == ADVICE["entropy-collapse"]
+
+
+@pytest.mark.parametrize("advice", ADVICE.values(), ids=ADVICE)
+def test_advice_names_options_that_exist(advice):
+    options = re.findall(r"--([a-z-]+)(?: (\S+))?", advice)
+    assert options
+    for option, value in options:
+        assert hasattr(TrainConfig(), option.replace("-", "_"))
+        if option == "method":
+            parse_methods(value.strip(",").replace("…", "grpo"))

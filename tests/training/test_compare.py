@@ -1,0 +1,266 @@
+"""`turngym compare`, on runs of two steps: planned whole, made in turn, kept, gone on with."""
+
+import importlib.util
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from turngym import __main__ as cli
+from turngym.agents import terminal
+from turngym.agents.engines.torch import TorchEngine
+from turngym.training import compare, compare_picture
+from turngym.training.config import from_run, read_recipe
+from turngym.training.loop import Loop
+from turngym.training.run import execute, prepare
+
+SMALL = """
+env = "turngym/Math-v0"
+difficulty = [1]
+steps = 2
+prompts = 2
+group = 2
+max_tokens = 8
+eval_every = 2
+eval_tasks = 3
+seed = 5
+"""
+Turngym = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchEngine, "mode_reason", "")
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Turngym:
+    """Run a command line in a folder that holds the recipe `small.toml`: exit status, standard output and error."""
+    monkeypatch.setattr(terminal.console, "width", 160)
+    monkeypatch.setattr(compare_picture, "draw", lambda found, path: path.touch())
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(SMALL)
+
+    def run(*args: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            cli.main([str(arg) for arg in args])
+        return left.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison of two methods with two seeds."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "small.toml").write_text(SMALL)
+    with pytest.raises(SystemExit) as left:
+        cli.main(
+            ["compare", "grpo", "rloo", "--on", str(folder / "small.toml"), "--seeds", "2", "--out", str(folder / "c")]
+        )
+    assert left.value.code == 0
+    return folder / "c"
+
+
+def weights(run: Path) -> bytes:
+    return (run / "checkpoints" / "step-000002" / "adapter" / "adapter_model.safetensors").read_bytes()
+
+
+def told(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "compare.json").read_text())
+
+
+# --- what is made
+
+
+def test_each_run_is_an_ordinary_one_and_the_same_as_alone(made, tmp_path):
+    """Nothing of the runs before it, in the same process, is left in it."""
+    runs = {path.relative_to(made).as_posix() for path in made.glob("*/*")}
+    assert runs == {f"{method}/seed-{seed}" for method in ("grpo", "rloo") for seed in (5, 6)}
+    config = from_run(made / "rloo" / "seed-6")
+    assert (config.method, config.seed, config.env, config.steps) == ("rloo", 6, "turngym/Math-v0", 2)
+    for _ in execute(prepare(replace(config, out=str(tmp_path)))):
+        pass
+    assert weights(tmp_path) == weights(made / "rloo" / "seed-6") != weights(made / "rloo" / "seed-5")
+
+
+def test_the_folder_holds_table_numbers_and_picture(made):
+    assert {path.name for path in made.iterdir() if path.is_file()} == {"compare.md", "compare.json", "compare.png"}
+    data = told(made)
+    assert (data["seeds"], data["reference"]) == ([5, 6], "grpo")
+    assert {name: one["finished"] for name, one in data["results"].items()} == {"grpo": [5, 6], "rloo": [5, 6]}
+    assert [values["method"] for values in data["methods"].values()] == ["grpo", "rloo"]
+    assert data["shared"]["env"] == "turngym/Math-v0" and "method" not in data["shared"]
+    assert (made / "compare.png").read_bytes().startswith(b"\x89PNG")
+    table = (made / "compare.md").read_text()
+    assert "| grpo | 2/2 |" in table and "| rloo | 2/2 |" in table and "](compare.png)" in table
+
+
+def test_numbers_are_those_of_the_run_folders(made):
+    run = told(made)["results"]["grpo"]["runs"]["6"]
+    lines = [json.loads(x) for x in (made / "grpo" / "seed-6" / "metrics.jsonl").read_text().splitlines()]
+    summary = json.loads((made / "grpo" / "seed-6" / "summary.json").read_text())
+    assert run["spent"]["tokens"] == summary["tokens"] == sum(line["tokens"] for line in lines[1:])
+    assert [found["success"] for found in run["validations"]] == [summary[at]["success"] for at in ("before", "after")]
+    assert run["validations"][0]["episodes"] == 3
+    assert run["entropy_by_turn"]["0"]["mean"] == pytest.approx(sum(x["entropy_turn/0"] for x in lines[1:]) / 2)
+
+
+def test_finished_runs_are_kept_and_more_methods_and_seeds_may_come(made, tmp_path, turngym, monkeypatch):
+    folder = shutil.copytree(made, tmp_path / "c")
+    for path in folder.glob("*/*/config.toml"):
+        path.write_text(path.read_text().replace(str(made), "c"))
+    taken, step = [], Loop._step
+    monkeypatch.setattr(Loop, "_step", lambda self, at: taken.append(str(self.folder)) or step(self, at))
+    args = ["compare", "grpo", "rloo", "reinforce", "--on", "small.toml", "--seeds", "1", "--out", "c", "--resume"]
+    status, out, err = turngym(*args)
+    assert status == 0, err
+    assert taken == ["c/reinforce/seed-5"] * 2
+    assert re.search(r"1/3  grpo, seed 5: held-out success .* in 2 steps, .* tokens, .*, kept\n", out)
+    assert re.search(r"3/3  reinforce, seed 5: held-out success .* tool calls, \d+\.\d min\n", out)
+    assert "Held-out success" in out and "c/compare.png" in out
+    assert told(folder)["results"]["reinforce"]["finished"] == [5]
+
+
+# --- interruption
+
+
+def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(turngym, monkeypatch, made):
+    taken, step = [], Loop._step
+
+    def interrupted(self: Loop, at: Any) -> Any:
+        taken.append(str(self.folder))
+        if len(taken) == 4:
+            raise KeyboardInterrupt
+        return step(self, at)
+
+    monkeypatch.setattr(Loop, "_step", interrupted)
+    status, out, _ = turngym("compare", "grpo", "rloo", "--on", "small.toml", "--seeds", "1", "--out", "c")
+    assert status == 130
+    way = re.search(r"interrupted; go on with: turngym (.*)\n", out)
+    assert way and way[1] == "compare grpo rloo --on small.toml --seeds 1 --out c --resume"
+    assert told(Path("c"))["results"]["rloo"]["unfinished"] == {"5": "not begun"}  # when grpo had finished
+    status, out, err = turngym(*way[1].split())
+    assert status == 0, err
+    assert taken == ["c/grpo/seed-5"] * 2 + ["c/rloo/seed-5"] * 3
+    assert weights(Path("c/rloo/seed-5")) == weights(made / "rloo" / "seed-5")
+    assert told(Path("c"))["results"]["rloo"]["unfinished"] == {}
+
+
+def test_a_run_that_comes_to_nothing_is_named_and_the_others_go_on(turngym, monkeypatch):
+    from turngym.training.loop import Refusals
+
+    step = Loop._step
+
+    def refused(self: Loop, at: Any) -> Any:
+        if "grpo" in str(self.folder):
+            raise Refusals("5 steps in a row had no update")
+        return step(self, at)
+
+    monkeypatch.setattr(Loop, "_step", refused)
+    status, out, _ = turngym("compare", "grpo", "rloo", "--on", "small.toml", "--seeds", "1", "--out", "c")
+    assert status == 0 and "grpo, seed 5 came to nothing: 5 steps in a row had no update" in out
+    results = told(Path("c"))["results"]
+    assert results["grpo"]["finished"] == [] and results["grpo"]["unfinished"] == {"5": "0 steps taken"}
+    assert results["rloo"]["finished"] == [5] and results["rloo"]["ahead_of_reference"] is None
+    assert "| grpo | 0/1 | – |" in Path("c/compare.md").read_text()
+
+
+def test_a_token_budget_ends_every_run(turngym):
+    args = ["--on", "small.toml", "--seeds", "1", "--steps", "50", "--token-budget", "40", "--out", "c"]
+    assert turngym("compare", "grpo", "rloo", *args)[0] == 0
+    for one in told(Path("c"))["results"].values():
+        run = one["runs"]["5"]["spent"]
+        assert run["tokens"] >= 40 and run["steps"] < 50
+    assert "50 steps, at most 40 tokens" in Path("c/compare.md").read_text()
+    status, _, err = turngym("compare", "grpo", *args[:-3], "80", *args[-2:], "--resume")
+    assert status == 2 and "token_budget is 80, but the run in c/grpo/seed-5 was made with 40; ask for the same" in err
+
+
+# --- mistakes, before anything is made
+
+MISTAKES = [
+    ([], "no method is named; name recipes of methods, such as: turngym compare grpo epo"),
+    (["turn-py"], "there is no recipe 'turn-py'; did you mean 'turn-pi'?"),
+    (["grpo", "nowhere.toml"], "there is no recipe 'nowhere.toml'"),
+    (["grpo", "epo", "grpo"], "method 'grpo' is named twice"),
+    (["grpo", "--on", "math-pyton"], "there is no recipe 'math-pyton'; did you mean 'math-python'?"),
+    (["grpo", "--seeds", "0"], "seeds is 0; a comparison needs at least 1"),
+    (["grpo", "--steps", "0"], "steps is 0; it must be at least 1"),
+    (["grpo", "--token-budget", "-1"], "token_budget is -1; it must be 0 or more"),
+    (["grpo", "--eval-every", "0"], "eval_every is 0; it must be at least 1"),
+    (["grpo", "--policy", "./nowhere"], "'nowhere' is not a folder"),
+    (
+        ["math-python"],
+        "the recipe 'math-python' sets env, difficulty, option, policy, steps, max_tokens, eval_every, wh",
+    ),
+    (["grpo", "clash.toml"], "grpo and dapo both set credit"),
+    (["grpo", "wild.toml"], "wild.toml: unknown key 'metod'; did you mean 'method'?"),
+    (["grpo", "--out", "full"], "full is not empty; go on with --resume, or choose another folder with --out"),
+    (["grpo", "--resume"], "--resume needs the folder of the comparison: --out FOLDER"),
+    (["grpo", "--resume", "--out", "nowhere"], "nowhere holds no comparison to resume; leave --resume out to begin"),
+    (["grpo", "--out", "small.toml"], "cannot write to small.toml"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), MISTAKES)
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(turngym, tmp_path, args, message):
+    Path("clash.toml").write_text('method = "grpo,dapo"\n')
+    Path("wild.toml").write_text('metod = "grpo"\n')
+    Path("full").mkdir()
+    Path("full/notes").touch()
+    before = {path.name for path in tmp_path.rglob("*")}
+    status, out, err = turngym("compare", *args, *([] if "--on" in args else ["--on", "small.toml"]))
+    assert (status, out) == (2, "") and err.startswith("error: ") and message in err and err.count("\n") == 1
+    assert {path.name for path in tmp_path.rglob("*")} == before
+
+
+def test_a_run_with_another_config_is_not_kept(turngym, made):
+    args = ["compare", "grpo", "--on", "small.toml", "--seeds", "1", "--out", made, "--resume"]
+    Path("small.toml").write_text(SMALL + "lr = 0.002\n")
+    status, _, err = turngym(*args)
+    assert status == 2 and f"lr is 0.002, but the run in {made}/grpo/seed-5 was made with 0.001" in err
+    Path("small.toml").write_text(SMALL)
+    status, _, err = turngym(*args, "--steps", "3")
+    assert status == 2 and "steps is 3, but the run in" in err
+
+
+def test_a_missing_matplotlib_is_named_with_the_extra(turngym, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(compare, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+    status, out, err = turngym("compare", "grpo", "--on", "small.toml")
+    assert (status, out) == (2, "") and "matplotlib is not installed" in err and 'pip install "turngym[report]"' in err
+
+
+# --- plans
+
+
+def test_methods_share_all_of_the_base_but_what_they_set(turngym):
+    Path("mine.toml").write_text('method = "grpo,epo:alpha=0.5"\nupdates = 3\nlr = 0.01\n')
+    plan = compare.plan(["aepo", "mine.toml"], "small.toml", 3, {"steps": 9})
+    base = replace(read_recipe("small.toml"), steps=9)
+    assert plan.methods == {
+        "aepo": replace(base, method="grpo,aepo", updates=2),
+        "mine": replace(base, method="grpo,epo:alpha=0.5", updates=3, lr=0.01),
+    }
+    assert [(trial.method, trial.config.seed) for trial in plan.trials] == [
+        (method, seed) for seed in (5, 6, 7) for method in ("aepo", "mine")
+    ]
+    assert (plan.reference, plan.folder) == ("aepo", Path("runs/compare"))
+    assert compare.plan(["epo", "grpo"], "small.toml", 1, {}).reference == "grpo"
+
+
+def test_without_a_folder_the_first_free_one_is_taken(turngym):
+    folders = [compare.plan(["grpo"], "small.toml", 1, {}).folder for _ in range(3)]
+    assert folders == [Path("runs/compare"), Path("runs/compare-2"), Path("runs/compare-3")]

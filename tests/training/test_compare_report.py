@@ -1,0 +1,101 @@
+import re
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from turngym.training import compare_report
+from turngym.training.compare_report import Table, markdown, shown, tables
+from turngym.training.course import Course, Entropy, Spent, Validation
+from turngym.training.standing import Standing
+
+
+def course(success, tokens):
+    end = Spent(60, tokens, tokens // 10, tokens // 5, 90.0, 0)
+    valid = (Validation(Spent(), 0.25, 100), Validation(end, success, 100))
+    return Course(valid, end, {0: Entropy({1: 0.5, 2: 0.7, 3: 0.3}), 1: Entropy({2: 0.125})})
+
+
+def standing(courses, peers):
+    ahead = {seed: courses[seed].validations[-1].success - peers[seed].validations[-1].success for seed in courses}
+    mean = compare_report.Mean(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
+    return Standing(courses, {}, mean, {seed: one.spent for seed, one in courses.items()}, len(courses))
+
+
+GRPO = {0: course(0.5, 10_000), 1: course(0.7, 12_000)}
+FOUND = {
+    "grpo": standing(GRPO, GRPO),
+    "epo": standing({0: course(0.8, 9000), 1: course(0.8, 9000)}, GRPO),
+    "aepo": standing({}, GRPO),
+}
+WHAT = {
+    "on": "math-python",
+    "seeds": [0, 1],
+    "shared": {"env": "E", "policy": "tiny", "steps": 60, "token_budget": 0, "eval_tasks": 100, "eval_every": 20},
+    "methods": {"grpo": {"method": "grpo", "updates": 1}, "epo": {"method": "grpo,epo", "updates": 2}},
+}
+
+
+@pytest.fixture(scope="module")
+def made():
+    return tables(FOUND, "grpo", 2)
+
+
+def test_success_has_denominators_and_both_intervals(made):
+    assert made[0].header == ("method", "seeds", "before (%)", "after (%)", "pooled (%)", "ahead of grpo")
+    grpo, epo, aepo = made[0].rows
+    assert grpo == ("grpo", "2/2", "25.0", "60.0 [0.0, 100.0]", "60.0 [53.1, 66.6] of 200", "")
+    assert epo == ("epo", "2/2", "25.0", "80.0", "80.0 [73.9, 85.0] of 200", "+20.0 ± 1.2")
+    assert aepo == ("aepo", "0/2", "–", "–", "–", "–")
+
+
+def test_costs_are_counts_with_a_half_width(made):
+    assert made[1].rows[0] == ("grpo", "60", "11,000 ± 12,706", "1,100 ± 1,271", "2,200 ± 2,541", "1.5")
+    assert made[1].rows[1] == ("epo", "60", "9,000", "900", "1,800", "1.5")
+    assert made[1].rows[2] == ("aepo", *["–"] * 5)
+
+
+def test_costs_until_the_references_success_say_how_many_seeds_came_there(made):
+    assert made[2].title == "Spent until the final success of grpo"
+    assert made[2].rows[1] == ("epo", "2/2", "60", "9,000", "900", "1,800", "1.5")
+    assert made[2].rows[2] == ("aepo", "0/0", *["–"] * 5)
+
+
+def test_entropy_has_a_row_a_turn(made):
+    assert made[3].rows == [
+        ("grpo", "0", "0.500", "0.04", "0.05"),
+        ("grpo", "1", "0.125", "–", "–"),
+        ("epo", "0", "0.500", "0.04", "0.05"),
+        ("epo", "1", "0.125", "–", "–"),
+    ]
+
+
+def test_markdown_says_what_was_compared_and_holds_every_table(made):
+    text = markdown(WHAT, made)
+    assert text.startswith("# grpo, epo on math-python\n\nE, policy tiny; 60 steps; seeds 0, 1. ")
+    assert "\n- epo: method `grpo,epo`, updates `2`\n" in text and "](compare.png)\n" in text
+    assert text.count("\n## ") == 4 and text.count("\n| --- |") == 4
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.endswith(" |")
+    for table in re.findall(r"(?:\|.*\n)+", text):
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+    budget = markdown({**WHAT, "shared": {**WHAT["shared"], "token_budget": 50_000}}, made)
+    assert "60 steps, at most 50,000 tokens; seeds" in budget
+
+
+def test_a_table_is_readable_in_a_terminal_of_100_columns(made):
+    console = Console(file=StringIO(), width=100)
+    for table in made:
+        console.print(shown(table))
+    lines = console.file.getvalue().splitlines()
+    assert any(line.split()[:3] == ["epo", "2/2", "25.0"] and line.rstrip().endswith("+20.0 ± 1.2") for line in lines)
+    for table in made:
+        for row in table.rows:
+            assert any(line.split() == " ".join(row).split() for line in lines), row
+
+
+def test_a_note_follows_its_table():
+    assert (
+        Table("T", ("a", "b"), [("1", "2")], "so").markdown() == "## T\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nso\n"
+    )

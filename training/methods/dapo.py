@@ -1,0 +1,87 @@
+"""Decoupled clip and dynamic sampling (DAPO, Yu et al., arXiv 2503.14476).
+
+Knob: clip, sampling and reward, on GRPO's advantage. Five parts, each switched off by a parameter of its own.
+
+    clip-higher: the ratio is held in [1 - clip_low, 1 + clip_high], clip_high > clip_low          (Sec. 3.1)
+    dynamic sampling: another task in place of one whose paths all have the same score             (Sec. 3.2)
+    token mean over the whole batch, no KL                                                         (Sec. 3.3)
+    s_i ← s_i + overlong·R, R = clip((longest - cache - |y|)/cache, -1, 0), |y| the path's tokens  (Sec. 3.4)
+    dual clip: where A < 0 the term is not allowed below limit·A                                   (recipe)
+
+Defaults: clip 0.2 / 0.28, longest 20480, cache 4096, overlong 1: paper; limit 10: released recipe (verl).
+Evidence: A, read in released code (verl recipe/dapo).
+Deviations: sampling compares the scores that the environment gave, before R, and keeps a task of which one path alone
+earned a score, as the code; a task of which none did is drawn anew. A step asks a bounded number of times (`REFILLS`)
+and then learns from what there is, where the code raises. |y| are the sampled tokens of all turns of a path.
+Variant "code": R has no floor, so that a path longer than `longest` loses more than 1.
+Off: clip_high 0.2; dynamic false; overlong 0; limit inf.
+Axis: paths of a group; |y| and the loss count a token that paths share once for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...agents.trajectory import Tree
+from ..columns import Batch, Now, Terms
+from ..control import Control, Sets, State, Verdict, require
+from ..objective import CLIP
+from ..surrogates import dual_clip
+from .grpo import grpo
+
+Variant = Literal["paper", "code"]
+
+
+def dapo(
+    *,
+    clip_low: float = CLIP,
+    clip_high: float = 0.28,
+    limit: float = 10.0,
+    dynamic: bool = True,
+    longest: int = 20480,
+    cache: int = 4096,
+    overlong: float = 1.0,
+    variant: Variant = "paper",
+) -> Control:
+    """Return DAPO with all its parts; `longest` and `cache` are in tokens. Raises ValueError on a bad parameter."""
+    require(limit > 1, "dapo", "limit", limit, "above 1 (inf for none)")
+    require(1 <= cache <= longest, "dapo", "cache", cache, f"1 to {longest}, the longest path")
+    require(0 <= overlong < inf, "dapo", "overlong", overlong, "0 or more")
+    require(variant in get_args(Variant), "dapo", "variant", variant, "paper or code")
+    base = grpo(clip_low=clip_low, clip_high=clip_high)
+    surrogate = dual_clip(limit)
+
+    def select(trees: Sequence[Tree], state: State) -> list[Verdict]:
+        return [Verdict.KEEP if tells(tree) or not dynamic else Verdict.MORE for tree in trees]
+
+    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+        length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path]
+        penalty = overlong_penalty(length.to(batch.turns.score), longest, cache, variant)
+        return batch.turns.score + overlong * penalty
+
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        terms = base.shape(terms, batch, now, state)
+        return terms if limit == inf else replace(terms, surrogate=surrogate)
+
+    sets = base.sets if limit == inf else base.sets | frozenset[Sets]({"surrogate"})
+    return replace(base, name="dapo", sets=sets, select=select, reward=reward, shape=shape)
+
+
+def tells(tree: Tree) -> bool:
+    """Return whether a tree teaches anything: its paths' scores differ, or one path alone has one."""
+    scores = [leaf.score for leaf in tree.leaves if leaf.learned]
+    return len(scores) == 1 or len(set(scores)) > 1
+
+
+def overlong_penalty(
+    length: Float[Tensor, "r"], longest: int, cache: int, variant: Variant = "paper"
+) -> Float[Tensor, "r"]:
+    """Return R of paths of `length` tokens: 0 up to longest - cache, then falling to -1 at `longest` (Eq. 13)."""
+    return ((longest - cache - length) / cache).clamp(-1.0 if variant == "paper" else -inf, 0.0)

@@ -1,0 +1,61 @@
+"""REINFORCE (Williams 1992; for language models Ahmadian et al., arXiv 2402.14740).
+
+Knob: advantage and surrogate. The plain policy gradient of a path's score, less a baseline where one is asked for.
+
+    maximise (s_i - b_i)·Σ_t logp_t, averaged over paths
+
+Defaults: no baseline; sequence log-probability ("seq-mean-token-sum"), as in the papers.
+Evidence: A, textbook equation.
+Deviations: baseline "batch" is the mean over the step's paths, "group" over those of the group, the path itself among
+them; a group of one keeps its raw score. There is no ratio, so that every optimizer step but the first of an update is
+off-policy without correction. Without a baseline it sets no credit: the credit of another method may be named with it.
+Axis: means over paths; a token that paths share has a term for each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..aggregate import Aggregation, scale
+from ..baselines import by_path
+from ..columns import Batch, Now, Terms
+from ..control import Control, Sets, State, require
+from ..surrogates import score_function
+from .grpo import group_advantage
+
+Baseline = Literal["none", "batch", "group"]
+
+
+def reinforce(
+    *, baseline: Baseline = "none", aggregation: Aggregation = "seq-mean-token-sum", size: int = 1
+) -> Control:
+    """Return REINFORCE; `size` (tokens) is the divisor of the *-norm aggregations. Raises ValueError on a bad value."""
+    require(baseline in get_args(Baseline), "reinforce", "baseline", baseline, "none, batch or group")
+    require(aggregation in get_args(Aggregation), "reinforce", "aggregation", aggregation, "one of its modes")
+    require(size >= 1, "reinforce", "size", size, "1 token or more")
+
+    def judge(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+        return centred(score, group if baseline == "group" else torch.zeros_like(group))
+
+    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+        return by_path(judge, batch)
+
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        return replace(terms, surrogate=score_function, scale=terms.scale * scale(aggregation, batch, size))
+
+    sets: set[Sets] = {"surrogate"}
+    if baseline != "none":
+        sets.add("credit")
+    if aggregation != "token-mean":
+        sets.add("aggregation")
+    return Control(name="reinforce", sets=frozenset(sets), credit=None if baseline == "none" else credit, shape=shape)
+
+
+def centred(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+    """Return each path's score less the mean of its group; a group of one keeps its score."""
+    return group_advantage(score, group, normalize="none", ddof=1, eps=1.0)

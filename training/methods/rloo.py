@@ -1,0 +1,47 @@
+"""REINFORCE leave-one-out (RLOO, Ahmadian et al., arXiv 2402.14740; Kool et al. 2019).
+
+Knob: advantage. A path is judged against the mean of the other paths of its group, so that its baseline does not
+depend on it.
+
+    A_i = s_i - mean_{j≠i} s_j = n/(n - 1)·(s_i - mean_g s)
+
+Defaults: REINFORCE on the sequence's log-probability, as in the paper.
+Evidence: A, read in released code (verl, TRL).
+Deviations: variant "code" leaves surrogate and aggregation to the run: PPO's clipped term and the token mean, as verl.
+A group of one keeps its raw score. Paths that an infrastructure failure ended are not counted in n.
+Axis: paths of a group; a token that paths share has a term for each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..baselines import by_path
+from ..columns import Batch
+from ..control import Control, State, require
+from .reinforce import centred, reinforce
+
+Variant = Literal["paper", "code"]
+
+
+def rloo(*, variant: Variant = "paper") -> Control:
+    """Return RLOO. Raises ValueError on an unknown variant."""
+    require(variant in get_args(Variant), "rloo", "variant", variant, "paper or code")
+
+    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+        return by_path(leave_one_out, batch)
+
+    base = reinforce() if variant == "paper" else Control(name="rloo")
+    return replace(base, name="rloo", sets=base.sets | {"credit"}, credit=credit)
+
+
+def leave_one_out(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+    """Return each path's score less the mean of the others of its group; alone, the score itself."""
+    _, member, size = torch.unique(group, return_inverse=True, return_counts=True)
+    others = (size - 1).clamp(min=1)
+    return torch.mul(centred(score, group), (size / others)[member])
