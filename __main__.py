@@ -1,4 +1,4 @@
-"""Commands: `turngym train | eval | play | check | replay | verify | warmup | envs | methods | doctor | serve-search`.
+"""The commands of turngym: learn, compare, evaluate, play, check, replay, verify, warm up, serve, list.
 
 Here the commands of the rooms are put together; each is a frozen dataclass whose fields are its options.
 """
@@ -14,7 +14,7 @@ import tyro
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, Warmup
 from .agents.serving import ServeSearch
 from .agents.terminal import mistakes
-from .training.commands import Methods, Train, Verify, recipe_of, warmup_of
+from .training.commands import Compare, Methods, Train, Verify, recipe_of, warmup_of
 from .training.config import TrainConfig
 from .training.signals import endings
 
@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         warmup = warmup_of(args) if args[:1] == ["warmup"] else Warmup()
     commands = (
         Annotated[Train, subcommand(name="train", default=Train(recipe))]
+        | Annotated[Compare, subcommand(name="compare")]
         | Annotated[Eval, subcommand(name="eval")]
         | Annotated[Play, subcommand(name="play")]
         | Annotated[Check, subcommand(name="check")]

@@ -74,7 +74,20 @@ def process(*args: str, text: str = "") -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command():
     done = process("--help")
     assert done.returncode == 0, done.stderr
-    for command in ("train", "eval", "play", "check", "replay", "verify", "envs", "methods", "doctor"):
+    for command in (
+        "train",
+        "compare",
+        "eval",
+        "play",
+        "check",
+        "replay",
+        "verify",
+        "warmup",
+        "envs",
+        "methods",
+        "doctor",
+        "serve-search",
+    ):
         assert f" {command} " in done.stdout
     assert done.stdout.startswith("usage: turngym ")
 
@@ -116,7 +129,7 @@ def test_every_option_has_a_line_of_help(turngym, command):
         (["train", "--option", "max_turns=0"], "max_turns is 0; an episode needs at least 1 turn"),
         (["train", "--resume"], "--resume needs the run folder: turngym train --resume --out FOLDER"),
         (["train", "--resume", "--out", "nowhere"], "nowhere/config.toml"),
-        (["train", "--method", "grpo,ppo"], "no method is called 'ppo'"),
+        (["train", "--method", "grpo,pppo"], "no method is called 'pppo'"),
     ],
 )
 def test_a_mistake_is_one_line_on_standard_error_and_status_2(turngym, args, message):

@@ -49,7 +49,17 @@ def test_every_command_and_option_that_is_named_exists(capsys):
     lines = [line.partition("#")[0].split() for text in SHELL for line in text.splitlines()]
     calls = [line[1:] for line in lines if line and line[0].endswith("turngym")]
     calls += [words.split() for words in re.findall(r"`(?:\.venv/bin/)?turngym ([a-z][^`]*)`", README)]
-    assert {call[0] for call in calls} == {"train", "eval", "play", "check", "replay", "verify", "methods", "doctor"}
+    assert {call[0] for call in calls} == {
+        "train",
+        "compare",
+        "eval",
+        "play",
+        "check",
+        "replay",
+        "verify",
+        "methods",
+        "doctor",
+    }
     for call in calls:
         area = [word for word in call[1:2] if call[0] == "verify" and not word.startswith("--")]
         with pytest.raises(SystemExit) as left:

@@ -1,4 +1,4 @@
-"""The commands of training: `turngym train | methods | verify`.
+"""The commands of training: `turngym train | compare | methods | verify`.
 
 Each command is a frozen dataclass whose fields are its options.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 from rich.markup import escape
@@ -21,6 +23,8 @@ from ..envs.options import EnvOptions
 from .config import TrainConfig, from_run, read_recipe
 from .verify import Row, run
 from .verify.areas import AREAS
+
+WIDE = 120  # columns of a table where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,64 @@ class Train:
         console.print(live.before_after(json.loads((prepared.folder / "summary.json").read_text())))
         console.print(f"run folder: {prepared.folder}")
         return 0
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare methods: the same tasks, seeds and budget, a run each; one table and one picture."""
+
+    methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="METHOD [METHOD …]")] = ()
+    """Recipes of methods: names, or TOML files that set `method` and what else is the method's own."""
+    on: str = "math-python"
+    """Recipe, or TOML file, of all that the methods share: environment, policy, steps, …"""
+    seeds: int = 3
+    """Runs a method, with the seed of `on` and those after it."""
+    policy: str | None = None
+    """In place of that of `on`: `tiny`, a model folder, or a hub name."""
+    steps: int | None = None
+    """Most steps of a run, in place of those of `on`."""
+    token_budget: int | None = None
+    """Tokens drawn in training after which a run ends; 0 is no limit."""
+    eval_every: int | None = None
+    """Steps between validations: fewer show more exactly when a success was reached."""
+    out: str = ""
+    """Folder; the first free one of runs/compare, runs/compare-2, … when left out."""
+    resume: bool = False
+    """Go on with the comparison in `out`: finished runs are kept, and there may be more methods and seeds."""
+
+    def run(self) -> int:
+        """Train, with live progress, and print the tables."""
+        with mistakes():
+            from . import compare, compare_live, compare_report
+
+            plan = compare.plan(self.methods, self.on, self.seeds, self._changes(), self.out, self.resume)
+        console.print(
+            f"comparing {', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}, "
+            f"into {plan.folder}"
+        )
+        try:
+            with mistakes((ValueError, OSError)):
+                compare_live.watch(plan, console, lambda: compare_report.write_report(plan))
+        except KeyboardInterrupt:
+            console.print(f"interrupted; go on with: {self._way_on(plan.folder)}", soft_wrap=True)
+            raise
+        for table in compare_report.write_report(plan):
+            console.print("", compare_report.shown(table), width=console.width if console.is_terminal else WIDE)
+        console.print(
+            f"\nwritten: {', '.join(str(plan.folder / name) for name in compare_report.NAMES)}", soft_wrap=True
+        )
+        return 0
+
+    def _changes(self) -> dict[str, Any]:
+        """Return what replaces keys of the base recipe."""
+        names = ("policy", "steps", "token_budget", "eval_every")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def _way_on(self, folder: Path) -> str:
+        """Return the command that goes on with this comparison."""
+        options = {"on": self.on, "seeds": self.seeds, **self._changes(), "out": folder}
+        named = [text for key, value in options.items() for text in (f"--{key.replace('_', '-')}", str(value))]
+        return shlex.join(["turngym", "compare", *self.methods, *named, "--resume"])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,165 @@
+"""A comparison: methods on the same tasks, with the same seeds and budget, each a run of its own, one after another.
+
+Its folder holds METHOD/seed-S, which are ordinary run folders. A method is a recipe that sets what is the method's own;
+everything else comes from one base recipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..agents.evaluate import writable
+from . import run
+from .config import TrainConfig, from_run, read_recipe, recipe_keys
+
+OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha")  # what a method may set
+REFERENCE = "grpo"  # what the others are compared with, where it takes part; else the first one
+ANYTIME = tuple(name for name in run.FREE if name not in run.LENGTH)  # what may differ when a comparison goes on
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One method with one seed."""
+
+    method: str
+    config: TrainConfig
+
+    @property
+    def folder(self) -> Path:
+        """Return the run folder."""
+        return Path(self.config.out)
+
+    @property
+    def begun(self) -> bool:
+        """Return whether there is a run to go on with."""
+        return (self.folder / run.CONFIG).is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the run is over and has its summary. Raises CheckpointError if its checkpoints are damaged."""
+        return self.begun and run.finished(self.config)
+
+    def records(self) -> Iterator[Any]:
+        """Train, or go on, and yield the records of the run. Raises as `prepare` and `execute` do."""
+        prepared = run.prepare(replace(self.config, resume=self.begun))
+        try:
+            yield from run.execute(prepared)
+        finally:
+            prepared.close()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A checked comparison. Trials go seed by seed, so that an unfinished one has whole seeds to show."""
+
+    folder: Path
+    base: str
+    methods: dict[str, TrainConfig]  # by name, as asked for
+    seeds: tuple[int, ...]
+
+    @property
+    def reference(self) -> str:
+        """Return the method that the others are compared with."""
+        return REFERENCE if REFERENCE in self.methods else next(iter(self.methods))
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Return the trials in the order in which they are made."""
+        return [self.trial(method, seed) for seed in self.seeds for method in self.methods]
+
+    def trial(self, method: str, seed: int) -> Trial:
+        """Return the trial of a method with a seed."""
+        folder = self.folder / method / f"seed-{seed}"
+        return Trial(method, replace(self.methods[method], seed=seed, out=str(folder)))
+
+
+def plan(
+    methods: Sequence[str], on: str, seeds: int, changes: dict[str, Any], out: str = "", resume: bool = False
+) -> Comparison:
+    """Check everything that can be wrong before the first rollout, and return what is to be done.
+
+    Args:
+        methods: Recipes of methods, by name or path.
+        on: The recipe whose other keys they share.
+        seeds: How many; the first is that of `on`.
+        changes: Keys that replace those of `on`.
+        out: Folder; the first free one of runs/compare, runs/compare-2, … when left out.
+        resume: Whether `out` holds a comparison to go on with.
+
+    Raises:
+        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    """
+    if not methods:
+        raise ValueError("no method is named; name recipes of methods, such as: turngym compare grpo epo")
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
+    base = {**recipe_keys(on), **changes}
+    configs = _configs(methods, base)
+    if find_spec("matplotlib") is None:
+        raise ValueError(
+            "matplotlib is not installed; the picture of a comparison needs the report extra: "
+            'pip install "turngym[report]"'
+        )
+    first = next(iter(configs.values())).seed
+    comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)))
+    for trial in comparison.trials:
+        _check_same(trial)
+    with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
+        for config in configs.values():
+            run.prepare(replace(config, out=scratch)).close()
+    writable(comparison.folder)
+    return comparison
+
+
+def _configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
+    """Return the config of each method by its name: that of its recipe, without the ending of a file."""
+    configs: dict[str, TrainConfig] = {}
+    for recipe in methods:
+        name = Path(recipe).stem if recipe.endswith(".toml") else recipe
+        if name in configs:
+            raise ValueError(f"method {name!r} is named twice; name it once, or give a recipe of its own another name")
+        shared = [key for key in recipe_keys(recipe) if key not in OWN]
+        if shared:
+            raise ValueError(
+                f"the recipe {recipe!r} sets {', '.join(shared)}, which all methods of a comparison share; "
+                f"leave them out there, and name a recipe that sets them with --on"
+            )
+        configs[name] = replace(read_recipe(recipe, base), resume=False)
+    return configs
+
+
+def _folder(out: str, resume: bool) -> Path:
+    if resume:
+        if not out:
+            raise ValueError("--resume needs the folder of the comparison: --out FOLDER")
+        if not Path(out).is_dir():
+            raise FileNotFoundError(f"{out} holds no comparison to resume; leave --resume out to begin one")
+        return Path(out)
+    if out:
+        if Path(out).is_dir() and any(Path(out).iterdir()):
+            raise ValueError(f"{out} is not empty; go on with --resume, or choose another folder with --out")
+        return Path(out)
+    number = 1
+    while (folder := Path("runs") / ("compare" if number == 1 else f"compare-{number}")).exists():
+        number += 1
+    return folder
+
+
+def _check_same(trial: Trial) -> None:
+    """Raise ValueError where the folder of a trial holds a run with another config."""
+    if not trial.begun:
+        return
+    before = from_run(trial.folder)
+    for field in dataclasses.fields(TrainConfig):
+        old, new = getattr(before, field.name), getattr(trial.config, field.name)
+        if field.name not in ANYTIME and new != old:
+            raise ValueError(
+                f"{field.name} is {new!r}, but the run in {trial.folder} was made with {old!r}; "
+                "ask for the same, or choose another folder with --out"
+            )

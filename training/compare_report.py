@@ -1,0 +1,174 @@
+"""The report of a comparison: `compare.md`, `compare.json` and `compare.png` in its folder, from the run folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import rich.table
+
+from .. import __version__
+from ..agents.durable import write
+from ..agents.scores import Interval
+from .compare import Comparison
+from .config import revision
+from .spread import CONFIDENCE, Mean
+from .standing import COSTS, Standing, describe, standings
+
+NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """Return the table in Markdown."""
+        lines = [self.header, tuple("---" for _ in self.header), *self.rows]
+        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return f"## {self.title}\n\n{table}\n" + (f"\n{self.note}\n" if self.note else "")
+
+
+def write_report(comparison: Comparison) -> list[Table]:
+    """Write the three files from what has finished by now, and return the tables.
+
+    Raises:
+        OSError: a file cannot be written.
+        ValueError: a run folder cannot be read.
+    """
+    from .compare_picture import draw
+
+    found, what = standings(comparison), describe(comparison)
+    made = tables(found, comparison.reference, len(comparison.seeds))
+    write(comparison.folder / NAMES[0], markdown(what, made))
+    data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
+    data["results"] = {method: standing.to_json() for method, standing in found.items()}
+    write(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    draw(found, comparison.folder / NAMES[2])
+    return made
+
+
+def shown(table: Table) -> rich.table.Table:
+    """Return a table for the terminal."""
+    drawn = rich.table.Table(
+        title=table.title,
+        title_justify="left",
+        title_style="bold",
+        caption=table.note,
+        caption_justify="left",
+        box=None,
+    )
+    for place, name in enumerate(table.header):
+        drawn.add_column(name, justify="right" if place else "left")
+    for row in table.rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def tables(found: Mapping[str, Standing], reference: str, seeds: int) -> list[Table]:
+    """Return the tables: held-out success, costs, costs until the reference's success, entropy by turn."""
+    return [_success(found, reference, seeds), _spent(found), _until(found, reference), _entropy(found)]
+
+
+def markdown(what: Mapping[str, Any], made: list[Table]) -> str:
+    """Return `compare.md`."""
+    shared, methods = what["shared"], what["methods"]
+    budget = f", at most {shared['token_budget']:,} tokens" if shared["token_budget"] else ""
+    each = [
+        f"- {name}: " + ", ".join(f"{key} `{value}`" for key, value in values.items())
+        for name, values in methods.items()
+    ]
+    return "\n".join(
+        [
+            f"# {', '.join(methods)} on {what['on']}\n",
+            f"{shared['env']}, policy {shared['policy']}; {shared['steps']} steps{budget}; "
+            f"seeds {', '.join(map(str, what['seeds']))}. Held-out success: {shared['eval_tasks']} tasks every "
+            f"{shared['eval_every']} steps. turngym {__version__}, revision {revision()[:12]}.\n",
+            *each,
+            "",
+            "![held-out success by tokens, entropy by turn](compare.png)\n",
+            *(table.markdown() for table in made),
+        ]
+    )
+
+
+def _success(found: Mapping[str, Standing], reference: str, seeds: int) -> Table:
+    header = ("method", "seeds", "before (%)", "after (%)", "pooled (%)", f"ahead of {reference}")
+    rows = []
+    for method, one in found.items():
+        ahead = "" if method == reference else _text(one.ahead, "+.1f", 100)
+        means = [_share(one.success(at)) for at in (0, -1)]
+        rows.append((method, f"{len(one.courses)}/{seeds}", *means, _pooled(one), ahead))
+    note = (
+        "Mean over the seeds that finished [95 % t-interval]; pooled: after training, over the episodes of all seeds "
+        f"[Wilson's 95 % interval]. Ahead: points more than {reference} after training, pairwise by seed ± half its 95 "
+        "% t-interval."
+    )
+    return Table("Held-out success", header, rows, note)
+
+
+def _spent(found: Mapping[str, Standing]) -> Table:
+    header = ("method", "steps", "tokens", "tool calls", "agent turns", "minutes")
+    rows = [(method, *(_cost(one.cost(name), name) for name in COSTS)) for method, one in found.items()]
+    note = "By a run, mean over seeds ± half the 95 % t-interval; validations are not counted."
+    return Table("Spent on training", header, rows, note)
+
+
+def _until(found: Mapping[str, Standing], reference: str) -> Table:
+    header = ("method", "seeds", "steps", "tokens", "tool calls", "agent turns", "minutes")
+    rows = [
+        (method, f"{len(one.reached)}/{one.compared}", *(_cost(one.cost_until(name), name) for name in COSTS))
+        for method, one in found.items()
+    ]
+    note = (
+        f"Up to the first validation with the success that {reference} ended with on the same seed; seeds: where there "
+        "was one, and what the means are of."
+    )
+    return Table(f"Spent until the final success of {reference}", header, rows, note)
+
+
+def _entropy(found: Mapping[str, Standing]) -> Table:
+    header = ("method", "turn", "mean (nats)", "variance between steps", "without trend")
+    rows = [
+        (method, str(turn), _text(one.entropy(turn, "mean"), ".3f"), *spread)
+        for method, one in found.items()
+        for turn in one.turns
+        for spread in [[_text(one.entropy(turn, name), ".2g") for name in ("variance", "jumps")]]
+    ]
+    note = (
+        "Token mean of each turn index, turn 0 first, over the steps of a run; then mean over seeds ± half the 95 % "
+        "t-interval. Without trend: half the mean squared change from one step to the next."
+    )
+    return Table("Entropy by turn", header, rows, note)
+
+
+def _share(mean: Mean | None) -> str:
+    if mean is None or not mean.half:
+        return _text(mean, ".1f", 100)
+    return str(Interval(mean.value, max(mean.value - mean.half, 0.0), min(mean.value + mean.half, 1.0))).replace(
+        " %", ""
+    )
+
+
+def _pooled(one: Standing) -> str:
+    pooled = one.pooled(-1)
+    return f"{str(pooled[0]).replace(' %', '')} of {pooled[2]}" if pooled else NONE
+
+
+def _cost(mean: Mean | None, name: str) -> str:
+    return _text(mean, ",.1f", 1 / 60) if name == "seconds" else _text(mean, ",.0f")
+
+
+def _text(mean: Mean | None, form: str, scale: float = 1.0) -> str:
+    if mean is None:
+        return NONE
+    half = "" if not mean.half else f" ± {format(scale * mean.half, form.removeprefix('+'))}"
+    return format(scale * mean.value, form) + half
