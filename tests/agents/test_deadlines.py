@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turngym.agents import rollout
+from turngym.agents import stage
 from turngym.agents.chat import Chat
 from turngym.agents.deadlines import Deadlines
 from turngym.agents.engine import Sampling
@@ -100,7 +100,7 @@ def test_deadlines_hold_off_the_main_thread_too(actor, never):
 
 
 def test_an_environment_that_cannot_be_closed_is_left_behind_and_named(actor, undisturbed, never, monkeypatch):
-    monkeypatch.setattr(rollout, "CLOSING", 0.2)
+    monkeypatch.setattr(stage, "CLOSING", 0.2)
     trees, incidents = grow(actor, Troubled("close", never.wait), deadlines=Deadlines())
     assert same(trees, undisturbed)
     assert {incident.kind for incident in incidents} == {"close"}

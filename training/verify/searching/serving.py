@@ -8,17 +8,18 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
+from typing import Any
 
 from ....agents.players import Expert, play_all
 from ....agents.scores import Episode, from_trees
 from ....agents.trajectory import Tree
-from ....envs import Outcome
+from ....envs import Outcome, TextEnv
 from ....envs.qa import QATask, SearchEnv
 from ....envs.tasks import ListTasks
 from ....tools import Search
@@ -123,17 +124,27 @@ def _killed(given: Given, index: Retriever, url: str, kill: Callable[[], None]) 
 
 
 def _left(given: Given, url: str, kill: Callable[[], None]) -> Row:
-    """Kill the server when a third of the episodes is played; count those that earn their reward or none at all."""
+    """Kill the server when a third of the episodes is played; count those that earn their reward or none at all.
+
+    The last third waits for that, so that some are under way then, however fast the others were.
+    """
     tasks = [QATask(f"q{i}", text, "yes", queries=(text,)) for i, text in enumerate(_queries(given, EPISODES))]
     env = SearchEnv(ListTasks(tasks), [Search(Retrieve(url, bounds=BOUNDS), DEPTH)])
-    played: list[Tree] = []
+    played, killed = list[Tree](), Event()
 
     def on_tree(tree: Tree) -> None:
         played.append(tree)
         if len(played) == EPISODES // 3:
             kill()
+            killed.set()
 
-    episodes = from_trees(play_all(env, Expert(), range(EPISODES), 1, on_tree))
+    class Patient(Expert):
+        def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str:
+            if int(env.task_id.removeprefix("q")) >= EPISODES * 2 // 3:
+                killed.wait(PATIENCE)
+            return super().act(env, observation, info)
+
+    episodes = from_trees(play_all(env, Patient(), range(EPISODES), 1, on_tree))
     env.close()
     ends = Counter(str(episode.outcome) for episode in episodes)
     right = sum(map(_right, episodes)) if len(ends) == 2 else 0
