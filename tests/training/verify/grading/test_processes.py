@@ -6,7 +6,8 @@ from turngym.training.verify.grading.processes import family, lives, read
 
 CHILD = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=0)
+child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=0, stdout=subprocess.PIPE)
+child.stdout.readline()  # it runs
 print(child.pid, flush=True)
 child.wait()
 """
