@@ -28,7 +28,7 @@ test: $(READY)  ## run the tests
 $(READY312): pyproject.toml constraints.txt
 	$(PYTHON312) -m venv .venv/3.12
 	.venv/3.12/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-	  --editable '.[tasks,search]' beartype hypothesis pytest pytest-timeout rank-bm25 tokenizers
+	  --editable '.[tasks,search]' beartype hypothesis jinja2 pytest pytest-timeout rank-bm25 tokenizers
 	@touch $(READY312)
 
 test312: $(READY312)  ## run the tests of tools and environments on Python 3.12, without torch
