@@ -1,3 +1,4 @@
+import asyncio
 import gzip
 import itertools
 import time
@@ -73,32 +74,37 @@ def test_what_may_pass_is_tried_again(first):
     assert {body for _, body in server.requests} == {b'{"a": 1}'}
 
 
-def test_the_pauses_double(monkeypatch):
-    pauses = []
+def persisted(monkeypatch, waits, bounds):
+    """The pauses of a request whose tries fail, one for each of `waits`, before it succeeds."""
+    pauses, left = [], iter(waits)
 
     async def sleep(seconds):
         pauses.append(seconds)
 
+    async def attempt():
+        if (wait := next(left, None)) is None:
+            return b"there"
+        raise exchange.Trouble(Fault.STATUS, "it answered 503", exchange._retry_after(wait), 503)
+
     monkeypatch.setattr("turngym.tools.search.exchange.asyncio.sleep", sleep)
-    ask(lambda n: [answer(b"", "503 Oh")], Bounds(20.0, 5))
-    assert pauses == [exchange.BACKOFF * 2**n for n in range(4)]
+    assert asyncio.run(exchange.persist(attempt, bounds)) == b"there"
+    return pauses
+
+
+def test_the_pauses_double(monkeypatch):
+    assert persisted(monkeypatch, [""] * 4, Bounds(20.0, 5)) == [exchange.BACKOFF * 2**n for n in range(4)]
 
 
 def test_a_wait_that_the_server_asks_for_is_kept(monkeypatch):
-    pauses = []
-
-    async def sleep(seconds):
-        pauses.append(seconds)
-
-    monkeypatch.setattr("turngym.tools.search.exchange.asyncio.sleep", sleep)
-    asked = ["3", formatdate(time.time() + 9, usegmt=True), "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"]
-    value, _ = ask(
-        lambda n: [answer(b"", "429 Oh", f"Retry-After: {asked[n]}")] if n < 6 else [answer(GOOD)], Bounds(60, 9)
-    )
-    assert value == GOOD
+    soon = formatdate(time.time() + 9, usegmt=True)
+    pauses = persisted(monkeypatch, ["3", soon, "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"], Bounds(60, 9))
     assert pauses[0] == 3.0 and 5.0 < pauses[1] <= 9.0
-    # A kept connection may have ended meanwhile, which is one more try.
-    assert len(pauses) >= 6 and pauses[2:] == [exchange.BACKOFF * 2**n for n in range(2, len(pauses))]
+    assert pauses[2:] == [exchange.BACKOFF * 2**n for n in range(2, 6)]
+
+
+def test_a_server_that_asks_for_no_wait_is_asked_again_at_once():
+    value, server = ask(lambda n: [answer(b"", "429 Oh", "Retry-After: 0")] if n < 1 else [answer(GOOD)])
+    assert value == GOOD and len(server.requests) >= 2
 
 
 def test_no_wait_is_begun_that_would_outlast_the_deadline():
