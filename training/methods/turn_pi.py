@@ -9,6 +9,8 @@ in entropy several times over, and it lets one collapse while another explodes.
     act "bonus":  L ← L + strength·α_t·H on the tokens of turn t (a bonus where entropy is too low)
     act "weight": tokens of turn t weigh 1 + α_t where A > 0 and 1 - α_t where A < 0 (EntroPIC's full form)
 
+Axis "rollout" is that one number, for comparison: a single controller, of the mean over all tokens (EntroPIC's).
+
 Defaults: kp 1, ki 0.01 (EntroPIC); strength 0.01 per nat; target 0: what the turn had in its first `warm` = 5 steps,
 times `keep` = 1; band 0. Without a released peer these are our choices.
 Evidence: none outside turngym; its test has it on a plant whose turns drift apart.
@@ -20,14 +22,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, isfinite
-from typing import Literal
+from typing import Literal, get_args
+
+import torch
 
 from ...agents.phases import PHASES
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats, require
 
 Act = Literal["bonus", "weight"]
-Axis = Literal["turn", "phase"]
+Axis = Literal["turn", "phase", "rollout"]
+WHOLE = "rollout"  # the name of the one controller of that axis
 
 
 def turn_pi(
@@ -42,7 +47,7 @@ def turn_pi(
     act: Act = "bonus",
     axis: Axis = "turn",
 ) -> Control:
-    """Return a controller for each turn or phase; kp and ki 0 change nothing.
+    """Return a controller for each turn or phase, or one for all; kp and ki 0 change nothing.
 
     Args:
         target: Nats, for all; 0 takes each one's own entropy of its first `warm` steps, times `keep`.
@@ -63,13 +68,13 @@ def turn_pi(
     require(warm >= 1, "turn-pi", "warm", warm, "at least 1 step")
     require(0 < keep < inf, "turn-pi", "keep", keep, "above 0")
     require(act in ("bonus", "weight"), "turn-pi", "act", act, "bonus or weight")
-    require(axis in ("turn", "phase"), "turn-pi", "axis", axis, "turn or phase")
+    require(axis in get_args(Axis), "turn-pi", "axis", axis, "turn, phase or rollout")
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
         if stats.phase != "rollout":
             return state, Requests()
         turns = {str(turn): value for turn, value in enumerate(stats.entropy_turns)}
-        seen = turns if axis == "turn" else stats.entropy_phases
+        seen = {"turn": turns, "phase": stats.entropy_phases, "rollout": {WHOLE: stats.entropy}}[axis]
         return {**state, **{name: step(state.get(name), value) for name, value in seen.items()}}, Requests()
 
     def step(own: Mapping[str, float] | None, entropy: float) -> Mapping[str, float]:
@@ -88,8 +93,12 @@ def turn_pi(
         return max(-1.0, min(kp * own["error"] + ki * own["integral"], 1.0)) if own else 0.0
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        label = batch.turn if axis == "turn" else batch.phase
-        names = PHASES if axis == "phase" else map(str, range(int(batch.turns.turn.max()) + 1))
+        turns = tuple(map(str, range(int(batch.turns.turn.max()) + 1)))
+        names, label = {
+            "turn": (turns, batch.turn),
+            "phase": (PHASES, batch.phase),
+            "rollout": ((WHOLE,), torch.zeros_like(batch.path)),
+        }[axis]
         push = terms.advantage.new_tensor([alpha(state.get(name)) for name in names])[label]
         if act == "bonus":
             return replace(terms, entropy_coef=terms.entropy_coef - strength * push)

@@ -151,6 +151,18 @@ def test_the_terms_of_each_slot_are_those_of_its_turn(batch_of) -> None:
     assert weight.entropy_coef is plain.entropy_coef
 
 
+def test_one_controller_of_the_rollout_pushes_all_turns_alike(batch_of) -> None:
+    """Turn 0 lies below the mean's target and turn 1 above it: what holds the mean pushes both the same way."""
+    batch = batch_of([[1, 1]])
+    terms, state = start_terms(batch.logp_old), {}
+    pushes = {}
+    for axis in ("rollout", "turn"):
+        control = turn_pi(target=1.0, ki=0.0, axis=axis, strength=1.0)
+        state, _ = control.observe(replace(told(0, (0.8, 1.4)), entropy=1.1), control.init())
+        pushes[axis] = (-control.shape(terms, batch, Now.at_start(batch), state).entropy_coef).tolist()
+    assert pushes["rollout"] == pytest.approx([0.1, 0.1]) and pushes["turn"] == pytest.approx([-0.2, 0.4])
+
+
 def test_the_axis_can_be_the_parts_of_a_turn(batch_of) -> None:
     control = turn_pi(target=1.0, ki=0.0, axis="phase", strength=1.0)
     phases = {"think": 1.5, "answer": 0.75}
@@ -202,7 +214,7 @@ def test_entropy_carries_a_gradient_only_where_it_is_pushed(parameters, grad) ->
         ({"warm": 0}, "warm is 0; it must be at least 1 step"),
         ({"keep": 0.0}, r"keep is 0\.0; it must be above 0"),
         ({"act": "push"}, "act is 'push'; it must be bonus or weight"),
-        ({"axis": "token"}, "axis is 'token'; it must be turn or phase"),
+        ({"axis": "token"}, "axis is 'token'; it must be turn, phase or rollout"),
     ],
 )
 def test_parameters_out_of_range_are_named(parameters, message) -> None:
