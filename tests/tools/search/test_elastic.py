@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.elastic import BASIC, KEY, Elastic
 from turngym.tools.search.exchange import Bounds
+from turngym.tools.search.faults import FaultServer
 
-from .faults import FAULTS, FaultServer, answer
+from .faults import FAULTS, answer
 
 
 def hits(*found, **fields):
@@ -29,7 +30,7 @@ def asked(monkeypatch):
     for name in (KEY, BASIC):
         monkeypatch.delenv(name, raising=False)
     said = {}
-    with FaultServer(lambda n: [said["answer"]]) as server:
+    with FaultServer(lambda request: [said["answer"]]) as server:
 
         def ask(body, query="who?", k=3, status="200 OK", **fields):
             said["answer"] = answer(body, status)
@@ -45,9 +46,9 @@ def asked(monkeypatch):
 
 def test_a_search_is_one_request_of_the_query_language(asked):
     assert asked(hits(hit())) == [Passage("7", "Paris", "A city.", 1.5)]
-    request, body = asked.server.requests[0]
-    assert request.startswith("POST /wiki/_search HTTP/1.1\r\n") and "authorization" not in request.lower()
-    assert json.loads(body) == {
+    request = asked.server.requests[0]
+    assert request.head.startswith("POST /wiki/_search HTTP/1.1\r\n") and "authorization" not in request.head.lower()
+    assert json.loads(request.body) == {
         "size": 3,
         "query": {"multi_match": {"query": "who?", "fields": ["title^1", "text"]}},
         "_source": ["title", "text"],
@@ -59,7 +60,7 @@ def test_a_search_is_one_request_of_the_query_language(asked):
 def test_fields_have_the_names_of_the_index(asked):
     source = {"_id": "1", "_score": 2, "_source": {"meta": {"name": "Paris"}, "a.b": "A city.", "title": 3}}
     assert asked(hits(source), title="meta.name", text="a.b", boost=2.5) == [Passage("1", "Paris", "A city.", 2.0)]
-    body = json.loads(asked.server.requests[0][1])
+    body = json.loads(asked.server.requests[0].body)
     assert body["query"]["multi_match"]["fields"] == ["meta.name^2.5", "a.b"]
     assert body["_source"] == ["meta.name", "a.b"]
 
@@ -78,7 +79,7 @@ def test_no_hits_are_no_passages_and_no_more_come_than_asked_for(asked):
 @given(st.text(st.characters()) | st.sampled_from(['"}}, "size": 99', "a AND (b OR *)", "\\", "_exists_:title", "\0"]))
 def test_a_query_is_a_value_and_never_syntax(asked, query):
     asked(hits(), query)
-    body = json.loads(asked.server.requests[-1][1])
+    body = json.loads(asked.server.requests[-1].body)
     sent = body["query"]["multi_match"].pop("query")
     assert sent == query.encode("utf-8", "replace").decode()
     assert body["query"] == {"multi_match": {"fields": ["title^1", "text"]}} and body["size"] == 3
@@ -118,7 +119,7 @@ def test_what_is_incomplete_or_of_a_wrong_shape_is_a_failure(asked, body, fault,
 @pytest.mark.parametrize("name", ["not found", "later", "redirect elsewhere", "gzip bomb", "reset", "html", "deep"])
 def test_faults_of_the_wire_are_typed(name):
     fault, made = FAULTS[name]
-    with FaultServer(lambda n: made()) as server:
+    with FaultServer(lambda request: made()) as server:
         back_end = Elastic(server.url, "wiki", bounds=Bounds(20.0, 1, 2**20))
         with pytest.raises(SearchFailure) as failed:
             back_end.search("q", 1)
@@ -139,7 +140,7 @@ def test_secrets_come_from_arguments_or_the_environment_and_are_never_shown(aske
                 patch.setenv(name, value)
             with pytest.raises(SearchFailure, match="it answered 401") as failed:
                 asked(f"{sent} is wrong".encode(), status="401 Unauthorized", **fields)
-        assert sent.lower() in asked.server.requests[-1][0].lower()
+        assert sent.lower() in asked.server.requests[-1].head.lower()
         assert "s3cret" not in str(failed.value) and sent not in str(failed.value)
     back_end = Elastic("http://me:s3cret@127.0.0.1:9", "wiki")
     assert "127.0.0.1:9" in back_end.name and "s3cret" not in back_end.name + repr(back_end)
@@ -148,13 +149,13 @@ def test_secrets_come_from_arguments_or_the_environment_and_are_never_shown(aske
 
 
 def test_a_probe_asks_the_index_itself(monkeypatch):
-    with FaultServer(lambda n: [answer(hits()) if n else answer({}, "404 Not Found")]) as server:
+    with FaultServer(lambda request: [answer(hits()) if request.number else answer({}, "404 Not Found")]) as server:
         back_end = Elastic(server.url, "wiki")
         with pytest.raises(SearchFailure, match="it answered 404"):
             back_end.probe()
         back_end.probe()
         back_end.close()
-    assert {request.split()[1] for request, _ in server.requests} == {"/wiki/_search?size=0"}
+    assert {request.target for request in server.requests} == {"/wiki/_search?size=0"}
 
 
 @pytest.mark.parametrize(

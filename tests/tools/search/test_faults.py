@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from turngym.tools.search.faults import BLOCK, BLOCKS, FAULTS, PAGE, FaultServer
+from turngym.tools.search.faults import BLOCK, BLOCKS, FAULTS, PAGE, PAUSE, RESET, FaultServer, bomb, drip
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,9 @@ def ask(server, path, most=2**16):
 def test_each_path_has_its_answer_and_requests_are_kept(server):
     head, _, body = ask(server, "/page?query").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n") and body == PAGE
-    assert server.requests[-1] == "GET /page?query HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = server.requests[-1]
+    assert (request.head, request.body) == ("GET /page?query HTTP/1.1\r\nHost: x", b"")
+    assert request.target == "/page?query" and request.number == len(server.requests) - 1
     assert gzip.decompress(ask(server, "/gzip").partition(b"\r\n\r\n")[2]) == PAGE * 100
     assert ask(server, "/nowhere").startswith(b"HTTP/1.1 404 ")
     assert b"\r\nLocation: http://a/b?c\r\n" in ask(server, "/redirect/http://a/b%3fc")
@@ -41,7 +43,7 @@ def test_each_path_has_its_answer_and_requests_are_kept(server):
 def test_every_answer_is_the_same_each_time(name):
     rest = {"hops": "2", "codec": "utf-8", "status": "500"}.get(name, "a%20b")
     first, second = ([*itertools.islice(FAULTS[name](rest), 20)] for _ in range(2))
-    assert first == second and (name == "reset") == (not first)
+    assert first == second and (name == "reset") == (first == [RESET])
     if name not in ("silent", "garbage", "no-answer", "reset", "endless-continue", "drip-continue"):
         assert first[0].startswith(b"HTTP/1.1 ")
 
@@ -85,11 +87,35 @@ def test_answers_without_an_end_have_none(server):
     assert 1 <= len(ask(server, "/drip-headers", 1)) <= 100
 
 
-def test_the_bomb_is_zeros_in_valid_gzip():
-    head, *blocks = itertools.islice(FAULTS["gzip-10gb"](""), 2)
-    data = head.partition(b"\r\n\r\n")[2] + b"".join(blocks)
-    assert zlib.decompressobj(wbits=31).decompress(data) == bytes(BLOCKS * BLOCK)
-    assert sum(1 for _ in FAULTS["gzip-10gb"]("")) == 1 + 10 * 2**30 // (BLOCKS * BLOCK)
+@pytest.mark.parametrize(("form", "wbits"), [("gzip", 31), ("deflate", 15)])
+def test_a_bomb_is_zeros_in_a_valid_form(form, wbits):
+    head, block = itertools.islice(bomb(form, 10 * 2**30), 2)
+    data = head.partition(b"\r\n\r\n")[2] + block
+    assert len(data) < 2**17 and zlib.decompressobj(wbits).decompress(data) == bytes(BLOCKS * BLOCK)
+    assert sum(1 for _ in bomb(form, 10 * 2**30)) == 1 + 10 * 2**30 // (BLOCKS * BLOCK)
+
+
+def test_what_drips_pauses_behind_each_byte():
+    assert [*itertools.islice(drip(b"HTTP", b"xy"), 7)] == [b"HTTP", b"x", PAUSE, b"y", PAUSE, b"x", PAUSE]
+
+
+def test_answers_are_what_a_test_says_of_each_request():
+    def answer(request):
+        yield b"HTTP/1.1 200 OK\r\n\r\n"
+        yield 0.001
+        yield b"%d %s %s" % (request.number, request.target.encode(), request.body)
+        yield from [RESET] * (request.number == 2)
+
+    with FaultServer(answer) as server:
+        host, port = server.host.split(":")
+        for number, parts in enumerate([(b"ab", b"cd"), (b"abcd",)]):
+            with socket.create_connection((host, int(port)), timeout=10.0) as connection:
+                for part in (b"POST /x HTTP/1.1\r\nContent-", b"length:4\r\n\r\n", *parts):
+                    connection.sendall(part)
+                said = b"".join(iter(lambda connection=connection: connection.recv(2**16), b""))
+            assert said.endswith(b"\r\n\r\n%d /x abcd" % number)
+        with pytest.raises(ConnectionResetError):
+            ask(server, "/")
 
 
 def test_it_is_on_the_loopback_alone_and_ends_with_its_context():

@@ -8,9 +8,10 @@ import pytest
 
 from turngym.tools.search import Fault, SearchFailure, http
 from turngym.tools.search.exchange import Bounds
+from turngym.tools.search.faults import FaultServer
 from turngym.tools.search.http import JsonClient, split_url
 
-from .faults import GOOD, FaultServer, answer
+from .faults import GOOD, answer
 
 DOWN = "start it"
 FREE = "http://127.0.0.1:1"  # nobody listens there
@@ -34,14 +35,14 @@ def test_a_request_carries_json_and_nothing_of_the_environment(open_client, monk
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, FREE)
     cookie = answer(GOOD, "200 OK", "Set-Cookie: a=b; Path=/")
-    with FaultServer(lambda n: [cookie]) as server:
+    with FaultServer(lambda request: [cookie]) as server:
         client = open_client(f"{server.url}/", "/retrieve")
         for _ in range(2):
             assert client.post({"queries": ["é\ud800"]}).value == GOOD
-    for request, body in server.requests:
-        assert request.startswith("POST /retrieve HTTP/1.1\r\n")
-        assert "cookie" not in request.lower() and "content-type: application/json" in request.lower()
-        assert body == '{"queries": ["é?"]}'.encode()
+    for request in server.requests:
+        assert request.head.startswith("POST /retrieve HTTP/1.1\r\n")
+        assert "cookie" not in request.head.lower() and "content-type: application/json" in request.head.lower()
+        assert request.body == '{"queries": ["é?"]}'.encode()
 
 
 def test_where_nobody_listens_is_said_with_the_way_out(open_client):
@@ -56,14 +57,14 @@ def test_where_nobody_listens_is_said_with_the_way_out(open_client):
 
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad", "405 Method Not Allowed", "415 Type", "422 Field", "429 Wait"])
 def test_a_probe_is_content_with_a_server_that_takes_requests(open_client, status):
-    with FaultServer(lambda n: [answer(b"whatever", status)]) as server:
+    with FaultServer(lambda request: [answer(b"whatever", status)]) as server:
         open_client(server.url).probe("?size=0")
-    assert server.requests[0][0].startswith("GET /x?size=0 HTTP/1.1\r\n") and len(server.requests) == 1
+    assert server.requests[0].head.startswith("GET /x?size=0 HTTP/1.1\r\n") and len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", ["401 Who", "403 No", "404 None", "407 Proxy", "500 Oh", "503 Busy", "302 Found"])
 def test_a_probe_refuses_other_servers(open_client, status):
-    with FaultServer(lambda n: [answer(b"", status)]) as server, pytest.raises(SearchFailure) as failed:
+    with FaultServer(lambda request: [answer(b"", status)]) as server, pytest.raises(SearchFailure) as failed:
         open_client(server.url).probe()
     assert failed.value.fault is Fault.STATUS and status[:3] in str(failed.value)
     assert len(server.requests) == 1
@@ -72,7 +73,7 @@ def test_a_probe_refuses_other_servers(open_client, status):
 def test_a_probe_of_a_silent_server_ends(open_client, monkeypatch):
     assert http.PROBE < 2.0
     monkeypatch.setattr(http, "PROBE", 0.2)
-    with FaultServer(lambda n: [60.0]) as server, pytest.raises(SearchFailure, match=r"within 0\.2 s"):
+    with FaultServer(lambda request: [60.0]) as server, pytest.raises(SearchFailure, match=r"within 0\.2 s"):
         open_client(server.url).probe()
 
 
@@ -85,11 +86,11 @@ def test_a_secret_is_sent_and_never_shown(open_client):
         ),
     ):
         echo = [answer(f"you sent {sent}".encode(), "401 Unauthorized")]
-        with FaultServer(lambda n, echo=echo: echo) as server:
+        with FaultServer(lambda request, echo=echo: echo) as server:
             client = make(server.url)
             with pytest.raises(SearchFailure, match="give the secret") as failed:
                 client.post({})
-        assert f"authorization: {sent}" in server.requests[0][0].replace("Authorization", "authorization")
+        assert f"authorization: {sent}" in server.requests[0].head.replace("Authorization", "authorization")
         for text in (str(failed.value), repr(client), client.url):
             assert "cret" not in text.replace("give the secret", "") and sent not in text and "me:" not in text
 
@@ -133,7 +134,7 @@ def test_a_host_that_no_name_can_be_is_a_failure(open_client):
 
 
 def test_many_threads_share_a_client_and_its_connections(open_client):
-    with FaultServer(lambda n: [0.05, answer(GOOD)]) as server:
+    with FaultServer(lambda request: [0.05, answer(GOOD)]) as server:
         client = open_client(server.url)
         with ThreadPoolExecutor(200) as pool:
             answers = list(pool.map(lambda n: client.post({"n": n}).value, range(400)))
@@ -141,7 +142,7 @@ def test_many_threads_share_a_client_and_its_connections(open_client):
 
 
 def test_close_breaks_off_what_is_under_way(open_client):
-    with FaultServer(lambda n: [60.0]) as server, ThreadPoolExecutor(3) as pool:
+    with FaultServer(lambda request: [60.0]) as server, ThreadPoolExecutor(3) as pool:
         client = open_client(server.url, bounds=Bounds(60.0))
         failures = [pool.submit(client.post, {}) for _ in range(3)]
         while len(server.requests) < 3:
@@ -157,7 +158,7 @@ def test_close_breaks_off_what_is_under_way(open_client):
 
 
 def test_a_client_that_nobody_closes_leaves_no_thread():
-    with FaultServer(lambda n: [answer(GOOD)]) as server:
+    with FaultServer(lambda request: [answer(GOOD)]) as server:
         client = JsonClient(server.url, "", down=DOWN)
         client.post({})
     thread, gone = client._runner._thread, weakref.ref(client)
@@ -170,7 +171,7 @@ def test_a_client_that_nobody_closes_leaves_no_thread():
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_connections_of_its_own(open_client):
-    with FaultServer(lambda n: [answer({"n": n})]) as server:
+    with FaultServer(lambda request: [answer({"n": request.number})]) as server:
         client = open_client(server.url)
         assert client.post({}).value == {"n": 0}
         if not (child := os.fork()):

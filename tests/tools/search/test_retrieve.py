@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 import turngym
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.exchange import Bounds
+from turngym.tools.search.faults import FaultServer
 from turngym.tools.search.retrieve import Retrieve
 
-from .faults import FAULTS, GOOD, FaultServer, answer
+from .faults import FAULTS, GOOD, answer
 
 PARIS = Passage("7", "Paris", "A city.", 1.5)
 DOCUMENT = {"id": "7", "contents": '"Paris"\nA city.'}
@@ -27,7 +28,7 @@ DOCUMENT = {"id": "7", "contents": '"Paris"\nA city.'}
 def asked():
     """`asked(body)` is what a search makes of an answer; `asked.server` has the requests."""
     said = {}
-    with FaultServer(lambda n: [answer(said["body"])]) as server:
+    with FaultServer(lambda request: [answer(said["body"], "200 OK", "Connection: close")]) as server:
         back_end = Retrieve(server.url, bounds=Bounds(20.0, 1))
 
         def ask(body, k=3):
@@ -41,9 +42,9 @@ def asked():
 
 def test_a_search_is_one_request_of_the_protocol(asked):
     assert asked(GOOD) == [PARIS]
-    request, body = asked.server.requests[0]
-    assert request.startswith("POST /retrieve HTTP/1.1\r\n")
-    assert json.loads(body) == {"queries": ["who?"], "topk": 3, "return_scores": True}
+    request = asked.server.requests[0]
+    assert request.head.startswith("POST /retrieve HTTP/1.1\r\n")
+    assert json.loads(request.body) == {"queries": ["who?"], "topk": 3, "return_scores": True}
     assert asked.server.url in asked.back_end.name and asked.back_end.name in repr(asked.back_end)
 
 
@@ -140,7 +141,7 @@ def test_the_token_is_a_bearers(asked):
     back_end = Retrieve(f"{asked.server.url}/retrieve/", token="s3cret")
     asked(GOOD)
     assert back_end.search("q", 1) == [PARIS]
-    assert "authorization: bearer s3cret" in asked.server.requests[-1][0].lower()
+    assert "authorization: bearer s3cret" in asked.server.requests[-1].head.lower()
     assert "s3cret" not in repr(back_end) + back_end.name
     back_end.close()
 
