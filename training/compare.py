@@ -7,7 +7,7 @@ everything else comes from one base recipe.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..agents.evaluate import writable
+from ..agents.source import find
 from . import run
 from .config import TrainConfig, from_run, read_recipe, recipe_keys
 
 OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha")  # what a method may set
 REFERENCE = "grpo"  # what the others are compared with, where it takes part; else the first one
+WARM = Path("runs/warm")  # where `turngym warmup` makes what shipped recipes start from
 ANYTIME = tuple(name for name in run.FREE if name not in run.LENGTH)  # what may differ when a comparison goes on
 
 
@@ -110,6 +112,8 @@ def plan(
     comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)))
     for trial in comparison.trials:
         _check_same(trial)
+    _check_policy(on, next(iter(configs.values())).policy)
+    _check_methods(configs)
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
         for config in configs.values():
             run.prepare(replace(config, out=scratch)).close()
@@ -132,6 +136,27 @@ def _configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainCon
             )
         configs[name] = replace(read_recipe(recipe, base), resume=False)
     return configs
+
+
+def _check_policy(on: str, policy: str) -> None:
+    """Raise FileNotFoundError where the policy is missing that `turngym warmup` makes for the base recipe."""
+    if Path(policy) == WARM / on and not Path(policy).exists():
+        raise FileNotFoundError(
+            f"there is no {policy}, from which the recipe {on!r} starts; make it: turngym warmup {on}"
+        )
+    find(policy)
+
+
+def _check_methods(configs: Mapping[str, TrainConfig]) -> None:
+    """Raise ValueError where a recipe's methods are unknown or contradict each other, before anything is built."""
+    from .chain import chain
+    from .methods import parse_methods
+
+    for name, config in configs.items():
+        try:
+            chain(*parse_methods(config.method, {"steps": max(config.steps, 2), "group": config.group}))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 def _folder(out: str, resume: bool) -> Path:

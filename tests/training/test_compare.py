@@ -15,6 +15,7 @@ import torch
 from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.source import TINY
 from turngym.training import compare, compare_picture
 from turngym.training.config import from_run, read_recipe
 from turngym.training.loop import Loop
@@ -205,7 +206,15 @@ MISTAKES = [
         ["math-python"],
         "the recipe 'math-python' sets env, difficulty, option, policy, steps, max_tokens, eval_every, wh",
     ),
-    (["grpo", "clash.toml"], "grpo and dapo both set credit"),
+    (["grpo", "clash.toml"], "clash: grpo and dapo both set credit"),
+    (["grpo", "odd.toml"], "odd: no method is called 'epoo'; did you mean 'epo'?"),
+    *[
+        (
+            ["grpo", "--on", name],
+            f"there is no runs/warm/{name}, from which the recipe '{name}' starts; make it: turngym ",
+        )
+        for name in ("household", "search")
+    ],
     (["grpo", "wild.toml"], "wild.toml: unknown key 'metod'; did you mean 'method'?"),
     (["grpo", "--out", "full"], "full is not empty; go on with --resume, or choose another folder with --out"),
     (["grpo", "--resume"], "--resume needs the folder of the comparison: --out FOLDER"),
@@ -217,6 +226,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("args", "message"), MISTAKES)
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(turngym, tmp_path, args, message):
     Path("clash.toml").write_text('method = "grpo,dapo"\n')
+    Path("odd.toml").write_text('method = "grpo,epoo"\n')
     Path("wild.toml").write_text('metod = "grpo"\n')
     Path("full").mkdir()
     Path("full/notes").touch()
@@ -224,6 +234,21 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(turngym, tmp_path, args
     status, out, err = turngym("compare", *args, *([] if "--on" in args else ["--on", "small.toml"]))
     assert (status, out) == (2, "") and err.startswith("error: ") and message in err and err.count("\n") == 1
     assert {path.name for path in tmp_path.rglob("*")} == before
+
+
+def test_methods_that_contradict_each_other_are_refused_before_anything_is_built(turngym, monkeypatch):
+    Path("clash.toml").write_text('method = "grpo,dapo"\n')
+    monkeypatch.setattr(compare.run, "prepare", lambda config: pytest.fail(f"{config.method} is prepared"))
+    status, _, err = turngym("compare", "grpo", "clash.toml", "--on", "small.toml")
+    assert status == 2 and "both set credit" in err
+
+
+@pytest.mark.parametrize("recipe", ["household", "search"])
+def test_a_recipe_that_starts_from_a_warm_policy_is_compared_on(turngym, recipe):
+    shutil.copytree(TINY, f"runs/warm/{recipe}")
+    plan = compare.plan(["grpo", "arpo"], recipe, 1, {"steps": 2})
+    assert {config.policy for config in plan.methods.values()} == {f"runs/warm/{recipe}"}
+    assert [config.method for config in plan.methods.values()] == ["grpo", "grpo,arpo"]
 
 
 def test_a_run_with_another_config_is_not_kept(turngym, made):
