@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_ELEMENTS = 1 << 24  # logits a chunk: 64 MiB in float32
+from .head_once import OnePass
+
+CHUNK_ELEMENTS = 1 << 24  # logits a chunk that is computed again: 64 MiB in float32
 
 Functional = Callable[[Float[Tensor, "c v"], Int[Tensor, "c"]], Float[Tensor, "c ..."]]  # of logits and drawn tokens
 
@@ -26,12 +29,20 @@ def token_stats(
     temperature: Float[Tensor, "s"],
     vocabulary: int,
     functionals: Mapping[str, Functional] = MappingProxyType({}),
+    entropy_grad: bool = True,
 ) -> tuple[Float[Tensor, "s"], Float[Tensor, "s"], dict[str, Float[Tensor, "s ..."]]]:
     """Return `(logp, entropy, extras)` of `token` given the hidden state that predicts it; the first two in nats.
 
-    `extras` are what `functionals` say of the logits at temperature 1, by their names. With gradient and more than one
-    chunk, a chunk's logits are computed again in the backward pass.
+    `extras` are what `functionals` say of the logits at temperature 1, by their names. Without `entropy_grad` the
+    entropy carries no gradient. A frozen `nn.Linear`, be it below an adapter that is switched off, is passed once;
+    of any other head, and where there are functionals, a chunk's logits are computed again in the backward pass.
     """
+    plain = None if functionals else _plain(head)
+    if plain is not None:
+        slopes = 1 + entropy_grad if torch.is_grad_enabled() and hidden.requires_grad else 0
+        found = OnePass.apply(hidden, plain.weight, plain.bias, token, temperature, slopes)  # type: ignore[no-untyped-call]
+        logp, entropy = (value.float() for value in found)
+        return logp, entropy, {}
     size = max(CHUNK_ELEMENTS // vocabulary, 1)
     parts = []
     for start in range(0, max(len(token), 1), size):
@@ -40,7 +51,7 @@ def token_stats(
         again = torch.is_grad_enabled() and len(token) > size
         parts.append(checkpoint(_stats, *inputs, use_reentrant=False) if again else _stats(*inputs))
     logp, entropy, *extras = (torch.cat(column) for column in zip(*parts))
-    return logp, entropy, dict(zip(functionals, extras))
+    return logp, entropy if entropy_grad else entropy.detach(), dict(zip(functionals, extras))
 
 
 def _stats(
@@ -56,3 +67,15 @@ def _stats(
     tempered = plain if bool((temperature == 1).all()) else torch.log_softmax(logits / temperature[:, None], -1)
     logp = tempered.gather(-1, token[:, None])[:, 0]
     return logp, entropy, *(functional(logits, token) for functional in functionals)
+
+
+def _plain(head: Any) -> nn.Linear | None:
+    """Return the frozen linear layer that is all `head` computes, if it is that."""
+    if not isinstance(head, nn.Module):
+        return None
+    base = getattr(head, "base_layer", head)  # below peft's wrapper
+    if base is not head and (head.merged or not head.disable_adapters):
+        return None
+    if type(base) is not nn.Linear or any(parameter.requires_grad for parameter in base.parameters()):
+        return None
+    return base

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -103,3 +105,25 @@ def test_a_certain_distribution_has_entropy_zero_and_a_finite_gradient():
     assert (logp.item(), entropy.item()) == (0.0, 0.0)
     (logp + entropy).sum().backward()
     assert torch.isfinite(hidden.grad).all()
+
+
+def primitive(logits):
+    """The entropy of one row of logits, through a head that hands them on, and its slope in each of them."""
+    hidden = torch.tensor([logits], requires_grad=True)
+    entropy = head.token_stats(hidden, torch.clone, torch.tensor([0]), torch.ones(1), hidden.shape[1])[1]
+    return entropy.item(), torch.autograd.grad(entropy.sum(), hidden)[0][0]
+
+
+def test_sheet_example_of_softmax_entropy():
+    entropy, _ = primitive([2.0, 1.0, 0.0, -1.0])
+    assert entropy == pytest.approx(0.947537, abs=1e-6) and entropy / math.log(2) == pytest.approx(1.367007, abs=1e-6)
+    assert primitive([3.0] * 4)[0] == pytest.approx(1.386294, abs=1e-6)
+
+
+@pytest.mark.parametrize(("token", "whole", "alone"), [(0, -0.157871, -0.116329), (3, 0.248728, 0.077349)])
+def test_sheet_example_of_what_a_policy_gradient_step_does_to_entropy(token, whole, alone):
+    """To first order, with a step of 1 and an advantage of 1: all logits move, or that of the drawn token alone."""
+    logits = [2.0, 1.0, 0.0, -1.0]
+    step = torch.eye(4)[token] - torch.tensor(logits).softmax(0)
+    slope = primitive(logits)[1]
+    assert [(slope @ step).item(), (slope * step)[token].item()] == pytest.approx([whole, alone], abs=1e-6)
