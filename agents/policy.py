@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from .folder import model_folder
+from .memory import check_fits
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"
@@ -49,7 +50,9 @@ class Policy:
     """A model that acts and learns.
 
     `model` is what the learner calls (peft's wrapper, or the plain model without LoRA), `base` the `transformers` model
-    with the LoRA layers in place. `version` counts weight updates; whoever changes the weights raises it.
+    with the LoRA layers in place. `version` counts weight updates; whoever changes the weights raises it. How the
+    learner computes: `checkpointing` keeps of each layer its input alone and computes the layer again in the backward
+    pass, `compile` runs the layers through `torch.compile`.
     """
 
     model: Any
@@ -60,6 +63,8 @@ class Policy:
     lora: LoraSpec | None
     end_ids: frozenset[int]
     version: int = 0
+    checkpointing: bool = False
+    compile: bool = False
 
     @cached_property
     def max_context(self) -> int:
@@ -115,7 +120,7 @@ class Policy:
         if differing:
             raise ValueError(
                 f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}; "
-                f"load the policy from the same model with the same LoraSpec targets"
+                f"load the policy from the same model with the same LoraSpec targets and lora_dtype"
             )
         for name, parameter in mine.items():
             parameter.copy_(tensors[name])
@@ -138,29 +143,39 @@ def load_policy(
     lora: LoraSpec | None = None,
     threads: int | None = None,
     seed: int = 0,
+    lora_dtype: str = "float32",
+    checkpointing: bool = False,
+    compile: bool = False,
 ) -> Policy:
     """Load a model folder, or a model of the Hugging Face hub by name, and put LoRA on it.
 
-    `dtype` is that of the frozen weights ("float32", "bfloat16"); LoRA weights are float32. `threads` fixes torch's CPU
-    threads for the process; `seed` determines the LoRA start (the update is 0 there). Raises ValueError on an unknown
-    device or dtype, or a model that does not fit; FileNotFoundError where the folder or one of its files is missing.
+    `dtype` is that of the frozen weights, `lora_dtype` that of the LoRA weights ("float32", "bfloat16"). `threads`
+    fixes torch's CPU threads for the process; `seed` determines the LoRA start (the update is 0 there). `checkpointing`
+    and `compile` are those of `Policy`. Weights go to the device one by one, in their own type: the host holds no copy.
+
+    Raises:
+        ValueError: an unknown device or dtype, a model that does not fit what is asked, or not into memory.
+        FileNotFoundError: the folder or one of its files is missing.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+    for name, value in (("dtype", dtype), ("lora_dtype", lora_dtype)):
+        if value not in DTYPES:
+            raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(DTYPES)}")
     where = _device(device)
     if threads is not None:
         if threads < 1:
             raise ValueError(f"threads is {threads}; torch needs at least 1")
         torch.set_num_threads(threads)
     folder = model_folder(path_or_name)
-    base = _load_model(folder, DTYPES[dtype])
-    model = base if lora is None else _with_lora(base, lora, seed)
+    rank, targets = (0, ()) if lora is None else (lora.rank, lora.targets)
+    check_fits(folder, dtype, device, rank=rank, targets=targets, lora_dtype=lora_dtype)
+    base = _load_model(folder, DTYPES[dtype], where)
+    model = base if lora is None else _with_lora(base, lora, seed, DTYPES[lora_dtype])
     model = model.to(where).eval()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     ends = _end_ids(folder, base, tokenizer)
     if not ends:
         raise ValueError(f"{folder} names no token that ends a turn; set eos_token_id in its generation_config.json")
-    return Policy(model, base, tokenizer, folder, where, lora, ends)
+    return Policy(model, base, tokenizer, folder, where, lora, ends, checkpointing=checkpointing, compile=compile)
 
 
 def _peft_name(name: str) -> str:
@@ -177,7 +192,7 @@ def _device(name: str) -> torch.device:
         raise ValueError(f"device {name!r} is not usable on this machine ({error}); use 'cpu'") from error
 
 
-def _load_model(folder: Path, dtype: torch.dtype) -> Any:
+def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -187,6 +202,7 @@ def _load_model(folder: Path, dtype: torch.dtype) -> Any:
         base, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
+            device_map={"": device},
             attn_implementation="eager",
             local_files_only=True,
             trust_remote_code=False,
@@ -202,7 +218,7 @@ def _load_model(folder: Path, dtype: torch.dtype) -> Any:
     return base.requires_grad_(False)
 
 
-def _with_lora(base: Any, lora: LoraSpec, seed: int) -> Any:
+def _with_lora(base: Any, lora: LoraSpec, seed: int, dtype: torch.dtype) -> Any:
     from peft import LoraConfig, get_peft_model
 
     linear = {name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
@@ -216,7 +232,11 @@ def _with_lora(base: Any, lora: LoraSpec, seed: int) -> Any:
         # A tied head is meant to be adapted without the embedding: only the head's output changes.
         warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")
         torch.manual_seed(seed)
-        return get_peft_model(base, config, adapter_name=ADAPTER)
+        model = get_peft_model(base, config, adapter_name=ADAPTER)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def _end_ids(folder: Path, base: Any, tokenizer: Tokenizer) -> frozenset[int]:

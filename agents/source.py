@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from .checkpoint import latest
 from .folder import model_folder
+from .memory import header
 
 if TYPE_CHECKING:
     from .policy import LoraSpec, Policy
 
 TINY = Path(__file__).parent / "tiny"
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,13 @@ class Source:
             return None
         config = json.loads((self.adapter / "adapter_config.json").read_text("utf-8"))
         return int(config["r"]), float(config["lora_alpha"]), tuple(sorted(config["target_modules"]))
+
+    def lora_dtype(self) -> str | None:
+        """Return the type of the adapter's weights; None without one."""
+        file = None if self.adapter is None else self.adapter / "adapter_model.safetensors"
+        if file is None or not file.is_file():
+            return None
+        return "bfloat16" if {entry["dtype"] for entry in header(file).values()} == {"BF16"} else "float32"
 
 
 def find(name: str | Path) -> Source:
@@ -57,8 +66,8 @@ def check_machine(device: str, dtype: str, threads: int, seed: int) -> None:
     """Raise ValueError for what no machine can do; whether this one has the device is known when torch is loaded."""
     if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
         raise ValueError(f"device is {device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"dtype is {dtype!r}; it must be float32 or bfloat16")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
     if threads < 1:
         raise ValueError(f"threads is {threads}; torch needs at least 1")
     if seed < 0:
@@ -73,14 +82,27 @@ def load(
     lora: LoraSpec | None = None,
     threads: int | None = None,
     seed: int = 0,
+    lora_dtype: str = "float32",
+    checkpointing: bool = False,
+    compile: bool = False,
 ) -> Policy:
-    """Load the policy of a source; an adapter that was trained before keeps its own rank, alpha and targets."""
+    """Load the policy of a source; an adapter that was trained before keeps its own rank, alpha, targets and type."""
     from .policy import LoraSpec, load_policy
 
     shape = source.lora()
     if shape is not None:
         lora = LoraSpec(*shape)
-    policy = load_policy(source.folder, device=device, dtype=dtype, lora=lora, threads=threads, seed=seed)
+    policy = load_policy(
+        source.folder,
+        device=device,
+        dtype=dtype,
+        lora=lora,
+        threads=threads,
+        seed=seed,
+        lora_dtype=source.lora_dtype() or lora_dtype,
+        checkpointing=checkpointing,
+        compile=compile,
+    )
     if source.adapter is not None:
         policy.load_adapter(source.adapter)
     return policy

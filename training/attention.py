@@ -1,47 +1,124 @@
 """Attention over a layout in which paths share tokens: segment by segment, so no [tokens, tokens] mask ever exists.
 
 It is registered with transformers and used only inside `hidden_states`; what it computes of a path is what causal
-attention computes of the path alone.
+attention computes of the path alone. On CUDA the fused form of `flex` takes its place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 from .layout import Layout
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 NAME = "turngym-segments"
 UNSERVED = ("sliding_window", "softcap", "s_aux", "position_bias")  # what other attention than the plain one is given
 
 
-def hidden_states(model: Any, layout: Layout, device: torch.device) -> Float[Tensor, "u d"]:
+def hidden_states(
+    model: Any,
+    layout: Layout,
+    device: torch.device,
+    *,
+    checkpointing: bool = False,
+    compiled: bool = False,
+    fused: bool | None = None,
+) -> Float[Tensor, "u d"]:
     """Return the last hidden states of a causal LM of `transformers` on the tokens of `layout`.
+
+    Args:
+        model: The model.
+        layout: The tokens.
+        device: Where the model is.
+        checkpointing: Keep of each layer its input alone, and compute the layer again in the backward pass.
+        compiled: Run the layers through `torch.compile`.
+        fused: Attend by FlexAttention; as a rule on CUDA.
 
     Raises:
         ValueError: the model's attention has a window, soft caps, sinks or biases.
     """
+    tokens, positions = layout.tokens, layout.positions
+    fused = device.type == "cuda" if fused is None else fused
+    given: dict[str, Any]
+    if fused:
+        from . import flex
+
+        tokens, positions = (pad(part, (0, flex.padding(layout))) for part in (tokens, positions))
+        given = {"blocks": flex.block_mask(layout, device)}
+    else:
+        given = {"layout": layout, "band": _band(layout, model.dtype, device)}
+    attend = _by_blocks if fused else _untraced() if compiled else _by_segments
+    inside = partial(_attending, model, attend, compiled)
+    with inside(), _checkpointing(model, inside) if checkpointing else nullcontext():
+        hidden: Tensor = model.model(
+            input_ids=tokens[None].to(device), position_ids=positions[None].to(device), use_cache=False, **given
+        ).last_hidden_state
+    return hidden[0, : len(layout.tokens)]
+
+
+@contextmanager
+def _attending(model: Any, attend: Callable[..., Any], compiled: bool) -> Iterator[None]:
+    """Inside, `model` attends by `attend`, and its layers are compiled ones if that is asked for."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, _by_segments)
-    before = model.config._attn_implementation
+    AttentionInterface.register(NAME, attend)
+    before, layers = model.config._attn_implementation, _layers(model) if compiled else []
     model.config._attn_implementation = NAME
+    for layer in layers:
+        layer.compile()
     try:
-        hidden: Tensor = model.model(
-            input_ids=layout.tokens[None].to(device),
-            position_ids=layout.positions[None].to(device),
-            use_cache=False,
-            layout=layout,
-            band=_band(layout, model.dtype, device),
-        ).last_hidden_state
+        yield
     finally:
         model.config._attn_implementation = before
-    return hidden[0]
+        for layer in layers:
+            layer._compiled_call_impl = None
+
+
+@contextmanager
+def _checkpointing(model: Any, inside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Inside, the layers of `model` are checkpointed; they are computed again, long after this, `inside` too."""
+
+    def again(layer: Callable[..., Any], *args: Any) -> Any:
+        def run(*args: Any) -> Any:
+            with inside():
+                return layer(*args)
+
+        return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False)
+
+    layers = _layers(model)
+    for layer in layers:
+        # Without `train()`: what is inside the layer goes on without dropout.
+        layer.gradient_checkpointing, layer._gradient_checkpointing_func, layer.training = True, again, True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.gradient_checkpointing = layer.training = False
+
+
+def _layers(model: Any) -> list[Any]:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in model.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+@cache
+def _untraced() -> Callable[..., Any]:
+    """Return `_by_segments` for compiled layers, which call it and do not look into it: no two layouts are alike."""
+    untraced: Callable[..., Any] = torch.compiler.disable(_by_segments)  # type: ignore[no-untyped-call]
+    return untraced
 
 
 def _band(layout: Layout, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n w"]:
@@ -64,8 +141,7 @@ def _by_segments(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Return `[1, u, heads, d]` of queries `[1, heads, u, d]` and keys and values `[1, kv_heads, u, d]`."""
-    if found := [name for name in UNSERVED if options.get(name) is not None]:
-        raise ValueError(f"the model's attention has {found[0]}, which the learner does not compute; use another model")
+    _refuse(options)
     queries, keys, values = (torch.split(part, list(layout.sizes), 2) for part in (query, key, value))
     parts = []
     for own, chain in zip(queries, layout.chains):
@@ -81,6 +157,29 @@ def _by_segments(
         )
         parts.append(part.transpose(1, 2))
     return torch.cat(parts, 1), None
+
+
+def _by_blocks(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    blocks: BlockMask,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Return what `_by_segments` returns, of tokens that are padded to whole blocks."""
+    from .flex import attend
+
+    _refuse(options)
+    return attend(query, key, value, blocks, scaling).transpose(1, 2), None
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Raise ValueError where a model wants more than plain attention."""
+    if found := [name for name in UNSERVED if options.get(name) is not None]:
+        raise ValueError(f"the model's attention has {found[0]}, which the learner does not compute; use another model")
 
 
 def _mask(band: Tensor, size: int, depth: int) -> Tensor:

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ..agents.source import check_machine
+from ..agents.engines.opening import EngineChoice
+from ..agents.source import DTYPES, check_machine
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -74,8 +75,20 @@ class TrainConfig:
     """`cpu`, `cuda` or `mps`."""
     dtype: str = "float32"
     """Of the frozen weights: `float32` or `bfloat16`."""
+    lora_dtype: str = "float32"
+    """Of the LoRA weights: `float32` or `bfloat16`."""
+    checkpointing: bool = False
+    """Compute each layer again in the backward pass: far less memory, a forward pass more."""
+    compile: bool = False
+    """Compile the learner's layers by `torch.compile`: slow to begin with, faster on a GPU."""
     threads: int = 1
     """CPU threads of torch: more for larger models; part of what makes runs bit-identical."""
+    engine: str = "torch"
+    """What draws tokens: `torch` in this process, or `vllm`, a server."""
+    server: tuple[str, ...] = ()
+    """URLs of running vLLM servers; without one, a server is started and stopped."""
+    server_option: tuple[str, ...] = ()
+    """Options of the server that is started, as `name=value`: `gpu-memory-utilization=0.5`."""
     turn_deadline: float = 600.0
     """Seconds that drawing a turn, or an answer of the environment, may take before its path counts as failed."""
     episode_deadline: float = 3600.0
@@ -119,7 +132,14 @@ class TrainConfig:
         _require(self, "lr_end", 0 <= self.lr_end <= 1, "must lie in [0, 1]")
         _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
         check_machine(self.device, self.dtype, self.threads, self.seed)
+        _require(self, "lora_dtype", self.lora_dtype in DTYPES, f"must be one of {', '.join(DTYPES)}")
+        self.engine_choice.check()
         return self
+
+    @property
+    def engine_choice(self) -> EngineChoice:
+        """Return which engine draws."""
+        return EngineChoice(self.engine, self.server, self.server_option)
 
 
 def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:

@@ -139,6 +139,35 @@ def test_bfloat16_weights_carry_float32_lora(qwen3_folder):
     assert {p.dtype for p in policy.trainable_parameters().values()} == {torch.float32}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_lora_weights_have_the_type_asked_for_and_only_fit_that(qwen3_folder, tmp_path, dtype):
+    policy = load_policy(qwen3_folder, dtype=dtype, lora=SPEC, lora_dtype="bfloat16")
+    assert {p.dtype for p in policy.trainable_parameters().values()} == {torch.bfloat16}
+    assert policy.base.get_input_embeddings().weight.dtype == getattr(torch, dtype)
+    disturb(policy)
+    policy.save_adapter(tmp_path)
+    again = load_policy(qwen3_folder, dtype=dtype, lora=SPEC, lora_dtype="bfloat16", seed=9)
+    again.load_adapter(tmp_path)
+    assert torch.equal(logits(again.model), logits(policy.model))
+    assert logits(policy.model).dtype == getattr(torch, dtype)
+    with pytest.raises(ValueError, match="same LoraSpec targets and lora_dtype"):
+        load_policy(qwen3_folder, dtype=dtype, lora=SPEC).load_adapter(tmp_path)
+
+
+def test_how_the_learner_computes_is_off_unless_asked_for(qwen3_folder):
+    plain, asked = load_policy(qwen3_folder), load_policy(qwen3_folder, checkpointing=True, compile=True)
+    assert (plain.checkpointing, plain.compile, asked.checkpointing, asked.compile) == (False, False, True, True)
+
+
+def test_weights_are_read_straight_to_the_device_in_their_type(qwen3_folder, monkeypatch):
+    asked = {}
+    read = AutoModelForCausalLM.from_pretrained
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **kw: asked.update(kw) or read(*a, **kw))
+    policy = load_policy(qwen3_folder, dtype="bfloat16")
+    assert asked["dtype"] == torch.bfloat16 and asked["device_map"] == {"": torch.device("cpu")}
+    assert not any(hasattr(module, "_hf_hook") for module in policy.base.modules())
+
+
 def test_threads_fixes_the_thread_count(qwen3_folder):
     before = torch.get_num_threads()
     try:
@@ -153,6 +182,7 @@ def test_threads_fixes_the_thread_count(qwen3_folder):
     [
         ({"device": "tpu"}, "device is 'tpu'"),
         ({"dtype": "float8"}, "dtype is 'float8'"),
+        ({"lora_dtype": "float16"}, "lora_dtype is 'float16'"),
         ({"threads": 0}, "threads is 0"),
         ({"lora": LoraSpec(targets=("q_proj", "qqq"))}, "targets name 'qqq'"),
     ],

@@ -125,3 +125,12 @@ def test_a_trained_adapter_keeps_its_own_shape_when_loaded(model, tmp_path, monk
     made.clear()
     source.load(Source(model), lora=policy.LoraSpec(rank=32))
     assert "adapter" not in made and made["lora"].rank == 32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_trained_adapter_keeps_its_own_type(qwen3_folder, tmp_path, dtype):
+    spec = policy.LoraSpec(rank=2, alpha=4)
+    policy.load_policy(qwen3_folder, lora=spec, lora_dtype=dtype).save_adapter(tmp_path)
+    found = source.load(Source(qwen3_folder, tmp_path), lora_dtype="float32", checkpointing=True, compile=True)
+    assert {f"torch.{dtype}"} == {str(p.dtype) for p in found.trainable_parameters().values()}
+    assert found.checkpointing and found.compile and Source(qwen3_folder).lora_dtype() is None

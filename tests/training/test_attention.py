@@ -109,6 +109,40 @@ def test_no_token_is_computed_twice_and_no_mask_is_as_large_as_all_tokens(model,
     assert band.shape[1] == max(map(len, tokens)) + len(band)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_checkpointing_gives_the_same_gradient_and_keeps_less(model, dtype):
+    one = made(lambda: model.__class__(model.config)).to(dtype)
+    laid, kept = lay_out(*forest(1, paths=12)), dict[bool, int]()
+
+    def gradient(checkpointing: bool) -> Tensor:
+        kept[checkpointing] = 0
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept[checkpointing] += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            hidden = hidden_states(one, laid, torch.device("cpu"), checkpointing=checkpointing)
+        assert one.config._attn_implementation == "eager"  # also while the layers are computed again
+        return gradients(one, (hidden * torch.linspace(-1, 1, 32, dtype=dtype)).sum())
+
+    plain, again = gradient(False), gradient(True)
+    assert (again - plain).norm() <= 1e-6 * plain.norm()
+    assert kept[True] < kept[False] / 5
+    assert one.config._attn_implementation == "eager"
+    assert not any(module.training or getattr(module, "gradient_checkpointing", False) for module in one.modules())
+
+
+def test_dropout_stays_off_where_layers_are_checkpointed(model):
+    one, laid = made(lambda: model.__class__(model.config)), lay_out(*forest(1))
+    plain = hidden_states(one, laid, torch.device("cpu"))
+    inside = [module for layer in one.model.layers for module in layer.modules() if module is not layer]
+    seen = []
+    hooks = [module.register_forward_pre_hook(lambda module, _: seen.append(module.training)) for module in inside]
+    assert torch.equal(hidden_states(one, laid, torch.device("cpu"), checkpointing=True), plain)
+    assert seen and not any(seen) and hooks
+
+
 def test_the_band_holds_every_mask():
     band = attention._band(lay_out(*forest(2)), torch.float32, torch.device("cpu"))
     for size in range(1, len(band) + 1):

@@ -1,0 +1,124 @@
+"""Which engine draws: the embedded one, or servers of vLLM, one of our own where none is named."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..policy import Policy
+    from .server import VllmServer
+    from .torch import TorchEngine
+    from .vllm import VllmEngine
+
+log = logging.getLogger(__name__)
+
+ENGINES = ("torch", "vllm")
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """An engine by name and, for `vllm`, the servers' URLs, or options `name=value` of a server of our own."""
+
+    engine: str = "torch"
+    server: tuple[str, ...] = ()
+    server_option: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise ValueError where the parts do not fit each other or this installation."""
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine is {self.engine!r}; it must be one of {', '.join(ENGINES)}")
+        for name in ("server", "server_option"):
+            if self.engine != "vllm" and (value := getattr(self, name)):
+                raise ValueError(f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm")
+        if self.server and self.server_option:
+            raise ValueError(
+                f"server_option is {self.server_option!r}, but the server {self.server[0]} is not ours to start; "
+                "leave one of the two out"
+            )
+        if self.own_server and find_spec("vllm") is None:
+            raise ValueError(
+                "engine vllm starts a server, and vllm is not installed here: pip install 'turngym[vllm]', or name a "
+                "running server with --server http://127.0.0.1:8000"
+            )
+
+    @property
+    def own_server(self) -> bool:
+        """Return whether a server has to be started."""
+        return self.engine == "vllm" and not self.server
+
+
+@contextmanager
+def open_engine(
+    choice: EngineChoice, policy: Policy, folder: Path, report: Callable[[str], None] = log.info
+) -> Iterator[TorchEngine | VllmEngine]:
+    """Have an engine that draws from `policy`, and end with it what was started for it.
+
+    Args:
+        choice: Which engine.
+        policy: The policy.
+        folder: Where a server finds adapters, and writes its log.
+        report: Called with what is being waited for, and what a server did that it should not.
+
+    Raises:
+        ValueError: a server does not fit the policy.
+        EngineFailure: a server cannot be had.
+    """
+    if choice.engine == "torch":
+        from .torch import TorchEngine
+
+        engine = TorchEngine(policy)
+        try:
+            yield engine
+        finally:
+            engine.close()
+        return
+    with ExitStack() as stack:
+        opened = _serving(choice, policy, folder, report, stack)
+        stack.callback(opened.close)
+        yield opened
+
+
+def _serving(
+    choice: EngineChoice, policy: Policy, folder: Path, report: Callable[[str], None], stack: ExitStack
+) -> VllmEngine:
+    """Return an engine that draws from the servers named, or from one that ends with `stack`."""
+    from ._servers import ServerPool
+    from ._sync import Publisher
+    from .checks import check_server
+    from .vllm import VllmEngine
+
+    if choice.own_server:
+        server = stack.enter_context(_own_server(choice, policy, folder, report))
+        pool = ServerPool([server.url], ended=lambda: server.failure)
+    else:
+        for url in choice.server:
+            check_server(url, policy)
+        pool = ServerPool(choice.server)
+    adapters = folder / "adapters"
+    publisher = Publisher(policy, [server.url for server in pool.servers], adapters, log=report)
+    return VllmEngine(policy, pool, adapters=adapters, publisher=publisher)
+
+
+def _own_server(choice: EngineChoice, policy: Policy, folder: Path, report: Callable[[str], None]) -> VllmServer:
+    from .checks import check_memory
+    from .servable import servable
+    from .server import VllmServer
+
+    dtype = str(policy.base.dtype).removeprefix("torch.")
+    rank = policy.lora.rank if policy.lora else 0
+    check_memory(policy.folder, dtype, max_context=policy.max_context, rank=rank, device=str(policy.device))
+    return VllmServer(
+        servable(policy, folder / "served"),
+        log=folder / "server.log",
+        rank=rank or None,
+        dtype=dtype,
+        max_context=policy.max_context,
+        options=choice.server_option,
+        report=report,
+    )
