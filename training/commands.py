@@ -55,13 +55,14 @@ class Train:
             from . import live, run
 
             prepared = run.prepare(self.config)
+        console.quiet = not prepared.launch.first
         console.print(
             f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         )
         try:
             from .loop import Refusals
 
-            with mistakes((ValueError, OSError, FloatingPointError, Refusals)):
+            with mistakes((ValueError, OSError, FloatingPointError, Refusals), run.way_on(prepared.folder)):
                 live.watch(run.execute(prepared), self.config.steps, console)
         except KeyboardInterrupt:
             console.print(f"interrupted; {run.way_on(prepared.folder)}")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from math import inf, isfinite, nan
 from pathlib import Path
 from typing import NoReturn
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -28,10 +29,12 @@ from .modules import Modules
 from .moments import load_moments, save_moments
 from .objective import objective, start_terms
 from .packing import Packed
+from .parallel import SOLO, Team
 from .ratios import diagnose
 from .refusal import Refused, check
 
 BOUND = 1e15  # of learning rate and clip norm
+EXTRA = "extras/"  # begins the names of columns that controls asked for
 
 
 @dataclass(frozen=True)
@@ -57,20 +60,27 @@ class Learner:
         lr: Learning rate of AdamW.
         clip_norm: Largest gradient norm.
         micro_tokens: Most tokens a forward pass.
+        team: The processes that share out the paths.
 
     Raises:
         ValueError: `lr` or `clip_norm` is out of range, or the control needs what is not computed here.
     """
 
     def __init__(
-        self, policy: Policy, control: Control, lr: float, clip_norm: float = 1.0, micro_tokens: int = 8192
+        self,
+        policy: Policy,
+        control: Control,
+        lr: float,
+        clip_norm: float = 1.0,
+        micro_tokens: int = 8192,
+        team: Team = SOLO,
     ) -> None:
         _refuse_unserved(control)
         # With both bounded, a finite gradient can make neither a weight nor a moment that is not finite.
         for name, value in (("lr", lr), ("clip_norm", clip_norm)):
             if not 0 < value <= BOUND:
                 raise ValueError(f"{name} is {value}; it must be above 0 and at most {BOUND:g}")
-        self.policy, self.control = policy, control
+        self.policy, self.control, self.team = policy, control, team
         self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
         self.modules = Modules(control.needs.modules, policy.base.config.hidden_size, policy.device)
         self.parameters = {**policy.trainable_parameters(), **self.modules.parameters()}
@@ -83,12 +93,19 @@ class Learner:
         return update
 
     def prepare(self, packed: Packed) -> Packed:
-        """Return `packed` with what the controls need of the reference, and of the policy as the update finds it."""
+        """Return `packed` with what the controls need of the reference, and of the policy as the update finds it.
+
+        Where a sampler of its own estimated the entropies, these and the old policy's log-probabilities are computed.
+        """
         needs = self.control.needs
+        if packed.estimate:
+            now = self.now(packed)
+            batch = replace(packed.batch, logp_old=now.logp, entropy=now.entropy, extras=now.extras)
+            packed = replace(packed, batch=batch, estimate=False)
         if needs.logp_ref:
             with self.policy.reference():
                 packed = replace(packed, batch=replace(packed.batch, logp_ref=self.now(packed).logp))
-        if needs.functionals or needs.modules:
+        if (needs.functionals or needs.modules) and not packed.batch.extras:
             packed = replace(packed, batch=replace(packed.batch, extras=self.now(packed).extras))
         return packed
 
@@ -96,9 +113,12 @@ class Learner:
     def now(self, packed: Packed) -> Now:
         """Return what the policy, as it is, says of all slots."""
         every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
-        parts = [self.forward(packed, paths).detach() for paths in packed.micro_batches(self.micro_tokens, every)]
-        extras = {name: torch.cat([part.extras[name] for part in parts]) for name in parts[0].extras}
-        return Now(torch.cat([part.logp for part in parts]), torch.cat([part.entropy for part in parts]), extras)
+        keep = _only(self.team.paths(packed, every), every)
+        parts = [_columns(self.forward(packed, paths)) for paths in packed.micro_batches(self.micro_tokens, keep)]
+        mine = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+        found = self.team.columns(mine)
+        extras = {name.removeprefix(EXTRA): column for name, column in found.items() if name.startswith(EXTRA)}
+        return Now(found["logp"], found["entropy"], extras)
 
     def propose(self, packed: Packed, state: State, lr_share: float = 1.0, now: Now | None = None) -> Update:
         """Compute the gradient of an optimizer step at `lr_share` of the learning rate, and whether to take it.
@@ -156,7 +176,8 @@ class Learner:
         # Of each slot where the token lies that predicts its own; slots that share a token are computed once.
         before = torch.cat([place[:-1][packed.sampled[path][1:]] for path, place in zip(paths, layout.places)])
         first, slot = _firsts(packed.batch.token[span])
-        seen = hidden_states(base, layout, device)[before[first].to(device)]
+        how = {"checkpointing": self.policy.checkpointing, "compiled": self.policy.compile}
+        seen = hidden_states(base, layout, device, **how)[before[first].to(device)]
         logp, entropy, extras = token_stats(
             seen,
             base.get_output_embeddings(),
@@ -164,11 +185,18 @@ class Learner:
             packed.temperature[span][first].to(device),
             self.policy.vocabulary,
             self.control.needs.functionals,
+            self.control.needs.entropy_grad,
         )
-        entropy = entropy if self.control.needs.entropy_grad else entropy.detach()
         extras |= self.modules(seen)
         by_slot = {name: value.cpu()[slot] for name, value in extras.items()}
         return Current(logp.cpu()[slot], entropy.cpu()[slot], by_slot)
+
+    def digest(self) -> str:
+        """Return the sha256 of all that is trained."""
+        found = sha256()
+        for parameter in self.parameters.values():
+            found.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return found.hexdigest()
 
     def save(self, folder: Path) -> None:
         """Write the adapter, the controls' modules and the optimizer's moments, as safetensors.
@@ -200,20 +228,30 @@ class Learner:
 
     def _with_gradient(self, update: Update, packed: Packed, terms: Terms, moves: Bool[Tensor, "p"]) -> Update:
         """Return `update` with what its gradient, left in the parameters, is like; raise Refused where not finite."""
-        loss, norm, logp = 0.0, 0.0, torch.full_like(packed.batch.logp_old, nan)
+        logp, mine = torch.full_like(packed.batch.logp_old, nan), self.team.paths(packed, moves)
         self.optimizer.zero_grad(set_to_none=True)
-        for paths in packed.micro_batches(self.micro_tokens, moves):
+        loss = self.team.total(lambda: self._accumulate(packed, terms, _only(mine, moves), logp))
+        self.team.add_gradients(self.parameters.values())
+        norm = self._norm()
+        if not norm < inf:
+            raise Refused("the gradient is not finite, though that of every process is")
+        logp = self.team.columns({"logp": logp[packed.batch.span(mine)]})["logp"]
+        means = diagnose(logp, packed.batch, terms)
+        return replace(update, loss=loss, grad_norm=norm, drift=means.get("log_ratio_max", 0.0), means=means)
+
+    def _accumulate(self, packed: Packed, terms: Terms, keep: Bool[Tensor, "p"], logp: Float[Tensor, "s"]) -> float:
+        """Add the gradient of the paths in `keep`, write their log-probabilities down, and return their loss."""
+        loss = 0.0
+        for paths in packed.micro_batches(self.micro_tokens, keep):
             span = packed.batch.span(paths)
             if span.start == span.stop:
                 continue
             current, part = self._backward(packed, terms, paths)
-            norm = self._norm()
-            if not isfinite(part) or not norm < inf:
+            if not isfinite(part) or not self._norm() < inf:
                 self._blame(packed, terms, paths, part)
             loss += part
             logp[span] = current.logp.detach()
-        means = diagnose(logp, packed.batch, terms)
-        return replace(update, loss=loss, grad_norm=norm, drift=means.get("log_ratio_max", 0.0), means=means)
+        return loss
 
     def _backward(self, packed: Packed, terms: Terms, paths: range) -> tuple[Current, float]:
         """Add the gradient of some paths to the parameters; return what they were computed from, and their loss."""
@@ -266,3 +304,16 @@ def _moves(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:
     moves = torch.zeros(batch.n_paths, dtype=torch.bool)
     moves[batch.path[live]] = True
     return moves
+
+
+def _columns(current: Current) -> dict[str, Tensor]:
+    """Return the columns of a micro-batch by name, without gradient."""
+    extras = {f"{EXTRA}{name}": column.detach() for name, column in current.extras.items()}
+    return {"logp": current.logp.detach(), "entropy": current.entropy.detach(), **extras}
+
+
+def _only(paths: range, keep: Bool[Tensor, "p"]) -> Bool[Tensor, "p"]:
+    """Return which of `paths` are in `keep`."""
+    kept = torch.zeros_like(keep)
+    kept[paths.start : paths.stop] = keep[paths.start : paths.stop]
+    return kept

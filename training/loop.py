@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..agents import checkpoint
 from ..agents.branching import Plan
 from ..agents.deadlines import Deadlines
-from ..agents.engine import Sampling
+from ..agents.engine import EngineFailure, Sampling
 from ..agents.evaluate import task_count
 from ..agents.incidents import Incident
 from ..agents.journal import origin_of
@@ -34,8 +34,9 @@ from ..envs import TextEnv
 from .boundary import Boundary, read_boundary, to_text
 from .control import Control, Request, Stats, Verdict
 from .learner import Learner, Update
-from .logbook import Logbook
+from .logbook import Logbook, Reader
 from .packing import NothingToLearn, pack
+from .parallel import PeerLost, Team
 from .record import Learned, Record
 from .signals import shield
 from .telemetry import stats
@@ -79,12 +80,17 @@ class Loop:
     _lines: list[dict[str, Any]] = field(default_factory=list)  # of metrics, up to the step
 
     def __post_init__(self) -> None:
-        self.logbook = Logbook(self.folder)
+        self.logbook = Logbook(self.folder) if self.team.first else Reader(self.folder)
 
     @property
     def control(self) -> Control:
         """Return the chained methods."""
         return self.learner.control
+
+    @property
+    def team(self) -> Team:
+        """Return the processes of the run."""
+        return self.learner.team
 
     def load(self, folder: Path, passed_over: Sequence[Incident] = ()) -> None:
         """Go on from a checkpoint, in place of newer ones that were passed over: drop what was written after it.
@@ -94,7 +100,7 @@ class Loop:
         """
         at = read_boundary(folder)
         self.learner.load(folder, at.version)
-        self._written = self.logbook.drop_after(at.step)
+        self._written = self.team.decide(lambda: self.logbook.drop_after(at.step))
         self._lines = self.logbook.lines()
         self._times = dict.fromkeys(TIMES) if at.step else {}
         for incident in passed_over:
@@ -104,18 +110,22 @@ class Loop:
     def run(self) -> Iterator[Record]:
         """Take the remaining steps, yielding a record after each; a new run begins with the validation before them.
 
-        KeyboardInterrupt leaves a checkpoint of the last boundary behind, whatever was under way.
+        KeyboardInterrupt, EngineFailure and PeerLost leave a checkpoint of the last boundary behind, whatever was under
+        way.
 
         Raises:
             Refusals: too many steps in a row had no update.
+            EngineFailure: the engine cannot be had with the policy's weights.
+            PeerLost: another process of the run has ended.
+            Disagreement: another process has other weights.
             CheckpointError, OSError: something cannot be written; the last checkpoint stays.
         """
         if self.at is None:
-            self.logbook.drop_after(-1)
+            self.team.decide(lambda: self.logbook.drop_after(-1))
             self.at = Boundary(to_text(self.control.init()))
         try:
             yield from self._steps(self.at)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EngineFailure, PeerLost):
             self._save()
             raise
 
@@ -126,6 +136,7 @@ class Loop:
             hopeless = at.refused >= REFUSALS and not over
             validates = (over or at.step % self.eval_every == 0) and not hopeless
             if validates or hopeless:
+                self.team.agree(f"the weights after step {at.step}", self.learner.digest)
                 self._save()
             if not self._written:
                 record = self._write(at, self._validate(at) if validates else None)
@@ -145,27 +156,30 @@ class Loop:
         began = time.monotonic()
         kept, grown, cursor = self._rollout(at)
         rolled = time.monotonic()
-        learned = self._learn(at, kept)
-        if Request.RESET_REFERENCE in learned.requests:
-            raise ValueError("a control asked to reset the reference, which is the frozen base model in this version")
-        with shield():
-            self.at = None
-            learned = self._apply(at, learned)
-            if Request.RESET_OPTIMIZER in learned.requests:
-                self.learner.reset_optimizer()
-            line = learned.line(grown, refilled=len(grown) - self.prompts)
-            self.at = Boundary(
-                control=learned.control,
-                step=at.step + 1,
-                cursor=cursor,
-                version=self.learner.policy.version,
-                tokens=at.tokens + json.loads(line)["tokens"],
-                refused=0 if learned.updates else at.refused + 1,
-                stop=Request.STOP in learned.requests,
-                line=line,
-            )
-            ended = time.monotonic()
-            self._written, self._times = False, dict(zip(TIMES, (ended - began, rolled - began)))
+        with self.team.steady():
+            learned = self._learn(at, kept)
+            if Request.RESET_REFERENCE in learned.requests:
+                raise ValueError(
+                    "a control asked to reset the reference, which is the frozen base model in this version"
+                )
+            with shield():
+                self.at = None
+                learned = self._apply(at, learned)
+                if Request.RESET_OPTIMIZER in learned.requests:
+                    self.learner.reset_optimizer()
+                line = learned.line(grown, refilled=len(grown) - self.prompts)
+                self.at = Boundary(
+                    control=learned.control,
+                    step=at.step + 1,
+                    cursor=cursor,
+                    version=self.learner.policy.version,
+                    tokens=at.tokens + json.loads(line)["tokens"],
+                    refused=0 if learned.updates else at.refused + 1,
+                    stop=Request.STOP in learned.requests,
+                    line=line,
+                )
+                ended = time.monotonic()
+                self._written, self._times = False, dict(zip(TIMES, (ended - began, rolled - began)))
         return self.at
 
     def _learn(self, at: Boundary, trees: list[Tree]) -> Learned:
@@ -176,9 +190,9 @@ class Loop:
             nothing = Stats(at.step, "rollout")
             state, asked = self.control.observe(nothing, at.state())
             return self._refused(at, Learned(Update(refused=str(error)), nothing, to_text(state), asked))
+        packed = self.learner.prepare(packed)
         measured = stats(at.step, packed.batch, trees)
         state, asked = self.control.observe(measured, at.state())
-        packed = self.learner.prepare(packed)
         update = self.learner.propose(packed, state, self._lr_share(at))
         if update.refused:
             return self._refused(at, Learned(update, measured, at.control))
@@ -262,18 +276,18 @@ class Loop:
         sampling: Sampling,
         plan: Plan | None = None,
     ) -> list[Tree]:
-        return collect(
+        grow = partial(
+            collect,
             self.actor,
             env,
-            tasks,
             group=group,
             key=key,
             sampling=sampling,
             plan=plan,
             deadlines=self.deadlines,
             retries=self.retries,
-            on_incident=partial(self.logbook.add_incident, step),
         )
+        return self.team.grow(grow, tasks, partial(self.logbook.add_incident, step))
 
     def _tasks(self, cursor: int, count: int, used: set[int]) -> tuple[list[int], int]:
         """Return the next `count` tasks in shuffled order, without those that this step has used, and the cursor."""
@@ -292,7 +306,8 @@ class Loop:
         """Write the checkpoint of the boundary, if there is none yet and weights and boundary belong together."""
         with shield():
             if self.at is not None and self._saved != self.at.step:
-                checkpoint.save(self.folder / "checkpoints", self.at.step, self.at.to_json(), self.learner.save)
+                if self.team.first:
+                    checkpoint.save(self.folder / "checkpoints", self.at.step, self.at.to_json(), self.learner.save)
                 self._saved = self.at.step
 
     def _write(self, at: Boundary, valid: Report | None) -> Record:

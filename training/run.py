@@ -20,6 +20,7 @@ from ..agents.checkpoint import latest, steps
 from ..agents.deadlines import Deadlines
 from ..agents.durable import write
 from ..agents.engine import Sampling
+from ..agents.engines.opening import EngineChoice, open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
@@ -30,13 +31,15 @@ from ..envs.registry import make
 from ..envs.sources import is_file
 from .boundary import Boundary, read_boundary
 from .config import TrainConfig, from_run, recorded, revision, to_toml
+from .launch import Launch, launched
 from .logbook import METRICS
 
 if TYPE_CHECKING:
-    from ..agents.engines.torch import TorchEngine
+    from ..agents.engine import Engine
     from ..agents.policy import Policy
     from .control import Control
     from .loop import Loop
+    from .parallel import Team
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,8 @@ SUMMARY = "summary.json"
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 DEADLINES = ("turn_deadline", "episode_deadline", "step_deadline", "retries")
 LENGTH = ("steps", "token_budget")
-FREE = (*LENGTH, "threads", "out", "resume", "micro_tokens", *DEADLINES)  # what may differ when a run is resumed
+SERVING = ("server", "server_option")
+FREE = (*LENGTH, "threads", "out", "resume", "micro_tokens", *SERVING, *DEADLINES)  # what may differ when resumed
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Prepared:
     chat: Chat
     checkpoint: Path | None  # to go on from
     incidents: tuple[Incident, ...] = ()  # checkpoints that were passed over
+    launch: Launch = Launch()
 
     def close(self) -> None:
         """Close the environments."""
@@ -74,6 +79,8 @@ def prepare(config: TrainConfig) -> Prepared:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     config.check()
+    launch = launched()
+    launch.device(config.device)
     # A recipe's difficulty is for its generator; a file has its own.
     difficulty = config.difficulty if config.tasks is None else None
     options = EnvOptions(config.tasks, difficulty, config.option).kwargs()
@@ -94,40 +101,60 @@ def prepare(config: TrainConfig) -> Prepared:
     if config.resume:
         _same_levels(env, folder)
     check_levels(env)
-    writable(folder)
+    if launch.first:
+        writable(folder)
     _check_methods(config, chat, env)
     config = replace(config, out=str(folder))
-    return Prepared(config, folder, env, valid_env, source, chat, checkpoint, tuple(incidents))
+    return Prepared(config, folder, env, valid_env, source, chat, checkpoint, tuple(incidents), launch)
 
 
 def execute(prepared: Prepared) -> Iterator[Any]:
     """Train, yielding a `Record` after each step; writes the run folder and, at the end, `summary.json`."""
-    from ..agents.engines.torch import TorchEngine
+    from .parallel import joined
+
+    config, launch, began = prepared.config, prepared.launch, time.monotonic()
+    device = launch.device(config.device)
+    growers = launch.size if config.engine == "torch" else 1  # servers draw as much for one as for many
+    with joined(launch, device, config.step_deadline, growers) as team:
+        begins = {"version": __version__, "checkpoint": prepared.checkpoint.name if prepared.checkpoint else ""}
+        team.agree("the run", lambda: to_toml(config, begins))
+        yield from _train(prepared, team, device, config.engine_choice if team.rank < growers else EngineChoice())
+        if team.first:
+            _summarize(prepared.folder, time.monotonic() - began)
+
+
+def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
     from ..agents.policy import LoraSpec
 
-    config, began = prepared.config, time.monotonic()
-    lora = LoraSpec(config.rank, config.alpha)
+    config, lora = prepared.config, LoraSpec(prepared.config.rank, prepared.config.alpha)
     policy = load(
-        prepared.source, device=config.device, dtype=config.dtype, lora=lora, threads=config.threads, seed=config.seed
+        prepared.source,
+        device=device,
+        dtype=config.dtype,
+        lora=lora,
+        threads=config.threads,
+        seed=config.seed,
+        lora_dtype=config.lora_dtype,
+        checkpointing=config.checkpointing,
+        compile=config.compile,
     )
-    engine = TorchEngine(policy)
-    try:
-        loop = _loop(prepared, policy, engine)
-        record = {
+    with open_engine(choice, policy, prepared.folder) as engine:
+        loop = _loop(prepared, policy, engine, team)
+        record: dict[str, Any] = {
             "version": __version__,
             "revision": revision(),
             "engine": engine.mode,
             "levels": levels_of(prepared.env),
         }
-        if engine.mode != "exact":
+        if team.size > 1:
+            record["processes"] = team.size
+        if engine.mode == "batch-dependent":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
-        write(prepared.folder / CONFIG, to_toml(config, record))
+        if team.first:
+            write(prepared.folder / CONFIG, to_toml(config, record))
         if prepared.checkpoint is not None:
             loop.load(prepared.checkpoint, prepared.incidents)
         yield from loop.run()
-    finally:
-        engine.close()
-    _summarize(prepared.folder, time.monotonic() - began)
 
 
 def way_on(folder: Path) -> str:
@@ -137,7 +164,7 @@ def way_on(folder: Path) -> str:
     return "it had not begun; give the same command again"
 
 
-def _loop(prepared: Prepared, policy: Policy, engine: TorchEngine) -> Loop:
+def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loop:
     from .learner import Learner
     from .loop import Loop
 
@@ -146,7 +173,7 @@ def _loop(prepared: Prepared, policy: Policy, engine: TorchEngine) -> Loop:
     return Loop(
         folder=prepared.folder,
         actor=actor_in(prepared.env, engine, prepared.chat, policy.end_ids),
-        learner=Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens),
+        learner=Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens, team),
         env=prepared.env,
         valid_env=prepared.valid_env,
         valid_tasks=pick_tasks(prepared.valid_env, config.eval_tasks, config.seed),
