@@ -61,18 +61,25 @@ def collect(
         retries: How often a failed path begins again, with the same key in a fresh environment.
         on_incident: Called with every failure, retry, passed deadline and stall.
         on_tree: Called with each tree as it is finished, in order of finishing.
-    """
 
-    async def run() -> list[Tree]:
+    Raises:
+        EngineFailure: the engine cannot be had with the policy's weights as they are.
+    """
+    trees: list[Tree] = []
+
+    async def run() -> None:
+        await actor.engine.sync()
         watch = Watch(deadlines, on_incident)
         grower = _Grower(Stage(actor, sampling, watch), env, plan, in_flight, group, retries)
         stalls = asyncio.create_task(watch.report_stalls())
         try:
-            return list(await asyncio.gather(*(grower.grow((*key, task), on_tree) for task in tasks)))
+            trees.extend(await asyncio.gather(*(grower.grow((*key, task), on_tree) for task in tasks)))
         finally:
             stalls.cancel()
 
-    return asyncio.run(run())
+    # Python formats the task's result where `asyncio.run` gives the signal handler back; trees there cost seconds.
+    asyncio.run(run())
+    return trees
 
 
 @dataclass

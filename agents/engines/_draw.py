@@ -51,20 +51,26 @@ def draw(logits: Tensor, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np.fl
     # A target in (0, total] never meets a token of probability 0 and never runs past the last one.
     target = (1 - torch.from_numpy(knobs.uniform).to(cdf.device))[:, None] * cdf[:, -1:]
     token = torch.searchsorted(cdf, target).clamp_(max=logits.shape[1] - 1)
+    drawn = logp.gather(1, token)
+    if (greedy := knobs.temperature == 0).any():  # a maximum, which costs no sort of the vocabulary
+        chosen = torch.from_numpy(greedy).to(logits.device)[:, None]
+        token = torch.where(chosen, logits.argmax(-1, keepdim=True), token)
+        drawn = drawn.masked_fill(chosen, 0)
     # Ids are exact in float32 below 2**24, and one transfer a step is cheaper than three.
-    rows = torch.stack((token[:, 0].float(), logp.gather(1, token)[:, 0], entropy)).cpu().numpy()
+    rows = torch.stack((token[:, 0].float(), drawn[:, 0], entropy)).cpu().numpy()
     return rows[0].astype(np.int64), rows[1], rows[2]
 
 
 def _shaped(logits: Tensor, knobs: Knobs) -> Tensor:
-    """Logits after temperature and truncation, -inf where cut; the same object where nothing is asked for."""
-    greedy = knobs.temperature == 0
-    temperature = np.where(greedy, np.float32(1), knobs.temperature)
-    top_k = np.where(greedy, 1, knobs.top_k)
+    """Logits after temperature and truncation, -inf where cut; the same object where nothing is asked for.
+
+    Rows of temperature 0 are left as at temperature 1.
+    """
+    temperature = np.where(knobs.temperature == 0, np.float32(1), knobs.temperature)
     if (temperature != 1).any():
         logits = logits / torch.from_numpy(temperature).to(logits.device)[:, None]
-    if (knobs.top_p < 1).any() or (top_k > 0).any():
-        logits = _truncated(logits, knobs.top_p, np.where(top_k == 0, logits.shape[1], top_k))
+    if (knobs.top_p < 1).any() or (knobs.top_k > 0).any():
+        logits = _truncated(logits, knobs.top_p, np.where(knobs.top_k == 0, logits.shape[1], knobs.top_k))
     return logits
 
 

@@ -1,0 +1,279 @@
+r"""A whole training step beside TRL's GRPOTrainer on the same rollouts: on branching trees, and on flat single turns.
+
+    python benchmarks/step.py [--rounds 3] [--seed 0]
+
+Both are given the same paths with forced tokens, the same scores, and log-probabilities of a sampler that is off the
+policy, so that some ratios are clipped. TRL gets every path as a row of its own, prompt and completion with a mask over
+the observations, in place of what its trainer would generate; timed are its `training_step` (fused log-probability
+head, loss, metrics, backward), gradient clipping and AdamW. Of ours: packing, advantages, log-probabilities, loss,
+backward, clipping and AdamW, each token once. Neither generates, and neither computes log-probabilities of the old
+policy: both have them from the sampler.
+
+Loss: GRPO's advantages, clip 0.2, mean over all sampled tokens ("dapo" of TRL), no KL, the same LoRA weights in
+float32. The gradients are compared first. Seconds are CPU seconds of one thread, turn about; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.utils.logging import disable_progress_bar
+from tree import Segment, arpo, grpo, household
+
+from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.source import TINY
+from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.envs import Outcome
+from turngym.training.chain import chain
+from turngym.training.control import advantages
+from turngym.training.learner import Learner
+from turngym.training.methods import parse_methods
+from turngym.training.packing import Packed, pack
+
+APART = 1e-4  # relative, of the gradients
+LR = 1e-6
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # TRL adapts no head
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A workload: the tree of each task, and how many times as fast as TRL a step is to be."""
+
+    tasks: tuple[Sequence[Segment], ...]
+    goal: float
+
+
+SHAPES = {
+    "branching: 4 tasks, household, a branch a turn": Shape((household(),) * 4, 3.0),
+    "branching: 4 tasks, 4 episodes, 2x2 branches": Shape((arpo(),) * 4, 3.0),
+    "flat: 8 prompts of 32, 8 answers of 64": Shape((grpo(32, (64,) * 8),) * 8, 1.0),
+}
+SIZES: dict[str, dict[str, Any]] = {
+    "3M": {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4, "num_attention_heads": 8},
+    "12M": {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8},
+}
+VOCABULARY = 2048
+
+
+# --- rollouts
+
+
+def trees_of(shape: Shape, seed: int) -> list[Tree]:
+    """Return the trees of a shape: random tokens, random scores."""
+    rng, trees = np.random.default_rng(seed), []
+    for task, segments in enumerate(shape.tasks):
+        tree = Tree((0, 0, task), task, f"task {task}")
+        for parent, size, drawn in segments:
+            tokens = rng.integers(VOCABULARY, size=size, dtype=np.int32)
+            turn = given(parent, "assistant" if drawn else "user", "", tokens)
+            tree.add(replace(turn, sampled=np.full(size, drawn)))
+        ends = sorted(set(range(len(segments))) - {parent for parent, _, _ in segments})
+        for branch, node in enumerate(ends):
+            tree.leaves.append(Leaf(node, branch, Outcome.DONE, "answered", float(rng.random())))
+        trees.append(tree)
+    return trees
+
+
+def drawn_off(learner: Learner, trees: Sequence[Tree], seed: int) -> None:
+    """Make the sampler of the trees one near the policy, as far off as an update makes it."""
+    rng, said = np.random.default_rng(seed), learner.now(pack(trees)).logp.numpy()
+    turns = [(tree, node) for tree in trees for leaf in tree.leaves for node in tree.replies(leaf)]
+    ends = np.cumsum([len(tree.turns[node].tokens) for tree, node in turns])
+    for (tree, node), logp in zip(turns, np.split(said, ends[:-1])):
+        noise = rng.normal(0, 0.2, len(logp)).astype(np.float32)
+        tree.turns[node] = replace(tree.turns[node], logp_roll=logp + noise)
+
+
+# --- ours
+
+
+def ours(learner: Learner, trees: list[Tree]) -> None:
+    """Take a step."""
+    update = learner.update(pack(trees), learner.control.init())
+    assert not update.refused, update.refused
+
+
+# --- TRL
+
+
+class Peer:
+    """TRL's trainer, given rows instead of generating them."""
+
+    def __init__(self, policy: Policy, rows: int, folder: Path) -> None:
+        os.environ |= {"WANDB_DISABLED": "true", "TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
+        warnings.filterwarnings("ignore")
+        from datasets import Dataset
+        from trl import GRPOConfig, GRPOTrainer
+
+        policy.base.set_attn_implementation("sdpa")
+        config = GRPOConfig(
+            output_dir=str(folder / "trl"),
+            use_cpu=True,
+            bf16=False,
+            per_device_train_batch_size=rows,
+            num_generations=2,
+            gradient_accumulation_steps=1,
+            gradient_checkpointing=False,
+            loss_type="dapo",
+            beta=0.0,
+            epsilon=0.2,
+            learning_rate=LR,
+            report_to=[],
+            save_strategy="no",
+        )
+        tokens = PreTrainedTokenizerFast(tokenizer_file=str(TINY / "tokenizer.json"), padding_side="left")
+        tokens.pad_token = tokens.eos_token = "<|im_end|>"
+        self.trainer = GRPOTrainer(
+            model=policy.model,
+            args=config,
+            train_dataset=Dataset.from_dict({"prompt": ["1"] * rows}),
+            processing_class=tokens,
+            reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        )
+        self.policy = policy
+        self.trainer.create_optimizer()
+        self.trainer.current_gradient_accumulation_steps = 1
+
+    def step(self, rows: dict[str, Tensor]) -> None:
+        """Take a step on rows in place of generated ones."""
+        trainer = self.trainer
+        trainer._generate_and_score_completions = lambda _: rows
+        trainer.training_step(trainer.model, [], None)
+        trainer.accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
+        trainer.optimizer.step()
+
+
+def rows_of(trees: Sequence[Tree], by_path: Tensor) -> dict[str, Tensor]:
+    """Return every path as a row as TRL's trainer makes it: prompts padded on the left, completions on the right."""
+    paths = [(tree, leaf) for tree in trees for leaf in tree.leaves]
+    columns: dict[str, list[Tensor]] = {name: [] for name in ("prompt", "completion", "tool_mask", "old")}
+    for tree, leaf in paths:
+        root, *rest = (tree.turns[node] for node in tree.path(leaf))
+        columns["prompt"].append(torch.from_numpy(root.tokens).long())
+        for name, field in (("completion", "tokens"), ("tool_mask", "sampled"), ("old", "logp_roll")):
+            columns[name].append(torch.from_numpy(np.concatenate([getattr(turn, field) for turn in rest])))
+    prompt = pad_sequence(columns["prompt"], batch_first=True, padding_value=-1, padding_side="left")
+    completion = pad_sequence(columns["completion"], batch_first=True, padding_value=-1).long()
+    tool_mask = pad_sequence(columns["tool_mask"], batch_first=True).long()
+    return {
+        "prompt_ids": prompt.clamp(min=0),
+        "prompt_mask": (prompt >= 0).long(),
+        "completion_ids": completion.clamp(min=0),
+        "completion_mask": (completion >= 0).long(),
+        "tool_mask": tool_mask,
+        "old_per_token_logps": pad_sequence(columns["old"], batch_first=True),
+        "advantages": by_path,
+        "num_items_in_batch": tool_mask.sum(),
+    }
+
+
+# --- measuring
+
+
+def policy_in(folder: Path) -> Policy:
+    """Return the policy in `folder` with an adapter that does something."""
+    policy = load_policy(folder, lora=LoraSpec(rank=16, alpha=32, targets=TARGETS))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in policy.trainable_parameters().values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.02)
+    return policy
+
+
+def gradient(policy: Policy) -> Tensor:
+    """Return the gradient, end to end."""
+    return torch.cat([one.grad.flatten() for one in policy.trainable_parameters().values() if one.grad is not None])
+
+
+def compare(folder: Path, name: str, shape: Shape, rounds: int, seed: int) -> bool:
+    """Print how our step compares on a shape; return whether it is the same work and as fast as it should be."""
+    learner = Learner(policy_in(folder), chain(*parse_methods("grpo")), lr=LR)
+    trees = trees_of(shape, seed)
+    drawn_off(learner, trees, seed)
+    packed = pack(trees)
+    rows = rows_of(trees, _by_path(learner, packed))
+    peer = Peer(policy_in(folder), len(rows["advantages"]), folder)
+    ways: dict[str, Callable[[], None]] = {"ours": lambda: ours(learner, trees), "TRL": lambda: peer.step(rows)}
+    for step in ways.values():
+        step()  # gradients stay until the next step
+    one, other = gradient(learner.policy), gradient(peer.policy)
+    apart = float((one - other).norm() / other.norm())
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, step in ways.items():
+            peer.trainer.optimizer.zero_grad()
+            began = time.process_time()
+            step()
+            seconds[way].append(time.process_time() - began)
+    gain = median(seconds["TRL"]) / median(seconds["ours"])
+    flat, once = (
+        rows["prompt_ids"].numel() + rows["completion_ids"].numel(),
+        len(packed.layout(range(len(packed.names))).tokens),
+    )
+    good = apart < APART and gain >= shape.goal
+    print(f"\n{name}: gradients differ by {apart:.1e} (< {APART:.0e})")
+    print(f"{'ok' if good else 'SHORT':5} {gain:.2f}x as fast as TRL (>= {shape.goal}), token ratio {flat / once:.2f}")
+    for way, tokens in (("ours", once), ("TRL", flat)):
+        print(f"      {way:5} {tokens:6} tokens   {1e3 * median(seconds[way]):8.1f} ms CPU", flush=True)
+    return good
+
+
+def _by_path(learner: Learner, packed: Packed) -> Tensor:
+    first = torch.searchsorted(packed.batch.path, torch.arange(packed.batch.n_paths))
+    return advantages(learner.control, packed.batch, learner.control.init())[first]
+
+
+def save_model(folder: Path, size: str) -> None:
+    """Write a random Qwen2."""
+    for path in TINY.glob("tokenizer*.json"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        **SIZES[size],
+    )
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+def main() -> int:
+    """Measure everything; return 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="timed steps of each")
+    parser.add_argument("--seed", type=int, default=0, help="draws tokens and scores")
+    parser.add_argument("--size", choices=SIZES, default="3M", help="of the model")
+    parser.add_argument("--shape", type=int, choices=range(len(SHAPES)), help="one shape alone, by its number")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    disable_progress_bar()
+    import trl
+
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, trl {trl.__version__}"
+    print(f"{platform.machine()}, one thread, {versions}, a random Qwen2 of {options.size}")
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder), options.size)
+        chosen = [item for i, item in enumerate(SHAPES.items()) if options.shape in (None, i)]
+        good = [compare(Path(folder), name, shape, options.rounds, options.seed) for name, shape in chosen]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
