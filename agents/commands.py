@@ -23,6 +23,7 @@ from ..envs.levels import check_levels, levels_of
 from ..envs.options import EnvOptions
 from ..envs.registry import entries, make, play_options
 from .engine import Sampling
+from .engines.opening import EngineChoice
 from .terminal import console, mistakes
 
 if TYPE_CHECKING:
@@ -131,6 +132,12 @@ class Eval:
     """`float32` or `bfloat16`."""
     threads: int = 1
     """CPU threads of torch: more for larger models."""
+    engine: str = "torch"
+    """What draws tokens: `torch` in this process, or `vllm`, a server."""
+    server: tuple[str, ...] = ()
+    """URLs of running vLLM servers; without one, a server is started and stopped."""
+    server_option: tuple[str, ...] = ()
+    """Options of the server that is started, as `name=value`."""
     out: Path | None = None
     """Folder for `eval.json` and the journal of all episodes."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
@@ -151,6 +158,7 @@ class Eval:
                 device=self.device,
                 dtype=self.dtype,
                 threads=self.threads,
+                choice=EngineChoice(self.engine, self.server, self.server_option),
                 out=self.out,
             )
         with (

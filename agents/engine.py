@@ -5,6 +5,7 @@ inverse CDF at the i-th uniform of a generator seeded by the turn's key alone, s
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import blake2b
 from math import isfinite
 from types import TracebackType
@@ -14,6 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 Stop = Literal["end", "closer", "length", "context"]
+
+
+class EngineFault(StrEnum):
+    """Why an engine could not draw."""
+
+    CONNECT = "connect"  # no connection, or it broke
+    TIMEOUT = "timeout"
+    STATUS = "status"  # the server refused
+    FULL = "full"  # for load
+    DOWN = "down"  # the server's process has ended
+    MALFORMED = "malformed"  # the answer is not of the protocol
+    MISMATCH = "mismatch"  # its token ids and log-probabilities do not belong together, or not to the prompt
+    NUMBERS = "numbers"  # a log-probability that is none
+    VERSION = "version"  # other weights answered
+
+
+class EngineFailure(RuntimeError):
+    """An engine could not draw: a failure of infrastructure, never a score."""
+
+    def __init__(self, fault: EngineFault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 @dataclass(frozen=True)
@@ -46,7 +69,8 @@ class Completion:
 
     tokens: int32 [n], the end-of-turn token included. logp: float32 [n], nats, the sampler's own (at its temperature
     and truncation; 0 when greedy). entropy: float32 [n], nats, full vocabulary at temperature 1. stop: why it ended (an
-    end-of-turn token, its cut, `max_tokens`, a full context). version: of the weights that drew it.
+    end-of-turn token, its cut, `max_tokens`, a full context). version: of the weights that drew it. estimate: True
+    where `entropy` is the sampler's estimate from its most likely tokens, entropy_topk.
     """
 
     tokens: NDArray[np.int32]
@@ -54,6 +78,7 @@ class Completion:
     entropy: NDArray[np.float32]
     stop: Stop
     version: int
+    estimate: bool = False
 
 
 class Cut(Protocol):
@@ -99,7 +124,7 @@ class Session(Protocol):
 
         `key` is (seed, step, task, branch, turn); the turn ends with the token that makes its text complete for
         `cut`. Where `tokens` leave no room in the context the completion is empty, stops with "context", and nothing is
-        appended.
+        appended. Raises EngineFailure where the engine could not draw; the session cannot go on then.
         """
         ...
 
@@ -122,6 +147,13 @@ class Engine(Protocol):
 
     def session(self) -> Session:
         """A new, empty conversation."""
+        ...
+
+    async def sync(self) -> None:
+        """Have what is drawn from now on drawn with the policy's weights as they are now; no session may be open.
+
+        Raises EngineFailure where that cannot be had, or cannot be seen to be so.
+        """
         ...
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..envs.question import QuestionEnv
 from ..envs.registry import make
 from .chat import Chat
 from .engine import Continued, Cut, Engine, Sampling
+from .engines.opening import EngineChoice, open_engine
 from .fit import check_fit
 from .journal import origin_of, write_trees
 from .players import PLAYERS, play_all
@@ -42,6 +44,7 @@ class Evaluation:
     device: str
     dtype: str
     threads: int
+    choice: EngineChoice
     out: Path | None
 
 
@@ -57,6 +60,7 @@ def prepare(
     device: str = "cpu",
     dtype: str = "float32",
     threads: int = 1,
+    choice: EngineChoice = EngineChoice(),  # noqa: B008 (immutable)
     out: Path | None = None,
 ) -> Evaluation:
     """Check everything that can be wrong and return what `run` needs.
@@ -67,6 +71,7 @@ def prepare(
     if episodes < 1 or samples < 1:
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
     check_machine(device, dtype, threads, seed)
+    choice.check()
     env = make(env_id, **options)
     source = None if policy in PLAYERS else find(policy)
     if source is not None:
@@ -86,6 +91,7 @@ def prepare(
         device,
         dtype,
         threads,
+        choice,
         out,
     )
 
@@ -104,12 +110,9 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] | None = N
 
 
 def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree], None] | None) -> list[Tree]:
-    from .engines.torch import TorchEngine
-
     policy = load(source, device=evaluation.device, dtype=evaluation.dtype, threads=evaluation.threads)
     chat = checked_chat(source.folder, evaluation.env)
-    engine = TorchEngine(policy)
-    try:
+    with TemporaryDirectory() as spare, open_engine(evaluation.choice, policy, evaluation.out or Path(spare)) as engine:
         return collect(
             actor_in(evaluation.env, engine, chat, policy.end_ids),
             evaluation.env,
@@ -119,8 +122,6 @@ def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree]
             sampling=evaluation.sampling,
             on_tree=on_tree,
         )
-    finally:
-        engine.close()
 
 
 def _each(on_episode: Callable[[Episode], None], tree: Tree) -> None:

@@ -21,7 +21,7 @@ from ..envs import Outcome, TextEnv
 from .durable import sync
 from .trajectory import Leaf, Tree, Turn
 
-FORMAT = 2  # of the lines; a journal of another format is refused
+FORMAT = 3  # of the lines; a journal of another format is refused
 
 _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "entropy": np.float32}
 _SEAL = b', "crc32": "%08x"}\n'  # of all that stands in front of it

@@ -17,7 +17,7 @@ from ..tools.threads import start
 from .answer import Answer, failure, pays, take
 from .chat import Chat
 from .deadlines import Key, Overdue, Watch
-from .engine import Completion, Continued, Cut, Engine, Sampling, Session
+from .engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
 from .incidents import Incident
 from .phases import begins, tokens_before
 from .trajectory import Leaf, Tree, Turn, given, opening
@@ -152,8 +152,8 @@ class Stage:
         drawing = session.sample(tokens, sampling, (*path.key, path.turn), cut)
         try:
             drawn = await self.watch.wait(drawing, path.key, f"drawing turn {path.turn}", path.ends)
-        except Overdue as overdue:
-            raise path.failure(overdue) from None
+        except (Overdue, EngineFailure) as error:
+            raise path.failure(error) from None
         if not len(drawn.tokens):
             return drawn, None
         if not (np.isfinite(drawn.logp).all() and np.isfinite(drawn.entropy).all()):
@@ -169,6 +169,7 @@ class Stage:
             temperature=sampling.temperature,
             version=drawn.version,
             ended=drawn.stop,
+            estimate=drawn.estimate,
         )
         if begun is not None:
             turn = replace(turn, **_joined(begun, turn), twin=begun.twin, copied=begun.copied)
@@ -229,4 +230,6 @@ def _told(error: Exception) -> dict[str, Any]:
     """Return how an infrastructure failure is written down."""
     if isinstance(error, Overdue):
         return {"error": str(error), "deadline": error.deadline}
+    if isinstance(error, EngineFailure):
+        return {"error": str(error), "engine": str(error.fault)}
     return {"error": f"{type(error).__name__}: {error}"}

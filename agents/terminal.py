@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..tools import ToolFailure
 from ..tools.python.levels import LevelRefused
+from .engine import EngineFailure
 
 EXTRA = ("jinja2", "peft", "safetensors", "tokenizers", "torch", "transformers")  # what `turngym[train]` brings
 console = Console(highlight=False)
@@ -21,8 +22,12 @@ console = Console(highlight=False)
 @contextmanager
 def mistakes(
     kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError),
+    way_on: str = "try again",
 ) -> Iterator[None]:
-    """Answer a mistake, or a tool that cannot run, with one line; TURNGYM_TRACEBACK=1 shows where it was found."""
+    """Answer a mistake, or a tool or engine that cannot run, with one line.
+
+    `way_on` is what to do when the engine can run again. TURNGYM_TRACEBACK=1 shows where the mistake was found.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -42,6 +47,10 @@ def mistakes(
             raise
         way = "; here: --option level=NAME, with a recipe's options beside it, which it replaces"
         refuse(f"{failure}{way if isinstance(failure, LevelRefused) else ''}")
+    except EngineFailure as failure:
+        if os.environ.get("TURNGYM_TRACEBACK"):
+            raise
+        refuse(f"{failure}; {way_on}")
 
 
 def refuse(message: str) -> NoReturn:

@@ -32,6 +32,7 @@ class Turn:
     temperature: float = 1.0
     version: int = 0  # of the weights that drew the tokens
     ended: str = ""  # why drawing stopped: end, closer, length or context
+    estimate: bool = False  # whether `entropy` is the sampler's estimate from its most likely tokens
     reward: float = 0.0  # what the environment paid for this turn
     thought: int = 0  # tokens before its call or answer (`phases.py`)
     twin: int = -1  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none

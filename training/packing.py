@@ -36,6 +36,7 @@ class Packed:
     token: Int[Tensor, "s"]  # token id of each slot
     temperature: Float[Tensor, "s"]
     batch: Batch
+    estimate: bool = False  # whether the batch has log-probabilities and entropies of another engine than the learner's
 
     def micro_batches(self, max_tokens: int, keep: Bool[Tensor, "p"]) -> Iterator[range]:
         """Yield ranges of paths of at most `max_tokens` different tokens, leaving out paths that `keep` does not name.
@@ -116,6 +117,7 @@ def pack(trees: Sequence[Tree]) -> Packed:
         token=column["id"],
         temperature=column["temperature"],
         batch=batch,
+        estimate=any(turn.estimate for _, tree, _ in paths for turn in tree.turns),
     )
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -293,14 +294,12 @@ def _check_methods(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
     control = _control(config, chat)
     if control.plan is None:
         return
-    twin = env.fork()
     try:
-        twin.reset(seed=0, options={"task": 0})
-        twin.fork().close()
+        with closing(env.fork()) as twin:
+            twin.reset(seed=0, options={"task": 0})
+            twin.fork().close()
     except Exception as error:
         raise ValueError(
             f"method {config.method} forks environments, and {config.env} cannot be forked ({error}); "
             "choose a method without branches"
         ) from error
-    finally:
-        twin.close()

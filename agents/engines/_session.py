@@ -14,6 +14,7 @@ from ..engine import Completion, Cut, Sampling, Stop, keyed_rng
 from ._cut import Said
 
 if TYPE_CHECKING:
+    from ._served import VllmSession
     from .torch import TorchEngine
 
 Prefix = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # tokens, and the chunks they were fed in
@@ -83,7 +84,7 @@ class TorchSession:
         the vocabulary, nothing to begin with or a cut without closers; FloatingPointError where the policy's logits are
         not finite.
         """
-        self._check(tokens, cut)
+        check_turn(self, self.turn is not None, tokens, cut)
         version = self.engine.policy.version
         room = self.engine.max_context - len(self.tokens) - len(tokens)
         if room <= 0:
@@ -127,23 +128,6 @@ class TorchSession:
             if self.turn is not None and not self.turn.future.done():
                 self.turn.future.set_exception(RuntimeError("the session was closed while it drew a turn"))
 
-    def _check(self, tokens: NDArray[np.int32], cut: Cut | None) -> None:
-        policy = self.engine.policy
-        if self.closed or self.turn is not None:
-            raise RuntimeError(f"the session is {'closed' if self.closed else 'drawing a turn'}; open or fork another")
-        if self.version not in (None, policy.version):
-            raise RuntimeError(
-                f"the session began with weights {self.version} and the policy is at {policy.version}; "
-                f"end sessions before the policy is updated"
-            )
-        if not self.tokens and not len(tokens):
-            raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
-        outside = [int(token) for token in tokens if not 0 <= token < policy.vocabulary]
-        if outside:
-            raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
-        if cut is not None and not (cut.closers and all(cut.closers)):
-            raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")
-
     def _append(self, tokens: NDArray[np.int32]) -> None:
         """Add given tokens. All but the last are fed as chunks, the last by the decode step that draws after it."""
         start = max(len(self.tokens) - 1, 0)  # the token drawn last has not been fed
@@ -151,3 +135,24 @@ class TorchSession:
         last = len(self.tokens) - 1
         for piece in range(start, last, LONGEST_CHUNK):
             self.chunks[piece] = min(piece + LONGEST_CHUNK, last)
+
+
+def check_turn(
+    session: "TorchSession | VllmSession", drawing: bool, tokens: NDArray[np.int32], cut: Cut | None
+) -> None:
+    """Raise RuntimeError or ValueError where a session cannot draw behind `tokens` (see `TorchSession.sample`)."""
+    policy = session.engine.policy
+    if session.closed or drawing:
+        raise RuntimeError(f"the session is {'closed' if session.closed else 'drawing a turn'}; open or fork another")
+    if session.version not in (None, policy.version):
+        raise RuntimeError(
+            f"the session began with weights {session.version} and the policy is at {policy.version}; "
+            f"end sessions before the policy is updated"
+        )
+    if not session.tokens and not len(tokens):
+        raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
+    outside = [int(token) for token in tokens if not 0 <= token < policy.vocabulary]
+    if outside:
+        raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
+    if cut is not None and not (cut.closers and all(cut.closers)):
+        raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")

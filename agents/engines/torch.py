@@ -67,6 +67,9 @@ class TorchEngine:
         """A new, empty conversation; it takes a slot when it first draws."""
         return TorchSession(self)
 
+    async def sync(self) -> None:
+        """Nothing is to be done: the engine draws from the policy itself."""
+
     @property
     def mode(self) -> Literal["exact", "batch-dependent"]:
         """Whether a row's bits are independent of the batch on this machine, found by comparing them once."""

@@ -29,7 +29,7 @@ from turngym.tools import Tool, ToolFailure, tool
 from turngym.training.verify.trouble import Flaky, StuckEngine, Troubled
 
 SHORT = Sampling(max_tokens=6)
-SOON = Deadlines(turn=0.3, episode=0.6, step=60)
+SOON = Deadlines(turn=1.0, episode=1.5, step=60)
 LATE = 30.0  # seconds: what never answers takes longer, however busy the machine is
 
 
@@ -79,7 +79,7 @@ def test_what_never_answers_fails_its_own_paths_in_time_and_changes_no_others(ac
     for leaf in failures(stuck):
         # The second branch waits for the first one's fork, on the time of its episode.
         assert leaf.info["deadline"] == ("episode" if (place, leaf.branch) == ("fork", 1) else "turn")
-        assert "deadline of 0." in leaf.info["error"] and " s passed" in leaf.info["error"]
+        assert "deadline of 1" in leaf.info["error"] and " s passed" in leaf.info["error"]
     assert [leaf.branch for leaf in stuck.leaves] == [0, 1]
     assert {incident.kind for incident in incidents} == {"failed"}
     assert all(incident.key[:3] == (3, 5, 1) for incident in incidents)

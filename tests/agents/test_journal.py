@@ -98,7 +98,7 @@ def test_lines_are_plain_json_in_which_text_can_be_read(tmp_path):
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
         for line in path.read_text("utf-8").splitlines()
     )
-    assert (header["journal"], header["turngym"], header["env"]) == (2, __version__, "test/Talk-v0")
+    assert (header["journal"], header["turngym"], header["env"]) == (3, __version__, "test/Talk-v0")
     assert (header["options"], header["trees"]) == ({"names": ["a", None], "share": 0.1}, 1)
     assert row["leaves"][0]["score"] is None and row["leaves"][0]["outcome"] == "infra_error"
     assert row["turns"][0]["sampled"] == [1, 0]

@@ -81,6 +81,9 @@ class Witness:
     def session(self) -> "WitnessSession":
         return WitnessSession(self, self.engine.session())
 
+    async def sync(self) -> None:
+        await self.engine.sync()
+
 
 class WitnessSession:
     def __init__(self, witness: Witness, inner: Any) -> None:

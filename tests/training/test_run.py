@@ -21,6 +21,7 @@ from turngym.agents import evaluate, source
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.source import TINY
+from turngym.envs import TextEnv
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
 from turngym.training.run import execute, prepare, way_on
 
@@ -54,6 +55,9 @@ MISTAKES = {
     "no run of ours": ({"out": "lines"}, "lines already holds a run; go on with --resume, or choose another folder"),
     "all damaged": ({"out": "broken", "resume": True}, "all 2 checkpoints in broken/checkpoints are damaged: broken/"),
     "range": ({"steps": 0}, "steps is 0; it must be at least 1"),
+    "engine": ({"engine": "sglang"}, "engine is 'sglang'; it must be one of torch, vllm"),
+    "server": ({"server": ["http://127.0.0.1:1"]}, "server is ('http://127.0.0.1:1',), but the engine is torch; add"),
+    "no vllm": ({"engine": "vllm"}, "vllm is not installed here: pip install 'turngym[vllm]', or name a running"),
     "device": ({"device": "tpu"}, "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps"),
 }
 ASK = """
@@ -130,6 +134,21 @@ def test_a_mistake_is_answered_with_thing_value_and_fix_before_torch_is_imported
 def test_a_mistake_in_the_methods_is_found_before_the_policy_is_loaded(tmp_path, method, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         prepare(replace(SMALL, method=method, out=str(tmp_path)))
+
+
+def locked():
+    raise RuntimeError("it holds a lock")
+
+
+def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="group is 1; it must be at least 2: a path at the prompt and one to fork"):
+        prepare(replace(SMALL, method="grpo,aepo", group=1, out=str(tmp_path)))
+
+    fork = TextEnv.fork
+    for fails in (bool, lambda began: True):  # once an episode has begun, and always
+        monkeypatch.setattr(TextEnv, "fork", lambda env, fails=fails: locked() if fails(env._began) else fork(env))
+        with pytest.raises(ValueError, match=r"MathPython-v0 cannot be forked \(it holds a lock\); choose a method with"):
+            prepare(replace(SMALL, method="grpo,arpo", out=str(tmp_path)))
 
 
 def test_a_file_of_questions_is_parted_so_that_valid_problems_are_never_trained_on(tmp_path):

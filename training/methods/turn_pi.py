@@ -19,12 +19,14 @@ Deviations: EntroPIC's integral is updated once a step, from the whole rollout, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite
 from typing import Literal, get_args
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from ...agents.phases import PHASES
 from ..columns import Batch, Now, Terms
@@ -93,12 +95,7 @@ def turn_pi(
         return max(-1.0, min(kp * own["error"] + ki * own["integral"], 1.0)) if own else 0.0
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        turns = tuple(map(str, range(int(batch.turns.turn.max()) + 1)))
-        names, label = {
-            "turn": (turns, batch.turn),
-            "phase": (PHASES, batch.phase),
-            "rollout": ((WHOLE,), torch.zeros_like(batch.path)),
-        }[axis]
+        names, label = controlled(axis, batch)
         push = terms.advantage.new_tensor([alpha(state.get(name)) for name in names])[label]
         if act == "bonus":
             return replace(terms, entropy_coef=terms.entropy_coef - strength * push)
@@ -112,6 +109,13 @@ def turn_pi(
         observe=observe,
         shape=shape,
     )
+
+
+def controlled(axis: Axis, batch: Batch) -> tuple[Sequence[str], Int[Tensor, "s"]]:
+    """Return the names of what has a controller, and of each slot which of them it is."""
+    if axis == "turn":
+        return [str(turn) for turn in range(int(batch.turns.turn.max()) + 1)], batch.turn
+    return (PHASES, batch.phase) if axis == "phase" else ((WHOLE,), torch.zeros_like(batch.path))
 
 
 def outside(entropy: float, aim: float, band: float) -> float:

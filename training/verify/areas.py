@@ -19,6 +19,7 @@ from .sandbox import Sandbox
 from .search import Search
 from .tasks import Tasks
 from .templates import Templates
+from .vllm import Vllm
 
 _name = tyro.conf.subcommand
 
@@ -36,4 +37,5 @@ AREAS = (
     | Annotated[Search, _name("search")]
     | Annotated[Tasks, _name("tasks")]
     | Annotated[Templates, _name("templates")]
+    | Annotated[Vllm, _name("vllm")]
 )

@@ -85,6 +85,10 @@ class StuckEngine:
         """A conversation that gets stuck."""
         return StuckSession(self.engine.session())
 
+    async def sync(self) -> None:
+        """As the other engine does."""
+        await self.engine.sync()
+
     def close(self) -> None:
         """The other engine is closed by who made it."""
 

@@ -28,6 +28,9 @@ class ScriptedEngine:
         """A new, empty conversation."""
         return ScriptedSession(self, np.zeros(0, np.int32))
 
+    async def sync(self) -> None:
+        """It has no weights."""
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -1,0 +1,229 @@
+"""A vLLM server of our own: started on this machine, watched, started again when it ends, and never left behind.
+
+It listens on loopback only. What it says goes to a log file, whose last lines are in every error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from ...tools.process import Child, Limits
+from ..engine import EngineFailure, EngineFault
+from . import _guard
+
+BASE = "policy"  # the name under which the model without an adapter is served
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone
+TOP = 100  # log-probabilities that may be asked for at each token
+_LORA = ("enable-lora", "max-lora-rank", "max-loras")
+_NUMBERS = ("dtype", "logprobs-mode", "max-logprobs", "max-model-len", "enable-prefix-caching")
+OURS = frozenset(("model", "served-model-name", "host", "port", *_LORA, *_NUMBERS))
+LAST_LINES = 15
+SAY_EVERY = 10.0  # seconds
+_POLL = 0.5  # seconds between two looks at the server
+
+
+def served_rank(rank: int) -> int:
+    """Return the smallest `--max-lora-rank` that carries adapters of this rank; ValueError where there is none."""
+    for allowed in RANKS:
+        if rank <= allowed:
+            return allowed
+    raise ValueError(f"the adapter's rank is {rank}; vLLM serves ranks up to {RANKS[-1]}: lower the rank")
+
+
+def flags(options: Sequence[str]) -> list[str]:
+    """Return the command-line flags of `name=value` options; `true` and `false` set and unset a flag.
+
+    Raises:
+        ValueError: an option is no `name=value`, or names what is set here.
+    """
+    found = []
+    for option in options:
+        name, equals, value = option.partition("=")
+        name = name.strip().lstrip("-").replace("_", "-")
+        if not equals or not name:
+            raise ValueError(f"server option {option!r}; write name=value, such as gpu-memory-utilization=0.5")
+        if name in OURS:
+            raise ValueError(f"server option {name!r} follows from the run's own settings; leave it out")
+        found += {"true": [f"--{name}"], "false": [f"--no-{name}"]}.get(value.lower(), [f"--{name}", value])
+    return found
+
+
+def _ignore(line: str) -> None:
+    del line
+
+
+class VllmServer:
+    """A vLLM process with a model folder, at a URL that stays the same when it is started again.
+
+    Args:
+        folder: The model as the server can carry it (`servable`).
+        log: File that gets what the server says; made with its folder.
+        rank: Rank of the adapters to come; None serves none.
+        dtype: Of the weights: float32 or bfloat16.
+        max_context: Most tokens of a conversation; None: the model's own limit.
+        options: More settings of vLLM as `name=value`.
+        python: Interpreter with vLLM; None: this one.
+        start: Seconds until the first token must have come.
+        restarts: How often it is started again before that is a failure.
+        report: Gets a line about what is waited for.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        log: Path,
+        rank: int | None = None,
+        dtype: str = "float32",
+        max_context: int | None = None,
+        options: Sequence[str] = (),
+        python: Path | None = None,
+        start: float = 900.0,
+        restarts: int = 20,
+        report: Callable[[str], None] = _ignore,
+    ) -> None:
+        self.log, self.starts = log, 0
+        self.failure: EngineFailure | None = None
+        self._port = _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._command = [str(python or sys.executable), "-m", "vllm.entrypoints.openai.api_server"]
+        self._command += ["--model", str(folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
+        self._command += ["--port", str(self._port), "--dtype", dtype, "--enable-prefix-caching"]
+        self._command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", str(TOP)]
+        if max_context is not None:
+            self._command += ["--max-model-len", str(max_context)]
+        if rank is not None:  # the new adapter and the one before it are there at once
+            self._command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(served_rank(rank))]
+        self._command += ["--disable-uvicorn-access-log", *flags(options)]
+        self._seconds, self._restarts, self._report = start, restarts, report
+        self._child: Child | None = None
+        self._scratch: Path | None = None
+        self._closing = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="turngym-vllm", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs; it may still be loading."""
+        return self._child is not None and self._child.alive
+
+    @property
+    def pid(self) -> int:
+        """The process group of the server."""
+        if self._child is None:
+            raise RuntimeError("the vLLM server was not started; call start()")
+        return self._child.pid
+
+    def start(self) -> Self:
+        """Start it and wait until it has drawn a token.
+
+        Raises:
+            EngineFailure: DOWN, its process ended; TIMEOUT, it drew nothing in time. The log's last lines are named.
+        """
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._scratch = Path(tempfile.mkdtemp(prefix="turngym-"))
+        try:
+            self._launch()
+            self._wait()
+            self._watcher.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """End it with all that it started; a second call does nothing."""
+        self._closing.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        if self._child is not None:
+            self._child.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def last_lines(self) -> str:
+        """Return the end of the log."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - 8192, 0))
+                lines = file.read().decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "(it wrote nothing)"
+        return "\n".join(line[:300] for line in lines[-LAST_LINES:])
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _launch(self) -> None:
+        ours = {
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",  # the model is a folder
+            "TMPDIR": str(self._scratch),
+        }
+        guard = [sys.executable, "-I", _guard.__file__, str(self.log.resolve()), *self._command]
+        self._child = Child(guard, env={**os.environ, **ours}, limits=Limits())
+        self.starts += 1
+
+    def _wait(self) -> None:
+        began = said = time.monotonic()
+        with httpx.Client(base_url=self.url, timeout=30.0, trust_env=False) as client:
+            while reason := _unready(client):
+                waited = time.monotonic() - began
+                if not self.alive:
+                    raise EngineFailure(EngineFault.DOWN, self._says("the vLLM server ended while it started"))
+                if waited > self._seconds:
+                    what = f"the vLLM server drew no token in {self._seconds:g} s ({reason})"
+                    raise EngineFailure(EngineFault.TIMEOUT, self._says(what))
+                if said == began or time.monotonic() - said > SAY_EVERY:
+                    said = time.monotonic()
+                    self._report(f"waiting for the vLLM server ({waited:.0f} s): {reason}; log: {self.log}")
+                time.sleep(_POLL)
+
+    def _watch(self) -> None:
+        while not self._closing.wait(_POLL):
+            if self.alive or self._child is None:
+                continue
+            if self.starts > self._restarts:
+                what = f"the vLLM server ended {self.starts} times; it is not started again"
+                self.failure = EngineFailure(EngineFault.DOWN, self._says(what))
+                return
+            self._report(f"the vLLM server ended; starting it again ({self.starts} of {self._restarts})")
+            self._child.close()
+            self._launch()
+
+    def _says(self, what: str) -> str:
+        return f"{what}; the last lines of {self.log}:\n{self.last_lines()}"
+
+
+def _unready(client: httpx.Client) -> str:
+    """Return why the server cannot draw yet; "" when it drew a token."""
+    try:
+        answer = client.post("/v1/completions", json={"model": BASE, "prompt": [0], "max_tokens": 1})
+    except httpx.ConnectError:
+        return "it loads the model"
+    except httpx.HTTPError as error:
+        return f"it answers no request yet ({type(error).__name__})"
+    return "" if answer.is_success else f"it answers {answer.status_code}: {answer.text[:200]}"
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -1,0 +1,179 @@
+"""The life of a server of our own: a stand-in for vLLM's interpreter, with processes of its own as vLLM has."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from turngym.agents.engine import EngineFailure, EngineFault
+from turngym.agents.engines import server as module
+from turngym.agents.engines.checks import check_memory
+from turngym.agents.engines.server import BASE, VllmServer, flags, served_rank
+from turngym.agents.source import TINY
+
+STAND_IN = """#!{python} -S
+import http.server, json, os, subprocess, sys, threading, time
+args = sys.argv[1:]
+print("arguments", json.dumps(args), "adapters", os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING"), flush=True)
+if "--refuse" in args:
+    print("ValueError: no such model", flush=True)
+    sys.exit(3)
+engine = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(1000)"])
+print("engine", engine.pid, flush=True)
+class Handler(http.server.BaseHTTPRequestHandler):
+    left = 2
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        Handler.left -= 1
+        data = json.dumps(body).encode()
+        self.send_response(200 if Handler.left < 0 and "--never" not in args else 500)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(args[args.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(module, "_POLL", 0.02)
+    monkeypatch.setattr(module, "SAY_EVERY", 0.0)
+    file = tmp_path / "python"
+    file.write_text(STAND_IN.format(python=sys.executable))
+    file.chmod(0o755)
+    return file
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.01)
+
+
+def engines(log: Path) -> list[int]:
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [int(line.split()[1]) for line in lines if line.startswith("engine ")]
+
+
+def runs(pid: int) -> bool:
+    try:
+        return (
+            f"{pid} (" in Path(f"/proc/{pid}/stat").read_text() and ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+        )
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(python: Path, tmp_path: Path) -> None:
+    log, lines = tmp_path / "run" / "server.log", []
+    with VllmServer(
+        TINY,
+        log=log,
+        rank=20,
+        max_context=64,
+        options=("swap-space=0", "enforce_eager=true"),
+        python=python,
+        report=lines.append,
+    ) as server:
+        assert server.alive and server.starts == 1 and server.failure is None
+        assert server.url.startswith("http://127.0.0.1:")
+        (engine,) = engines(log)
+        assert runs(engine)
+        said = log.read_text()
+    for words in (
+        ["--host", "127.0.0.1"],
+        ["--max-lora-rank", "32"],
+        ["--max-model-len", "64"],
+        ["--served-model-name", BASE],
+        ["--logprobs-mode", "processed_logprobs"],
+        ["--swap-space", "0"],
+        ["--enforce-eager"],
+    ):
+        assert ", ".join(f'"{word}"' for word in words) in said
+    assert "adapters True" in said
+    assert any("it answers 500" in line and str(log) in line for line in lines)
+    until(lambda: not runs(engine))
+    assert not server.alive
+    server.close()
+
+
+def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(python: Path, tmp_path: Path) -> None:
+    log, lines = tmp_path / "server.log", []
+    with VllmServer(TINY, log=log, python=python, restarts=2, report=lines.append) as server:
+        url = server.url
+        for starts in (2, 3):
+            engine = engines(log)[-1]
+            os.killpg(server.pid, signal.SIGKILL)
+            until(lambda n=starts: server.starts == n and len(engines(log)) == n)
+            assert server.url == url and not runs(engine)
+            assert f"starting it again ({starts - 1} of 2)" in lines[-1]
+        os.killpg(server.pid, signal.SIGKILL)
+        until(lambda: server.failure is not None)
+        assert server.failure is not None and server.failure.fault is EngineFault.DOWN
+        assert "ended 3 times" in str(server.failure) and "engine" in str(server.failure)
+    assert not any(runs(engine) for engine in engines(log))
+
+
+def test_one_that_ends_while_it_starts_says_why(python: Path, tmp_path: Path) -> None:
+    server = VllmServer(TINY, log=tmp_path / "server.log", python=python, options=("refuse=true",))
+    with pytest.raises(EngineFailure, match=r"(?s)ended while it started.*no such model.*exit code 3") as caught:
+        server.start()
+    assert caught.value.fault is EngineFault.DOWN and not server.alive
+
+
+def test_one_that_never_draws_is_ended(python: Path, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    server = VllmServer(TINY, log=log, python=python, options=("never=true",), start=0.5)
+    with pytest.raises(EngineFailure, match=r"drew no token in 0\.5 s") as caught:
+        server.start()
+    assert caught.value.fault is EngineFault.TIMEOUT
+    assert not any(runs(engine) for engine in engines(log))
+
+
+def test_no_server_outlives_a_killed_parent(python: Path, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    script = (
+        "import sys, pathlib, time\nfrom turngym.agents.engines.server import VllmServer\n"
+        f"VllmServer(pathlib.Path('/'), log=pathlib.Path({str(log)!r}), python=pathlib.Path({str(python)!r})).start()\n"
+        "print('up', flush=True)\ntime.sleep(1000)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True)
+    assert parent.stdout is not None
+    with contextlib.closing(parent.stdout):
+        assert parent.stdout.readline() == "up\n"
+        (engine,) = engines(log)
+        assert runs(engine)
+        parent.kill()
+        parent.wait()
+    until(lambda: not runs(engine))
+
+
+def test_ranks_and_options() -> None:
+    assert [served_rank(rank) for rank in (1, 2, 8, 9, 64, 257, 512)] == [1, 8, 8, 16, 64, 320, 512]
+    with pytest.raises(ValueError, match="rank is 513; vLLM serves ranks up to 512"):
+        served_rank(513)
+    assert flags(["gpu_memory_utilization=0.5", "--enforce-eager=True", "async-scheduling=false"]) == [
+        "--gpu-memory-utilization", "0.5", "--enforce-eager", "--no-async-scheduling",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="write name=value"):
+        flags(["enforce-eager"])
+    with pytest.raises(ValueError, match="'max-model-len' follows from the run's own settings"):
+        flags(["max_model_len=5"])
+
+
+def test_memory_is_refused_with_numbers() -> None:
+    check_memory(TINY, "float32", max_context=1024, rank=32, free=2**30)
+    with pytest.raises(ValueError, match=r"0\.0 GiB of weights in float32 and 4\.00 GiB of keys .* has 1\.0 GiB free"):
+        check_memory(TINY, "float32", max_context=2**20, free=2**30)
+    with pytest.raises(ValueError, match="vLLM serves ranks up to 512"):
+        check_memory(TINY, "float32", max_context=1024, rank=600)

@@ -1,0 +1,89 @@
+"""Weights published to a real vLLM server: told right when they are, and never when they are not."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+
+from turngym.agents.engine import EngineFailure, EngineFault
+from turngym.agents.engines import _remote, _sync
+from turngym.agents.engines._probe import Verdict
+from turngym.agents.engines._sync import Publisher
+from turngym.agents.engines.checks import check_server
+from turngym.agents.engines.damage import DAMAGE, damage
+from turngym.agents.engines.server import VllmServer
+from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.source import TINY
+
+
+def move(policy: Policy, std: float, seed: int) -> None:
+    """An update of all linear layers and the head."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in policy.trainable_parameters().items():
+            if "lora_B" in name:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * std)
+    policy.version += 1
+
+
+@pytest.fixture
+def policy(served_policy: Policy) -> Policy:
+    """A learned adapter: it moves log-probabilities by nats."""
+    move(served_policy, 0.02, 0)
+    return served_policy
+
+
+def test_the_server_fits(server: VllmServer, policy: Policy) -> None:
+    check_server(server.url, policy)
+    wide = load_policy(TINY, lora=LoraSpec(rank=64))
+    with pytest.raises(ValueError, match="LoRA rank 64 is greater than max_lora_rank 32"):
+        check_server(server.url, wide)
+
+
+def test_fifty_updates_are_right_within_a_thousandth(server: VllmServer, policy: Policy, tmp_path: Path) -> None:
+    lines: list[str] = []
+    made = Publisher(policy, [server.url], tmp_path / "adapters", log=lines.append)
+    for step in range(50):
+        (finding,) = asyncio.run(made.publish()).values()
+        assert finding.verdict is Verdict.RIGHT and finding.error < 1e-3, finding
+        move(policy, 0.0005 * (1 + step % 7), step)
+    assert not lines
+
+
+def test_every_damage_is_detected(
+    server: VllmServer, policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = load_policy(TINY, lora=policy.lora, seed=9)
+    move(other, 0.02, 5)
+    other.save_adapter(tmp_path / "other")
+    made = Publisher(policy, [server.url], tmp_path / "adapters")
+    asyncio.run(made.publish())
+    name, old = made.name, tmp_path / "adapters" / f"v{policy.version}"
+    move(policy, 0.002, 1)
+    missed = []
+    for kind in DAMAGE:
+
+        async def wrong(line: _remote.Line, name: str, folder: Path, kind: str = kind) -> None:
+            await _remote.load(line, name, damage(kind, folder, old, tmp_path / "other", tmp_path / f"out {kind}"))
+
+        monkeypatch.setattr(_sync, "load", wrong)
+        try:
+            missed.append((kind, asyncio.run(made.publish())))
+        except EngineFailure as failure:
+            assert failure.fault in (EngineFault.VERSION, EngineFault.STATUS), (kind, failure)
+        assert made.name == name
+    assert not missed
+    monkeypatch.undo()
+    asyncio.run(made.publish())
+    assert made.name != name
+
+
+def test_another_model_is_refused(server: VllmServer, policy: Policy) -> None:
+    with torch.no_grad():
+        weight = policy.base.model.layers[1].mlp.up_proj.base_layer.weight
+        before = weight.clone()
+        weight[3, 5] += 0.1  # one number of one layer
+        with pytest.raises(ValueError, match=r"its model is not .* differ by up to"):
+            check_server(server.url, policy)
+        weight.copy_(before)
