@@ -67,7 +67,7 @@ def check_machine(device: str, dtype: str, threads: int, seed: int) -> None:
     if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
         raise ValueError(f"device is {device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
     if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+        raise ValueError(f"dtype is {dtype!r}; it must be {' or '.join(DTYPES)}")
     if threads < 1:
         raise ValueError(f"threads is {threads}; torch needs at least 1")
     if seed < 0:

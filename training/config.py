@@ -132,7 +132,7 @@ class TrainConfig:
         _require(self, "lr_end", 0 <= self.lr_end <= 1, "must lie in [0, 1]")
         _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
         check_machine(self.device, self.dtype, self.threads, self.seed)
-        _require(self, "lora_dtype", self.lora_dtype in DTYPES, f"must be one of {', '.join(DTYPES)}")
+        _require(self, "lora_dtype", self.lora_dtype in DTYPES, f"must be {' or '.join(DTYPES)}")
         self.engine_choice.check()
         return self
 

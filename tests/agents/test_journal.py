@@ -258,9 +258,9 @@ def test_two_trees_of_one_key_are_not_written(tmp_path):
         (b"\n", "its checksum does not fit"),
         (spoil(lambda row: None), "it is of format None"),
         (sealed({"journal": 0, "env": "x", "options": {}, "trees": 0}), "it is of format 0"),
-        (sealed({"journal": 2, "env": "x", "options": {}}), "'trees'"),
-        (sealed({"journal": 2, "env": "x", "mood": {}, "trees": 0}), "mood"),
-        (sealed({"journal": 2, "env": "x", "options": {}, "trees": "many"}), "invalid literal"),
+        (sealed({"journal": 3, "env": "x", "options": {}}), "'trees'"),
+        (sealed({"journal": 3, "env": "x", "mood": {}, "trees": 0}), "mood"),
+        (sealed({"journal": 3, "env": "x", "options": {}, "trees": "many"}), "invalid literal"),
         (json.dumps(journal.to_json(example())).encode() + b"\n", "its checksum does not fit"),
     ],
 )
@@ -270,7 +270,7 @@ def test_a_file_without_a_header_of_this_version_is_refused(tmp_path, start, wha
     for reader in (read_origin, lambda path: next(read_trees(path))):
         with pytest.raises(ValueError) as caught:
             reader(path)
-        assert str(caught.value).startswith(f"{path}, line 1: not the header of a journal of format 2 (")
+        assert str(caught.value).startswith(f"{path}, line 1: not the header of a journal of format 3 (")
         assert what in str(caught.value)
 
 
