@@ -18,6 +18,7 @@ from ..agents.evaluate import writable
 from ..agents.source import find
 from . import run
 from .config import TrainConfig, from_run, read_recipe, recipe_keys
+from .launch import launched
 
 OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha")  # what a method may set
 REFERENCE = "grpo"  # what the others are compared with, where it takes part; else the first one
@@ -99,6 +100,8 @@ def plan(
     """
     if not methods:
         raise ValueError("no method is named; name recipes of methods, such as: turngym compare grpo epo")
+    if (size := launched().size) > 1:
+        raise ValueError(f"{size} processes would write one comparison; start it once, without torchrun")
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
     base = {**recipe_keys(on), **changes}

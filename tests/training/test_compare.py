@@ -236,6 +236,14 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(turngym, tmp_path, args
     assert {path.name for path in tmp_path.rglob("*")} == before
 
 
+def test_several_processes_do_not_write_one_comparison(turngym, monkeypatch):
+    launch = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in launch.items():
+        monkeypatch.setenv(name, value)
+    status, _, err = turngym("compare", "grpo", "--on", "small.toml")
+    assert status == 2 and "2 processes would write one comparison; start it once, without torchrun" in err
+
+
 def test_methods_that_contradict_each_other_are_refused_before_anything_is_built(turngym, monkeypatch):
     Path("clash.toml").write_text('method = "grpo,dapo"\n')
     monkeypatch.setattr(compare.run, "prepare", lambda config: pytest.fail(f"{config.method} is prepared"))

@@ -99,17 +99,18 @@ def _maps(path: str, identity: int) -> str:
     return f"0 {identity} 1\n" + (f"{root.USER} {_NOBODY} 1\n" if nobody and not os.geteuid() else "")
 
 
-def keep(order: Order, control: int, output: int, obituary: int) -> NoReturn:
+def keep(order: Order, control: int, output: int, obituary: int, parent: int) -> NoReturn:
     """Be the keeper of a worker without namespaces: fork it, await it, and end whatever it leaves behind."""
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    linux.die_with(parent)
     os.setsid()
+    own = os.getpid()
     signals = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     worker = os.fork()
     if not worker:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        linux.die_with(own)
         work(_ruled(order), control, output)
     packets.close(control, output)
     while signal.sigwait(signals) == signal.SIGCHLD:

@@ -61,11 +61,11 @@ _ENVIRONMENT = {
 def found(level: str, kind: str) -> tuple[int, socket.socket]:
     """Start a warm interpreter; return it and the socket for its orders."""
     ours, theirs = packets.pair()
-    pid = os.fork()
+    own, pid = os.getpid(), os.fork()
     if not pid:
         orders = os.dup2(theirs.fileno(), 3)
         os.closerange(4, 1 << 16)
-        main(socket.socket(fileno=orders), level, kind)
+        main(socket.socket(fileno=orders), level, kind, own)
     theirs.close()
     return pid, ours
 
@@ -115,11 +115,11 @@ class Zygote:
         """Fork a worker into the namespaces of its keeper, or with a keeper of its own where there are none."""
         if order.keeper >= 0:
             linux.setns(order.keeper, linux.NEWPID)  # for the next child
-        pid = os.fork()
+        own, pid = os.getpid(), os.fork()
         if not pid:
             if order.keeper >= 0:
                 work(order, control, output)
-            keep(order, control, output, obituary)
+            keep(order, control, output, obituary, own)
         return pid
 
     def bury(self) -> None:
@@ -133,11 +133,11 @@ class Zygote:
                     os.close(obituary)
 
 
-def main(orders: socket.socket, level: str, kind: str) -> NoReturn:
-    """Preload the libraries of `kind` and serve the server's orders; never returns."""
+def main(orders: socket.socket, level: str, kind: str, parent: int) -> NoReturn:
+    """Preload the libraries of `kind` and serve the orders of the server, which is `parent`; never returns."""
     own = os.getpid()
     try:
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        linux.die_with(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it has to know how its workers end
         _warm(kind)
         if level == "namespaces":

@@ -23,6 +23,34 @@ print(json.dumps([code, name != "elsewhere", network != os.stat("/proc/self/ns/n
     assert bare(HEAD + script) == [11, True, True]
 
 
+def test_a_process_dies_with_its_parent_also_where_that_has_died_before(bare):
+    """Of two grandchildren one says so before their parent ends, one after; both hold the pipe open until they die."""
+    script = """
+reading, writing = os.pipe()
+gone, going = os.pipe()
+said, saying = os.pipe()
+middle = os.fork()
+if not middle:
+    own = os.getpid()
+    for late in (False, True):
+        if not os.fork():
+            os.close(going)
+            if late:
+                os.read(gone, 1)  # at its end when the parent is
+            linux.die_with(own)
+            os.write(saying, b"x")
+            os.close(saying)
+            os.read(reading, 1)
+    os.read(said, 1)
+    os._exit(0)
+os.close(going), os.close(saying), os.close(writing)
+os.waitpid(middle, 0)
+os.set_blocking(reading, True)
+print(json.dumps([os.read(reading, 1) == b"", os.read(said, 1) == b""]))
+"""
+    assert bare(HEAD + script) == [True, True]
+
+
 def test_a_process_joins_the_namespaces_of_another(bare):
     script = """
 linux.unshare(linux.NEWUSER)
