@@ -59,6 +59,8 @@ class Train:
         console.print(
             f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         )
+        if self.config.engine_choice.own_server:
+            console.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         try:
             from .loop import Refusals
 

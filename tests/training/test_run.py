@@ -147,7 +147,9 @@ def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp
     fork = TextEnv.fork
     for fails in (bool, lambda began: True):  # once an episode has begun, and always
         monkeypatch.setattr(TextEnv, "fork", lambda env, fails=fails: locked() if fails(env._began) else fork(env))
-        with pytest.raises(ValueError, match=r"MathPython-v0 cannot be forked \(it holds a lock\); choose a method with"):
+        with pytest.raises(
+            ValueError, match=r"MathPython-v0 cannot be forked \(it holds a lock\); choose a method with"
+        ):
             prepare(replace(SMALL, method="grpo,arpo", out=str(tmp_path)))
 
 
