@@ -57,8 +57,8 @@ class Shape:
 
 SHAPES = {
     "prompt 192, observations 48, 2-4 turns": Shape(32, 4, 192, 48, 2.4),
-    "prompt 1024, observations 256, 2-8 turns": Shape(8, 8, 1024, 256, 4.0),
-    "prompt 1024, observations 1024, 2-4 turns": Shape(8, 4, 1024, 1024, 4.0),
+    "prompt 1024, observations 256, 2-8 turns": Shape(16, 8, 1024, 256, 4.0),
+    "prompt 1024, observations 1024, 2-4 turns": Shape(16, 4, 1024, 1024, 4.0),
 }
 
 

@@ -2,7 +2,8 @@
 
 Matrix products give a row the same bits whatever the row count, as long as it is a multiple of 8, but not when the
 length they sum over changes. So a chunk is padded to multiples that follow from its own conversation and runs with its
-equals; decoding has one query a row, where a wider masked window adds exact zeros in the same order.
+equals; decoding has one query a head, where a wider masked window adds exact zeros in the same order, or sees whole
+blocks of the fused kernel, where a further masked block does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ._attend import BLOCK, attending, shares_keys
 from ._cache import SlotCache, ceil_to
 
 CHUNK = 32  # chunks are padded to a multiple of this many tokens
@@ -29,12 +31,13 @@ def chunk_shape(start: int, count: int) -> tuple[int, int]:
 
 
 class Runner:
-    """Runs a causal LM of `transformers` (eager attention, rotary positions, given 4-D masks) over a slot cache."""
+    """Runs a causal LM of `transformers` (rotary positions, given 4-D masks) over a slot cache."""
 
     def __init__(self, model: Any, device: torch.device, max_context: int) -> None:
         self.model, self.device, self.max_context = model, device, max_context
         self.cache = SlotCache()
         self.floor = torch.finfo(model.dtype).min
+        self.step = BLOCK if shares_keys(model.config) else WINDOW  # of the windows of decoding
 
     @torch.inference_mode()
     def prefill(self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[NDArray[np.int64]]) -> None:
@@ -51,11 +54,13 @@ class Runner:
         self._forward(self._to_device(tokens), positions, window)
 
     @torch.inference_mode()
-    def decode(self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], window: int) -> Tensor:
+    def decode(self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], longest: int) -> Tensor:
         """Append `tokens[i]` to slot i, which holds `lengths[i]`; float32 logits [n, vocabulary] of what follows.
 
-        n is a multiple of `ROWS`, `window` of `WINDOW`; idle slots among them are fed too, which harms nothing.
+        n is a multiple of `ROWS`; no slot that matters holds more than `longest`. Idle ones are fed too, which harms
+        nothing.
         """
+        window = ceil_to(1 + longest, self.step)
         index = torch.arange(len(tokens), device=self.device)
         positions = self._to_device(lengths)[:, None]
         self.cache.reserve(len(tokens), max(window, int(lengths.max()) + 1))
@@ -70,15 +75,16 @@ class Runner:
     def _forward(self, tokens: Tensor, positions: Tensor, window: int) -> Tensor:
         visible = torch.arange(window, device=self.device) <= positions[:, None, :, None]
         mask = torch.zeros(visible.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~visible, self.floor)
-        out = self.model(
-            input_ids=tokens,
-            attention_mask=mask,
-            # Padding may lie past the context, where the model has no position.
-            position_ids=positions.clamp(max=self.max_context - 1),
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        with attending(self.model):
+            out = self.model(
+                input_ids=tokens,
+                attention_mask=mask,
+                # Padding may lie past the context, where the model has no position.
+                position_ids=positions.clamp(max=self.max_context - 1),
+                past_key_values=self.cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
         logits: Tensor = out.logits[:, -1].float()
         return logits
 
@@ -93,7 +99,7 @@ def probe(model: Any, device: torch.device, rows: int) -> str:
     """
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
     tokens = np.random.Generator(np.random.Philox(key=0)).integers(0, vocabulary, size=(rows, 3 * WINDOW + 4))
-    length = WINDOW - 2  # decoding crosses into the next window
+    length = WINDOW - 2  # decoding crosses into the next window, where that is one
     alone, crowd = (Runner(model, device, tokens.shape[1]) for _ in range(2))
     alone.prefill([0], [0], [tokens[0, :length]])
     starts = [length if row == rows - 1 else WINDOW + row * 2 * WINDOW // rows for row in range(rows)]
@@ -104,9 +110,9 @@ def probe(model: Any, device: torch.device, rows: int) -> str:
     differ = 0.0
     for step in range(4):
         at = np.array(starts) + step
-        many = crowd.decode(tokens[np.arange(rows), at], at, 4 * WINDOW)[-1]
+        many = crowd.decode(tokens[np.arange(rows), at], at, max(int(at.max()), crowd.step))[-1]
         one = np.where(np.arange(ROWS) == 0, length + step, 0)
-        few = alone.decode(tokens[0, one], one, ceil_to(length + step + 1, WINDOW))[0]
+        few = alone.decode(tokens[0, one], one, length + step)[0]
         differ = max(differ, float((many - few).abs().max()))
     return f"logits of one row differ by up to {differ:.1e} between 1 and {rows} rows in flight" if differ else ""
 

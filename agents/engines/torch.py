@@ -20,7 +20,7 @@ from ..policy import Policy
 from ._cache import SlotCache, ceil_to
 from ._cut import Closers
 from ._draw import Knobs, draw
-from ._runner import ROWS, WINDOW, Runner, check_supported, chunk_shape, evaluating, probe, set_threads
+from ._runner import ROWS, Runner, check_supported, chunk_shape, evaluating, probe, set_threads
 from ._session import Prefix, TorchSession, Turn
 
 T = TypeVar("T")
@@ -167,8 +167,8 @@ class TorchEngine:
             if session.turn is not None and session.cached == session.length - 1:
                 drawing[slot] = session.turn
                 knobs.set(slot, session.turn.sampling, session.turn.uniforms[len(session.turn.tokens)])
-        window = ceil_to(1 + max(session.cached for session in seated.values()), WINDOW)
-        drawn = await self._work(lambda: draw(self._runner.decode(tokens, lengths, window), knobs))
+        longest = max(session.cached for session in seated.values())
+        drawn = await self._work(lambda: draw(self._runner.decode(tokens, lengths, longest), knobs))
         for session in seated.values():
             session.cached += 1
         self._accept(drawing, *drawn)
