@@ -20,7 +20,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-ROWS, ROWS_CUDA, TILE = 512, 2048, 4096  # logits that exist at once; with more rows a GPU has fewer kernels to start
+ROWS, TILE = 512, 1024  # logits that exist at once: as many as a core's own cache holds
+ROWS_CUDA, TILE_CUDA = 2048, 4096  # with more, a GPU has fewer kernels to start
+MARGIN = 8.0  # nats; sums relative to what is this much below the largest logit lose nothing, and need no change
 
 
 class OnePass(torch.autograd.Function):
@@ -40,9 +42,9 @@ class OnePass(torch.autograd.Function):
         temperature = temperature.to(torch.promote_types(hidden.dtype, torch.float32))
         logp, entropy = torch.empty_like(temperature), torch.empty_like(temperature)
         kept = hidden.new_empty(slopes, *hidden.shape)
-        most = ROWS_CUDA if hidden.is_cuda else ROWS
+        most, tile = (ROWS_CUDA, TILE_CUDA) if hidden.is_cuda else (ROWS, TILE)
         size = -(-len(token) // max(-(-len(token) // most), 1))  # chunks of one size, not a small one at the end
-        tiles = _Tiles(weight, bias, size, slopes, bool((temperature == 1).all()))
+        tiles = _Tiles(weight, bias, size, tile, slopes, bool((temperature == 1).all()))
         for start in range(0, len(token), size or 1):
             part = slice(start, start + size)
             logp[part], entropy[part], *along = tiles.run(hidden[part], token[part], temperature[part, None])
@@ -68,7 +70,7 @@ class OnePass(torch.autograd.Function):
 
 
 class _Sums:
-    """What has been summed over the tiles so far of some rows, relative to each row's largest logit `top`.
+    """What has been summed over the tiles so far of some rows, relative to `top`: about each row's largest logit.
 
     `total` of e^z, `tilted` of e^z z, `tempered` of e^(z/T), each [rows, 1]; `along` of W weighed, [kinds, rows, d].
     """
@@ -80,8 +82,10 @@ class _Sums:
         self.along = temperature.new_zeros(kinds, *hidden.shape)
 
     def raise_top(self, top: Tensor) -> None:
-        """Make everything relative to `top` where it is above the largest so far."""
-        top = torch.maximum(self.top, top)
+        """Make everything relative to `top` where that is well above what it is relative to."""
+        top = torch.where(top > self.top + MARGIN, top, self.top)
+        if not top.is_cuda and torch.equal(top, self.top):  # as after most tiles; a GPU does not wait for the answer
+            return
         fall = self.top - top
         shrink, shrink_tempered = fall.exp(), (fall / self.temperature).exp()
         self.top = top
@@ -114,10 +118,10 @@ class _Tiles:
     `kinds` of factors weigh the rows of W: e^z (of T where that is all), e^z z, and e^(z/T) unless all T are 1.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, slopes: int, plain: bool) -> None:
-        self.weight, self.bias, self.slopes, self.plain = weight, bias, slopes, plain
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, tile: int, slopes: int, plain: bool) -> None:
+        self.weight, self.bias, self.tile, self.slopes, self.plain = weight, bias, tile, slopes, plain
         self.kinds = slopes if plain or slopes < 2 else 3
-        exact, room = torch.promote_types(weight.dtype, torch.float32), rows * min(TILE, len(weight))
+        exact, room = torch.promote_types(weight.dtype, torch.float32), rows * min(tile, len(weight))
         self.logits = weight.new_empty(room, dtype=exact)
         self.factors = weight.new_empty(max(self.kinds, 1) * room, dtype=exact)
         self.half = None if exact == weight.dtype else weight.new_empty(len(self.factors))
@@ -125,8 +129,8 @@ class _Tiles:
     def run(self, hidden: Tensor, token: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
         """Return logp, entropy and their slopes."""
         sums = _Sums(hidden, temperature, self.kinds)
-        for start in range(0, len(self.weight), TILE):
-            tile = slice(start, min(start + TILE, len(self.weight)))
+        for start in range(0, len(self.weight), self.tile):
+            tile = slice(start, min(start + self.tile, len(self.weight)))
             self._add(sums, self._product(hidden, tile), token[:, None] - start, self.weight[tile])
         return sums.done(self.weight, token, self.slopes)
 
