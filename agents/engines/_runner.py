@@ -98,21 +98,19 @@ def probe(model: Any, device: torch.device, rows: int) -> str:
     Otherwise the answer says by how much they differ, and sampled tokens may then depend on what else is in flight.
     """
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
-    tokens = np.random.Generator(np.random.Philox(key=0)).integers(0, vocabulary, size=(rows, 3 * WINDOW + 4))
-    length = WINDOW - 2  # decoding crosses into the next window, where that is one
-    alone, crowd = (Runner(model, device, tokens.shape[1]) for _ in range(2))
-    alone.prefill([0], [0], [tokens[0, :length]])
-    starts = [length if row == rows - 1 else WINDOW + row * 2 * WINDOW // rows for row in range(rows)]
+    length, fed = WINDOW - 2, min(rows, ROWS)  # decoding crosses into the next window, where that is one
+    tokens = np.random.Generator(np.random.Philox(key=0)).integers(0, vocabulary, size=(rows, length + 4))
     tokens[-1] = tokens[0]
-    for shape in sorted({chunk_shape(0, start) for start in starts}):
-        group = [row for row in range(rows) if chunk_shape(0, starts[row]) == shape]
-        crowd.prefill(group, [0] * len(group), [tokens[row, : starts[row]] for row in group])
+    alone, crowd = (Runner(model, device, 4 * WINDOW) for _ in range(2))
+    alone.prefill([0], [0], [tokens[0, :length]])
+    crowd.prefill([*range(rows - fed, rows)], [0] * fed, [*tokens[-fed:, :length]])  # what others hold plays no part
+    others = WINDOW + np.arange(rows) * 2 * WINDOW // rows
     differ = 0.0
-    for step in range(4):
-        at = np.array(starts) + step
-        many = crowd.decode(tokens[np.arange(rows), at], at, max(int(at.max()), crowd.step))[-1]
-        one = np.where(np.arange(ROWS) == 0, length + step, 0)
-        few = alone.decode(tokens[0, one], one, length + step)[0]
+    for at in range(length, length + 4):
+        lengths = np.where(np.arange(rows) == rows - 1, at, others)
+        many = crowd.decode(tokens[:, at], lengths, max(int(lengths.max()), crowd.step))[-1]
+        one = np.where(np.arange(ROWS) == 0, at, 0)
+        few = alone.decode(tokens[0, one], one, at)[0]
         differ = max(differ, float((many - few).abs().max()))
     return f"logits of one row differ by up to {differ:.1e} between 1 and {rows} rows in flight" if differ else ""
 
