@@ -4,10 +4,12 @@ It is registered with transformers and used only inside `attending`. Where each 
 repeated, and transformers' own plain products are as fast.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
@@ -43,9 +45,12 @@ def attend(
     value: Tensor,
     attention_mask: Tensor,
     scaling: float | None = None,
+    windows: Sequence[int] = (),
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Return `[rows, q, heads, d]` of queries `[rows, heads, q, d]` and keys and values `[rows, kv_heads, window, d]`.
+
+    With `windows`, whole blocks for each row, that row sees no key from there on.
 
     Raises ValueError where the model wants more than plain attention.
     """
@@ -54,10 +59,16 @@ def attend(
     rows, heads, queries, _ = query.shape
     if queries == 1:  # heads that share keys become queries of one head: one product for all of them
         query = query.view(rows, key.shape[1], -1, query.shape[3])
-    seen = scaled_dot_product_attention(
-        query, key, value, attention_mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-    )
-    return seen.reshape(rows, heads, queries, -1).transpose(1, 2), None
+    parts, start = [], 0
+    for window, run in groupby(windows or [key.shape[2]] * rows):  # neighbours that see as much go together
+        stop = start + len([*run])
+        seen, said = (part[start:stop, :, :window] for part in (key, value))
+        mask = attention_mask[start:stop, ..., :window]
+        gqa = query.shape[1] != key.shape[1]
+        parts.append(scaled_dot_product_attention(query[start:stop], seen, said, mask, scale=scaling, enable_gqa=gqa))
+        start = stop
+    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return whole.reshape(rows, heads, queries, -1).transpose(1, 2), None
 
 
 AttentionInterface.register(NAME, attend)

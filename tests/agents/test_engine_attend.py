@@ -37,6 +37,19 @@ def test_one_more_masked_block_gives_a_row_the_same_bits(key_heads):
         assert all(torch.equal(one, seen[0]) for one in seen)
 
 
+def test_rows_with_windows_of_their_own_have_the_bits_of_one_window():
+    rng = torch.Generator().manual_seed(0)
+    query = torch.randn(8, 4, 1, 32, generator=rng)
+    key, value = (torch.randn(8, 2, 3 * BLOCK, 32, generator=rng) for _ in range(2))
+    lengths = torch.tensor([1, 512, 513, 700, 1400, 3, 1024, 1025])
+    mask = torch.zeros(8, 1, 1, 3 * BLOCK).masked_fill_(
+        torch.arange(3 * BLOCK) >= lengths[:, None, None, None], torch.finfo(torch.float32).min
+    )
+    windows = [512, 512, 1024, 1024, 1536, 512, 1024, 1536]
+    one, own = (attend(None, query, key, value, mask, windows=some)[0] for some in ((), windows))
+    assert torch.equal(one, own)
+
+
 @pytest.mark.parametrize("key_heads, inside", [(2, "turngym-slots"), (4, "eager")])
 def test_a_model_attends_as_before_afterwards(key_heads, inside):
     config = SimpleNamespace(num_attention_heads=4, num_key_value_heads=key_heads, _attn_implementation="eager")
