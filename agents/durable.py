@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same out of a folder. Leaves nothing behind, however the process ends.
+
+    Raises:
+        BlockingIOError: another one is in it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"another process is writing {folder}; wait until it has ended, or choose another folder with --out"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def sync(path: Path) -> None:

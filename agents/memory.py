@@ -114,6 +114,20 @@ def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]
     return [*layer * int(config["num_hidden_layers"]), ("lm_head", (width, int(config["vocab_size"])))]
 
 
+def layer_names(folder: Path) -> set[str]:
+    """Return the last parts of the names of all matrices within layers of the weights in `folder`, and `lm_head`.
+
+    Linear layers are among them, unless a model's file and its code call them otherwise.
+    """
+    found = {"lm_head"}  # where the head shares the embedding's matrix, the files do not name it
+    for file in folder.glob("*.safetensors"):
+        for name, entry in header(file).items():
+            parts = name.split(".")
+            if parts[-1] == "weight" and len(entry["shape"]) == 2 and any(part.isdecimal() for part in parts):
+                found.add(parts[-2])
+    return found
+
+
 def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:
     """Return what keys and values of one token take in all layers."""
     width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -22,6 +22,7 @@ from .memory import check_fits
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"
+ALL: Final = "all-linear+head"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class LoraSpec:
 
     rank: int = 32
     alpha: float = 64.0
-    targets: tuple[str, ...] | Literal["all-linear+head"] = "all-linear+head"
+    targets: tuple[str, ...] | Literal["all-linear+head"] = ALL
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -222,7 +223,7 @@ def _with_lora(base: Any, lora: LoraSpec, seed: int, dtype: torch.dtype) -> Any:
     from peft import LoraConfig, get_peft_model
 
     linear = {name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
-    targets = linear if lora.targets == "all-linear+head" else set(lora.targets)
+    targets = linear if lora.targets == ALL else set(lora.targets)
     if unknown := sorted(targets - linear):
         raise ValueError(f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(linear)}")
     config = LoraConfig(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .checkpoint import latest
 from .folder import model_folder
-from .memory import header
+from .memory import header, layer_names
 
 if TYPE_CHECKING:
     from .policy import LoraSpec, Policy
@@ -39,6 +41,23 @@ class Source:
         if file is None or not file.is_file():
             return None
         return "bfloat16" if {entry["dtype"] for entry in header(file).values()} == {"BF16"} else "float32"
+
+    def check_targets(self, targets: Sequence[str]) -> None:
+        """Raise ValueError where LoRA cannot be put on the layers named, as far as the model's files tell."""
+        shape = self.lora()
+        if targets and shape is not None and set(targets) != set(shape[2]):
+            raise ValueError(
+                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {shape[2]} and goes on there; "
+                f"leave targets out, or begin with the model: --policy {self.folder}"
+            )
+        known = sorted(layer_names(self.folder)) if targets else []
+        for name in targets:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise ValueError(
+                    f"targets name {name!r}, which is no layer of {self.folder}; {hint}it has {', '.join(known)}"
+                )
 
 
 def find(name: str | Path) -> Source:

@@ -20,7 +20,8 @@ from . import run
 from .config import TrainConfig, from_run, read_recipe, recipe_keys
 from .launch import launched
 
-OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha")  # what a method may set
+# What a method may set.
+OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha", "targets")
 REFERENCE = "grpo"  # what the others are compared with, where it takes part; else the first one
 WARM = Path("runs/warm")  # where `turngym warmup` makes what shipped recipes start from
 ANYTIME = tuple(name for name in run.FREE if name not in run.LENGTH)  # what may differ when a comparison goes on

@@ -59,6 +59,9 @@ class TrainConfig:
     """LoRA rank."""
     alpha: float = 64.0
     """LoRA scale: updates are multiplied by alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """Layers that LoRA adapts, by the last part of their names: `q_proj v_proj`; all linear ones and the head when left
+    out."""
     clip_norm: float = 1.0
     """Largest gradient norm."""
     micro_tokens: int = 8192

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from .. import __version__
 from ..agents.chat import Chat
 from ..agents.checkpoint import latest, steps
 from ..agents.deadlines import Deadlines
-from ..agents.durable import write
+from ..agents.durable import alone, write
 from ..agents.engine import Sampling
 from ..agents.engines.opening import EngineChoice, open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
@@ -95,6 +95,7 @@ def prepare(config: TrainConfig) -> Prepared:
             f"prompts is {config.prompts}, but the task set has {task_count(env)} tasks; use fewer prompts"
         )
     source = find(config.policy)
+    source.check_targets(config.targets)
     chat = checked_chat(source.folder, env)
     folder = Path(config.out) if config.out else _free_folder(config)
     incidents: list[Incident] = []
@@ -110,7 +111,11 @@ def prepare(config: TrainConfig) -> Prepared:
 
 
 def execute(prepared: Prepared) -> Iterator[Any]:
-    """Train, yielding a `Record` after each step; writes the run folder and, at the end, `summary.json`."""
+    """Train, yielding a `Record` after each step; writes the run folder and, at the end, `summary.json`.
+
+    Raises:
+        BlockingIOError: another process trains in the folder.
+    """
     from .parallel import joined
 
     config, launch, began = prepared.config, prepared.launch, time.monotonic()
@@ -119,15 +124,17 @@ def execute(prepared: Prepared) -> Iterator[Any]:
     with joined(launch, device, config.step_deadline, growers) as team:
         begins = {"version": __version__, "checkpoint": prepared.checkpoint.name if prepared.checkpoint else ""}
         team.agree("the run", lambda: to_toml(config, begins))
-        yield from _train(prepared, team, device, config.engine_choice if team.rank < growers else EngineChoice())
-        if team.first:
-            _summarize(prepared.folder, time.monotonic() - began)
+        with alone(prepared.folder) if team.first else nullcontext():
+            yield from _train(prepared, team, device, config.engine_choice if team.rank < growers else EngineChoice())
+            if team.first:
+                _summarize(prepared.folder, time.monotonic() - began)
 
 
 def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
-    from ..agents.policy import LoraSpec
+    from ..agents.policy import ALL, LoraSpec
 
-    config, lora = prepared.config, LoraSpec(prepared.config.rank, prepared.config.alpha)
+    config = prepared.config
+    lora = LoraSpec(config.rank, config.alpha, config.targets or ALL)
     policy = load(
         prepared.source,
         device=device,
@@ -139,7 +146,7 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
         checkpointing=config.checkpointing,
         compile=config.compile,
     )
-    with open_engine(choice, policy, prepared.folder) as engine:
+    with open_engine(choice, policy, prepared.folder, deadline=config.turn_deadline) as engine:
         loop = _loop(prepared, policy, engine, team)
         record: dict[str, Any] = {
             "version": __version__,

@@ -5,9 +5,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from turngym.agents import memory
-from turngym.agents.memory import TooLarge, cache_bytes, check_fits, free_bytes, linear_shapes, parameters, read_config
+from turngym.agents.memory import (
+    TooLarge,
+    cache_bytes,
+    check_fits,
+    free_bytes,
+    layer_names,
+    linear_shapes,
+    parameters,
+    read_config,
+)
 from turngym.agents.policy import LoraSpec, load_policy
 
 LARGE = {  # the shape of Qwen2.5-72B
@@ -70,6 +80,14 @@ def test_the_arithmetic_is_that_of_models(name, spec, request):
     assert needed.lora == sum(p.numel() * 2 for p in policy.trainable_parameters().values())
     assert needed.weights == sum(p.numel() * 2 for p in policy.model.parameters()) - needed.lora
     assert needed.optimizer == 3 * needed.lora and needed.total == needed.weights + 4 * needed.lora
+
+
+@pytest.mark.parametrize("name", ["qwen3_folder", "qwen2_folder"])
+def test_layers_are_named_as_in_the_model(name, request):
+    folder = request.getfixturevalue(name)
+    modules = load_policy(folder).base.named_modules()
+    linear = {name.rpartition(".")[2] for name, module in modules if isinstance(module, torch.nn.Linear)}
+    assert layer_names(folder) == linear > {"lm_head", "q_proj", "down_proj"}
 
 
 def test_the_number_of_weights_is_read_from_an_index_that_says_it(large):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from turngym.agents import checkpoint, policy, source
+from turngym.agents.engines.servable import servable
 from turngym.agents.source import TINY, Source, find
 
 ADAPTER = {"r": 4, "lora_alpha": 9.5, "target_modules": ["v_proj", "lm_head"]}
@@ -134,3 +135,47 @@ def test_a_trained_adapter_keeps_its_own_type(qwen3_folder, tmp_path, dtype):
     found = source.load(Source(qwen3_folder, tmp_path), lora_dtype="float32", checkpointing=True, compile=True)
     assert {f"torch.{dtype}"} == {str(p.dtype) for p in found.trainable_parameters().values()}
     assert found.checkpointing and found.compile and Source(qwen3_folder).lora_dtype() is None
+
+
+def test_targets_are_checked_against_the_models_files(qwen2_folder):
+    found = Source(qwen2_folder)
+    for targets in ((), ("lm_head",), ("q_proj", "down_proj", "q_proj")):
+        found.check_targets(targets)
+    with pytest.raises(ValueError) as caught:
+        found.check_targets(("q_proj", "upproj"))
+    told = f"targets name 'upproj', which is no layer of {qwen2_folder}; did you mean 'up_proj'? it has down_proj, "
+    assert str(caught.value).startswith(told)
+
+
+def test_a_trained_adapter_stays_on_its_layers(model, tmp_path):
+    found = find(make_run(tmp_path / "run", model))
+    (model / "model.safetensors").write_bytes(_header({"model.layers.0.v_proj.weight": [2, 3]}))
+    for targets in ((), ("v_proj", "lm_head"), ("lm_head", "v_proj")):
+        found.check_targets(targets)
+    with pytest.raises(ValueError) as caught:
+        found.check_targets(("v_proj",))
+    assert str(caught.value) == (
+        f"targets is ('v_proj',), but the adapter in {found.adapter} is on ('lm_head', 'v_proj') and goes on there; "
+        f"leave targets out, or begin with the model: --policy {model}"
+    )
+
+
+def _header(shapes):
+    """The beginning of a safetensors file."""
+    text = json.dumps({name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def test_the_targets_that_a_server_needs_are_named_and_taken(qwen2_folder, tmp_path, monkeypatch):
+    def served(targets):
+        loaded = policy.load_policy(qwen2_folder, lora=policy.LoraSpec(2, 4, targets))
+        config = {**loaded.base.config.to_dict(), "model_type": "gemma9"}
+        monkeypatch.setattr(loaded.base.config, "to_dict", lambda: config)
+        return servable(loaded, tmp_path / "served")
+
+    for targets in (policy.ALL, ("lm_head",)):
+        with pytest.raises(ValueError, match="without the head: ") as caught:
+            served(targets)
+        named = str(caught.value).partition("without the head: ")[2].removeprefix("--targets ").split()
+        Source(qwen2_folder).check_targets(named)
+        assert served(tuple(named)) == qwen2_folder

@@ -56,6 +56,7 @@ def test_a_recipe_can_be_any_toml_file(tmp_path):
         ("difficulty = 2", "difficulty is 2; it must be of type tuple[int, ...] | None"),
         ('difficulty = ["2"]', "difficulty is ['2']; it must be of type tuple[int, ...] | None"),
         ("option = [3]", "option is [3]; it must be of type tuple[str, ...]"),
+        ('targets = "q_proj"', "targets is 'q_proj'; it must be of type tuple[str, ...]"),
         ("steps = 0", "steps is 0; it must be at least 1"),
         ("steps = ", "mine.toml is not TOML: "),
     ],
@@ -106,7 +107,7 @@ def test_a_config_survives_the_run_folder(tmp_path):
     for one in (
         TrainConfig(),
         TrainConfig(tasks='a "b"\\c\n.jsonl', difficulty=(3,), option=("families=['words']", "x=1"), lr=1e-05, seed=7),
-        TrainConfig(policy="naïve 漢字", shuffle_rewards=True, alpha=1e16, out="runs/x"),
+        TrainConfig(policy="naïve 漢字", shuffle_rewards=True, alpha=1e16, targets=("q_proj", "up_proj"), out="runs/x"),
     ):
         (tmp_path / "config.toml").write_text(to_toml(one, {"version": "0", "revision": "abc+"}))
         assert from_run(tmp_path) == one

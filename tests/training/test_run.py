@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from turngym import __version__
 from turngym.agents import evaluate, source
+from turngym.agents.durable import alone
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.source import TINY
@@ -42,6 +43,11 @@ MISTAKES = {
         "'nowhere' is not a folder; name `tiny`, a run folder, a model folder or a hub",
     ),
     "tokenizer": ({"policy": "bare"}, "bare has no tokenizer.json; save the model's tokenizer there: transformers."),
+    "targets": ({"targets": ["q_prj"]}, "targets name 'q_prj', which is no layer of "),
+    "other targets": (
+        {"out": "taken", "resume": True, "targets": ["q_proj"]},
+        "targets is ('q_proj',), but the run in taken was made with (); leave it out to resume",
+    ),
     "template": ({"policy": "thinker"}, "thinker has a chat template that is not prefix-preserving: adding message 3"),
     "in the way": (
         {"out": "empty.jsonl"},
@@ -313,6 +319,39 @@ def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):
     assert any(weight.abs().max() > 0 for name, weight in saved.items() if "lora_B" in name)  # it was trained
     prepared = evaluate.prepare(SMALL.env, {}, str(finished), episodes=2, sampling=Sampling(max_tokens=16), threads=1)
     assert evaluate.run(prepared).episodes == 2
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path):
+    prepared = prepare(replace(SMALL, out=str(tmp_path / "run")))
+    with alone(prepared.folder), pytest.raises(BlockingIOError, match=f"another process is writing {prepared.folder};"):
+        next(execute(prepared))
+    assert [*prepared.folder.iterdir()] == []
+    steps = execute(prepared)
+    next(steps)
+    with pytest.raises(BlockingIOError), alone(prepared.folder):
+        pass
+    steps.close()
+    with alone(prepared.folder):
+        pass
+
+
+def test_lora_is_on_the_layers_that_were_named_and_stays_there(tmp_path):
+    targets, run = ("v_proj", "q_proj"), tmp_path / "run"
+    named = replace(SMALL, targets=targets, out=str(run))
+    list(execute(prepare(named)))
+    assert from_run(run) == named
+    saved = load_file(run / "checkpoints" / "step-000001" / "adapter" / "adapter_model.safetensors")
+    assert {name.split(".")[-3] for name in saved} == set(targets)
+    assert any(weight.abs().max() > 0 for name, weight in saved.items() if "lora_B" in name)  # they were trained
+    assert [record.step for record in execute(prepare(replace(named, steps=2, resume=True)))] == [2]
+    with pytest.raises(ValueError, match=r"targets is \('q_proj',\), but the run in .* was made with \('v_proj', 'q_p"):
+        prepare(replace(named, steps=3, targets=("q_proj",), resume=True))
+    prepared = evaluate.prepare(SMALL.env, {}, str(run), episodes=2, sampling=Sampling(max_tokens=16), threads=1)
+    assert evaluate.run(prepared).episodes == 2
+    with pytest.raises(
+        ValueError, match=r"targets is \('o_proj',\), but the adapter in .* is on \('q_proj', 'v_proj'\)"
+    ):
+        prepare(replace(SMALL, policy=str(run), targets=("o_proj",), out=str(tmp_path / "next")))
 
 
 def test_the_engine_is_closed_when_a_run_is_left(tmp_path, monkeypatch):

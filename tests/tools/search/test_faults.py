@@ -1,6 +1,7 @@
 import gzip
 import itertools
 import socket
+import threading
 import zlib
 
 import pytest
@@ -119,11 +120,18 @@ def test_answers_are_what_a_test_says_of_each_request():
 
 
 def test_it_is_on_the_loopback_alone_and_ends_with_its_context():
-    with FaultServer() as server:
+    asked = threading.Event()
+
+    def silence(request):
+        asked.set()
+        return [60.0]
+
+    with FaultServer(silence) as server:
         assert server.host.startswith("127.0.0.1:")
-        silent = socket.create_connection(("127.0.0.1", int(server.host.split(":")[1])), timeout=10.0)
-        silent.sendall(b"GET /silent HTTP/1.1\r\n\r\n")
         port = int(server.host.split(":")[1])
+        silent = socket.create_connection(("127.0.0.1", port), timeout=10.0)
+        silent.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert asked.wait(10)
     with silent:
         assert silent.recv(1) == b""
     with pytest.raises(ConnectionRefusedError):
