@@ -160,8 +160,13 @@ class Publisher:
         """Load `present` into a server where it is not, and probe it."""
         self.verified.pop(url, None)
         line = Line(url, self._deadline)
-        accepted = await self._accepted(line)
-        name, answer = await self._ask(line, present)
+        try:
+            accepted = await self._accepted(line)
+            name, answer = await self._ask(line, present)
+        except EngineFailure as failure:
+            if failure.fault is EngineFault.STATUS:
+                await line.send("GET", "/health")  # one that is ending refuses everything, and is away
+            raise
         finding = compare(answer, present.belief, self._others(present), accepted)
         if finding.verdict is Verdict.WRONG:
             raise EngineFailure(EngineFault.VERSION, _wrong(url, name, finding))

@@ -55,7 +55,11 @@ class EngineChoice:
 
 @contextmanager
 def open_engine(
-    choice: EngineChoice, policy: Policy, folder: Path, report: Callable[[str], None] = log.info
+    choice: EngineChoice,
+    policy: Policy,
+    folder: Path,
+    report: Callable[[str], None] = log.info,
+    deadline: float = 600.0,
 ) -> Iterator[TorchEngine | VllmEngine]:
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
@@ -64,6 +68,7 @@ def open_engine(
         policy: The policy.
         folder: Where a server finds adapters, and writes its log.
         report: Called with what is being waited for, and what a server did that it should not.
+        deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
 
     Raises:
         ValueError: a server does not fit the policy.
@@ -79,13 +84,18 @@ def open_engine(
             engine.close()
         return
     with ExitStack() as stack:
-        opened = _serving(choice, policy, folder, report, stack)
+        opened = _serving(choice, policy, folder, report, deadline, stack)
         stack.callback(opened.close)
         yield opened
 
 
 def _serving(
-    choice: EngineChoice, policy: Policy, folder: Path, report: Callable[[str], None], stack: ExitStack
+    choice: EngineChoice,
+    policy: Policy,
+    folder: Path,
+    report: Callable[[str], None],
+    deadline: float,
+    stack: ExitStack,
 ) -> VllmEngine:
     """Return an engine that draws from the servers named, or from one that ends with `stack`."""
     from ._servers import ServerPool
@@ -101,14 +111,14 @@ def _serving(
             check_server(url, policy)
         pool = ServerPool(choice.server)
     adapters = folder / "adapters"
-    publisher = Publisher(policy, [server.url for server in pool.servers], adapters, log=report)
-    return VllmEngine(policy, pool, adapters=adapters, publisher=publisher)
+    publisher = Publisher(policy, [server.url for server in pool.servers], adapters, deadline=deadline, log=report)
+    return VllmEngine(policy, pool, adapters=adapters, deadline=deadline, publisher=publisher)
 
 
 def _own_server(choice: EngineChoice, policy: Policy, folder: Path, report: Callable[[str], None]) -> VllmServer:
     from .checks import check_memory
     from .servable import servable
-    from .server import VllmServer
+    from .server import ON_CPU, VllmServer
 
     dtype = str(policy.base.dtype).removeprefix("torch.")
     rank = policy.lora.rank if policy.lora else 0
@@ -119,6 +129,6 @@ def _own_server(choice: EngineChoice, policy: Policy, folder: Path, report: Call
         rank=rank or None,
         dtype=dtype,
         max_context=policy.max_context,
-        options=choice.server_option,
+        options=(*(ON_CPU if policy.device.type == "cpu" else ()), *choice.server_option),
         report=report,
     )

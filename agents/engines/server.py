@@ -29,6 +29,8 @@ TOP = 100  # log-probabilities that may be asked for at each token
 _LORA = ("enable-lora", "max-lora-rank", "max-loras")
 _NUMBERS = ("dtype", "logprobs-mode", "max-logprobs", "max-model-len", "enable-prefix-caching")
 OURS = frozenset(("model", "served-model-name", "host", "port", *_LORA, *_NUMBERS))
+# The CPU build (0.32) ends at a prompt in parts whose request has a seed ("CPU Generator does not use offset").
+ON_CPU = ("enable-chunked-prefill=false",)
 LAST_LINES = 15
 SAY_EVERY = 10.0  # seconds
 _POLL = 0.5  # seconds between two looks at the server
@@ -98,15 +100,15 @@ class VllmServer:
         self.failure: EngineFailure | None = None
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
-        self._command = [str(python or sys.executable), "-m", "vllm.entrypoints.openai.api_server"]
-        self._command += ["--model", str(folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
-        self._command += ["--port", str(self._port), "--dtype", dtype, "--enable-prefix-caching"]
-        self._command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", str(TOP)]
+        self.command = [str(python or sys.executable), "-m", "vllm.entrypoints.openai.api_server"]
+        self.command += ["--model", str(folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
+        self.command += ["--port", str(self._port), "--dtype", dtype, "--enable-prefix-caching"]
+        self.command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", str(TOP)]
         if max_context is not None:
-            self._command += ["--max-model-len", str(max_context)]
+            self.command += ["--max-model-len", str(max_context)]
         if rank is not None:  # the new adapter and the one before it are there at once
-            self._command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(served_rank(rank))]
-        self._command += ["--disable-uvicorn-access-log", *flags(options)]
+            self.command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(served_rank(rank))]
+        self.command += ["--disable-uvicorn-access-log", *flags(options)]
         self._seconds, self._restarts, self._report = start, restarts, report
         self._child: Child | None = None
         self._scratch: Path | None = None
@@ -177,7 +179,7 @@ class VllmServer:
             "HF_HUB_OFFLINE": "1",  # the model is a folder
             "TMPDIR": str(self._scratch),
         }
-        guard = [sys.executable, "-I", _guard.__file__, str(self.log.resolve()), *self._command]
+        guard = [sys.executable, "-I", _guard.__file__, str(self.log.resolve()), *self.command]
         self._child = Child(guard, env={**os.environ, **ours}, limits=Limits())
         self.starts += 1
 

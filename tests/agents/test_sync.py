@@ -33,7 +33,7 @@ class Server:
         self.cached_by_prompt_alone = False
         self.answers_as: str | None = None
         self.frozen = False
-        self.broken = 0
+        self.broken = self.ending = 0
         self.lock = threading.Lock()
         self.forwards: dict[tuple[int, ...], torch.Tensor] = {}
         asked = prompts(self.policy)
@@ -63,6 +63,8 @@ class Server:
         if self.broken:
             self.broken -= 1
             return 503, {"error": "busy"}
+        if self.ending:
+            return 500, {"error": {"message": "EngineCore encountered an issue."}}
         if model not in ("policy", *self.adapters):
             return 404, {"error": {"message": f"The model `{model}` does not exist."}}
         if isinstance(asked[0], int):
@@ -104,6 +106,9 @@ def load_file_as_learned(path: Path) -> dict[str, torch.Tensor]:
 def serve(server: Server) -> tuple[ThreadingHTTPServer, str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/health" and server.ending:
+                server.ending -= 1
+                return self._answer(503, {})
             cards = [{"id": "policy", "parent": None}, *({"id": n, "parent": "policy"} for n in server.adapters)]
             self._answer(200, {"data": cards})
 
@@ -323,6 +328,18 @@ def test_a_server_that_is_away_is_waited_for_until_the_deadline(
     assert caught.value.fault in (EngineFault.FULL, EngineFault.TIMEOUT)
     with pytest.raises(RuntimeError, match="nothing was published"):
         _ = late.name
+
+
+def test_a_server_that_is_ending_is_waited_for(
+    policy: Policy, url: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sync, "PAUSE", 0.01)
+    made, _ = publisher(policy, tmp_path, url)
+    for step in range(2):
+        server.ending = 3
+        asyncio.run(made.publish())
+        assert not server.ending and made.version == policy.version
+        move(policy, 0.01, step)
 
 
 def test_a_policy_without_an_adapter_is_probed_alone(

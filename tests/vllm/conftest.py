@@ -5,21 +5,20 @@
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from turngym.agents.engines.servable import servable
-from turngym.agents.engines.server import VllmServer
+from turngym.agents.engines.server import ON_CPU, VllmServer
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
 
 PYTHON = os.environ.get("TURNGYM_VLLM_PYTHON")
 if PYTHON is None and importlib.util.find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]
-SMALL = ("enforce-eager=true", "max-num-seqs=64")
-RANK = 32
+NewServer = Callable[..., VllmServer]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,25 +39,33 @@ def small_server() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def vllm_python() -> Path | None:
-    """The interpreter that runs vLLM."""
-    return None if PYTHON is None else Path(PYTHON)
+def new_server() -> NewServer:
+    """Make a server for a policy, not started; its model and its log go to the folder."""
+
+    def new_server(policy: Policy, folder: Path, max_context: int = 1024) -> VllmServer:
+        return VllmServer(
+            servable(policy, folder / "model"),
+            log=folder / "vllm.log",
+            rank=policy.lora.rank if policy.lora else None,
+            max_context=max_context,
+            options=("enforce-eager=true", "max-num-seqs=64", "block-size=32", *ON_CPU),
+            python=None if PYTHON is None else Path(PYTHON),
+            start=1500,
+        )
+
+    return new_server
 
 
 @pytest.fixture(scope="session")
 def served_policy() -> Policy:
     """The policy that the server has; tests that change its weights must put them back and leave `version` risen."""
-    return load_policy(TINY, lora=LoraSpec(rank=RANK))
+    return load_policy(TINY, lora=LoraSpec(rank=32))
 
 
 @pytest.fixture(scope="session")
 def server(
-    served_policy: Policy, vllm_python: Path | None, tmp_path_factory: pytest.TempPathFactory
+    new_server: NewServer, served_policy: Policy, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[VllmServer]:
     """A running server."""
-    folder = tmp_path_factory.mktemp("served")
-    model = servable(served_policy, folder / "model")
-    with VllmServer(
-        model, log=folder / "vllm.log", rank=RANK, max_context=1024, options=SMALL, python=vllm_python, start=1500
-    ) as running:
+    with new_server(served_policy, tmp_path_factory.mktemp("served")) as running:
         yield running

@@ -15,7 +15,7 @@ from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.policy import Policy
 
-TASKS = ("What is 3 + 4?", "What is 17 * 23 - 48?", "Compute 9 / 3.", "How many trees are left of 40 if 12 were cut?")
+from .turns import TASKS, believed, drawn, prompt
 
 
 @dataclass
@@ -65,31 +65,6 @@ def run(engine: VllmEngine) -> Callable[[Callable[[VllmEngine], Awaitable[Any]]]
         return asyncio.run(main())
 
     return run
-
-
-def prompt(policy: Policy, task: str) -> np.ndarray:
-    text = f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n"
-    return np.array(policy.tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-
-
-async def drawn(engine: Any, policy: Policy, sampling: Sampling, cut: Any = None, n: int = 8) -> list[Completion]:
-    """Turns at a time, by key."""
-
-    async def one(i: int) -> Completion:
-        session = engine.session()
-        try:
-            return await session.sample(prompt(policy, TASKS[i % 4]), sampling, (0, 0, i), cut)
-        finally:
-            session.close()
-
-    return list(await asyncio.gather(*(one(i) for i in range(n))))
-
-
-@torch.no_grad()
-def believed(policy: Policy, given: np.ndarray, turn: Completion) -> torch.Tensor:
-    """The learner's logits before each token of a turn, float64 [n, vocabulary]."""
-    tokens = torch.from_numpy(np.concatenate([given, turn.tokens])).long()
-    return policy.model(input_ids=tokens[None]).logits[0, len(given) - 1 : -1].double()
 
 
 @pytest.mark.parametrize(
@@ -163,6 +138,18 @@ def test_a_conversation_goes_on_and_its_branches_with_it(run, moved):
 
     one, other = run(branches)
     assert one.tokens.tolist() == other.tokens.tolist()
+
+
+def test_more_prompts_at_once_than_a_server_takes_in_one_step(run, moved):
+    async def crowd(engine: VllmEngine) -> list[Completion]:
+        given = [np.full(engine.max_context // 2, 5 + i, np.int32) for i in range(12)]
+        return list(
+            await asyncio.gather(
+                *(engine.session().sample(tokens, Sampling(max_tokens=4), (1, i)) for i, tokens in enumerate(given))
+            )
+        )
+
+    assert all(len(turn.tokens) for turn in run(crowd))
 
 
 def test_a_full_context_ends_a_turn(run, moved):

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym.agents.engines._probe import Verdict
 from turngym.agents.engines._sync import Publisher
-from turngym.agents.engines.servable import servable
 from turngym.agents.engines.server import VllmServer
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
@@ -53,20 +53,11 @@ def tied_qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_tied_qwen2_with_an_adapted_head_killed_and_restored(
-    tied_qwen2: Path, vllm_python: Path | None, tmp_path: Path
+    tied_qwen2: Path, new_server: Callable[..., VllmServer], tmp_path: Path
 ) -> None:
     policy = learned(load_policy(tied_qwen2, lora=LoraSpec(rank=8)))
-    folder = servable(policy, tmp_path / "served")
-    assert folder != tied_qwen2
-    with VllmServer(
-        folder,
-        log=tmp_path / "vllm.log",
-        rank=8,
-        max_context=512,
-        options=("enforce-eager=true", "max-num-seqs=8"),
-        python=vllm_python,
-        start=1500,
-    ) as server:
+    with new_server(policy, tmp_path, max_context=512) as server:
+        assert (tmp_path / "model").is_dir()  # written as another type
         made = Publisher(policy, [server.url], tmp_path / "adapters", deadline=1500)
         (finding,) = asyncio.run(made.publish()).values()
         assert finding.verdict is Verdict.RIGHT and finding.error < 1e-3
