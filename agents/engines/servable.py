@@ -39,7 +39,7 @@ def servable(policy: Policy, folder: Path) -> Path:
         raise ValueError(
             f"{policy.folder}: vLLM cannot carry the adapter of the output head ({policy.vocabulary} x "
             f"{config['hidden_size']}, rank {policy.lora.rank if policy.lora else 0}) of this model ({why}); "
-            f"name targets without the head: {others}"
+            f"name targets without the head: --targets {others}"
         )
     drop = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"}
     kept = {key: value for key, value in config.items() if key not in drop}
