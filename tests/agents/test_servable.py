@@ -63,7 +63,9 @@ def test_a_head_that_cannot_be_carried_is_refused_with_numbers(
     policy = load_policy(qwen2_folder, lora=HEAD)
     config = policy.base.config.to_dict()
     monkeypatch.setattr(policy.base.config, "to_dict", lambda: {**config, "model_type": "gemma9"})
-    with pytest.raises(ValueError, match=r"293 x 64, rank 4.*its type is 'gemma9'.*without the head: --targets down_proj"):
+    with pytest.raises(
+        ValueError, match=r"293 x 64, rank 4.*its type is 'gemma9'.*without the head: --targets down_proj"
+    ):
         servable(policy, tmp_path / "served")
     slides = {**config, "use_sliding_window": True, "sliding_window": 128}
     monkeypatch.setattr(policy.base.config, "to_dict", lambda: slides)
