@@ -38,9 +38,13 @@ def test_a_keyboard_interrupt_of_anyone_is_one_by_ctrl_c():
 
 
 def test_without_endings_ctrl_c_is_what_it_is_anywhere():
-    with pytest.raises(KeyboardInterrupt) as struck, shield():
-        send(signal.SIGINT)
-        raise AssertionError("it did not strike")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
+    try:
+        with pytest.raises(KeyboardInterrupt) as struck, shield():
+            send(signal.SIGINT)
+            raise AssertionError("it did not strike")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert type(struck.value) is KeyboardInterrupt
 
 
