@@ -13,6 +13,7 @@ from turngym.agents import check as module
 from turngym.agents.check import CLAUSES, Clause, Result, check, run
 from turngym.agents.contract.episodes import Broken, Case
 from turngym.envs import Reply, StopReason, TextEnv, registry
+from turngym.tools import threads
 
 MATH = "turngym/Math-v0"
 
@@ -161,8 +162,13 @@ def test_the_check_closes_every_environment_and_leaves_no_thread_handler_or_file
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setitem(gymnasium.registry, "test/Counted-v0", gymnasium.envs.registration.EnvSpec("x", Counted))
     gymnasium.registry["test/Counted-v0"].id = "test/Counted-v0"
-    before = threading.active_count(), list(logging.getLogger().handlers), dict(os.environ), sys.stdout
+    monkeypatch.setattr(threads, "IDLE", 0.0)  # else threads of calls wait a while for more
+    others = set(threading.enumerate())
+    before = list(logging.getLogger().handlers), dict(os.environ), sys.stdout
     assert {result.name: result.problem for result in check("test/Counted-v0") if not result.ok} == {}
-    assert (threading.active_count(), list(logging.getLogger().handlers), dict(os.environ), sys.stdout) == before
+    assert (list(logging.getLogger().handlers), dict(os.environ), sys.stdout) == before
+    for thread in set(threading.enumerate()) - others:
+        thread.join(30)
+    assert set(threading.enumerate()) <= others
     assert list(tmp_path.iterdir()) == []
     assert len(opened) > 50 and set(opened) == set(closed)
