@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..envs import StopReason, TextEnv
-from ..envs.levels import check_levels
+from ..envs.levels import check_levels, refuse_weaker, weaker_levels
 from ..envs.registry import make
 from ..tools import Status
 from .journal import read_origin, read_trees
@@ -102,11 +102,14 @@ def replay_journal(
         options: Options of the environment in place of the recorded ones, where, say, a task file has moved.
 
     Raises:
-        ValueError: the journal is damaged, has no such path, or its environment cannot be made.
+        ValueError: the journal is damaged, has no such path, asks for a weaker isolation level than the default that
+            `options` do not name, or its environment cannot be made.
         LevelRefused: this machine cannot isolate a tool as asked.
     """
     origin = read_origin(path)
-    env = make(origin.env, **{**origin.options, **(options or {})})
+    merged = {**origin.options, **(options or {})}
+    refuse_weaker(merged, weaker_levels(options or {}), str(path))
+    env = make(origin.env, **merged)
     check_levels(env)
     count = 0
     try:

@@ -18,6 +18,7 @@ from typing import Any
 from ..agents.journal import read_trees
 from ..agents.trajectory import Tree
 from ..envs import Outcome, StopReason, outcome_of
+from ..tools.python.levels import LEVELS
 from .config import TrainConfig, from_run
 
 CHECKS = {  # what every step must have
@@ -76,7 +77,7 @@ def audit(folder: Path) -> Audit:
         FileNotFoundError: `folder` holds no run.
         ValueError: a line of `metrics.jsonl` or `incidents.jsonl` is damaged; the message names it.
     """
-    config, lines = from_run(folder), _json_lines(folder / "metrics.jsonl")
+    config, lines = from_run(folder, LEVELS), _json_lines(folder / "metrics.jsonl")
     incidents = _json_lines(folder / "incidents.jsonl") if (folder / "incidents.jsonl").exists() else []
     reported = frozenset(tuple(row["key"]) for row in incidents if row["kind"] == "failed")
     journals = {int(path.stem.partition("-")[2]): path for path in (folder / "trees").glob("step-*.jsonl")}

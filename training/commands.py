@@ -19,6 +19,7 @@ from rich.table import Table
 
 from ..agents.commands import Warmup
 from ..agents.terminal import console, mistakes
+from ..envs.levels import weaker_levels
 from ..envs.options import EnvOptions
 from .config import TrainConfig, from_run, read_recipe
 from .verify import Row, run
@@ -84,6 +85,8 @@ class Compare:
     """Recipe, or TOML file, of all that the methods share: environment, policy, steps, …"""
     seeds: int = 3
     """Runs a method, with the seed of `on` and those after it."""
+    option: tuple[str, ...] | None = None
+    """Options of the environment as `name=value`, in place of those of `on`."""
     policy: str | None = None
     """In place of that of `on`: `tiny`, a model folder, or a hub name."""
     steps: int | None = None
@@ -122,13 +125,17 @@ class Compare:
 
     def _changes(self) -> dict[str, Any]:
         """Return what replaces keys of the base recipe."""
-        names = ("policy", "steps", "token_budget", "eval_every")
+        names = ("option", "policy", "steps", "token_budget", "eval_every")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _way_on(self, folder: Path) -> str:
         """Return the command that goes on with this comparison."""
         options = {"on": self.on, "seeds": self.seeds, **self._changes(), "out": folder}
-        named = [text for key, value in options.items() for text in (f"--{key.replace('_', '-')}", str(value))]
+        named = [
+            text
+            for key, value in options.items()
+            for text in (f"--{key.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),)))
+        ]
         return shlex.join(["turngym", "compare", *self.methods, *named, "--resume"])
 
 
@@ -164,7 +171,8 @@ def recipe_of(args: list[str]) -> TrainConfig:
     `args` begin with `train`; a recipe's name is taken out of them.
     """
     named = len(args) > 1 and not args[1].startswith("-")
-    recipe = read_recipe(args.pop(1) if named else "math-python")
+    weaker = _named_levels(args)
+    recipe = read_recipe(args.pop(1) if named else "math-python", weaker=weaker)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -172,7 +180,7 @@ def recipe_of(args: list[str]) -> TrainConfig:
     out: str = parser.parse_known_args(args)[0].out
     if not out:
         raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
-    return replace(from_run(Path(out)), out=out)
+    return replace(from_run(Path(out), weaker), out=out)
 
 
 def warmup_of(args: list[str]) -> Warmup:
@@ -182,7 +190,15 @@ def warmup_of(args: list[str]) -> Warmup:
     """
     if len(args) < 2 or args[1].startswith("-") or ("/" in args[1] and not args[1].endswith(".toml")):
         return Warmup()
-    recipe = read_recipe(args.pop(1))
+    recipe = read_recipe(args.pop(1), weaker=_named_levels(args))
     if recipe.policy == "tiny":
         raise ValueError("the recipe starts from the policy 'tiny', which ships; name an environment to warm up for")
-    return Warmup(recipe.env, Path(recipe.policy), options=EnvOptions(recipe.tasks, recipe.difficulty, recipe.option))
+    return Warmup(recipe.env, Path(recipe.policy), options=recipe.env_options)
+
+
+def _named_levels(args: list[str]) -> list[str]:
+    """Return the isolation levels below the default that the command line itself names with `--option`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--option", nargs="*", default=[])
+    named = [item for item in parser.parse_known_args(args)[0].option if "=" in item]
+    return weaker_levels(EnvOptions(option=tuple(named)).kwargs())

@@ -16,6 +16,8 @@ from typing import Any
 
 from ..agents.evaluate import writable
 from ..agents.source import find
+from ..envs.levels import weaker_levels
+from ..envs.options import EnvOptions
 from . import run
 from .config import TrainConfig, from_run, read_recipe, recipe_keys
 from .launch import launched
@@ -105,7 +107,8 @@ def plan(
         raise ValueError(f"{size} processes would write one comparison; start it once, without torchrun")
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
-    base = {**recipe_keys(on), **changes}
+    own = EnvOptions(option=tuple(changes.get("option", ()))).kwargs()
+    base = {**recipe_keys(on, weaker_levels(own)), **changes}
     configs = _configs(methods, base)
     if find_spec("matplotlib") is None:
         raise ValueError(
@@ -184,7 +187,7 @@ def _check_same(trial: Trial) -> None:
     """Raise ValueError where the folder of a trial holds a run with another config."""
     if not trial.begun:
         return
-    before = from_run(trial.folder)
+    before = from_run(trial.folder, weaker=weaker_levels(trial.config.env_options.kwargs()))
     for field in dataclasses.fields(TrainConfig):
         old, new = getattr(before, field.name), getattr(trial.config, field.name)
         if field.name not in ANYTIME and new != old:

@@ -7,7 +7,7 @@ import difflib
 import json
 import subprocess
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, UnionType
@@ -15,6 +15,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ..agents.engines.opening import EngineChoice
 from ..agents.source import DTYPES, check_machine
+from ..envs.levels import refuse_weaker
+from ..envs.options import EnvOptions
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -140,27 +142,33 @@ class TrainConfig:
         return self
 
     @property
+    def env_options(self) -> EnvOptions:
+        """Return what the environment is made with."""
+        return EnvOptions(self.tasks, self.difficulty, self.option)
+
+    @property
     def engine_choice(self) -> EngineChoice:
         """Return which engine draws."""
         return EngineChoice(self.engine, self.server, self.server_option)
 
 
-def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
+def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({}), weaker: Collection[str] = ()) -> TrainConfig:
     """Return the config of a recipe: a name in `training/recipes` or the path of a TOML file.
 
-    What the recipe leaves out is as in `base`.
+    What the recipe leaves out is as in `base`. `weaker` are isolation levels below the default that it may ask for.
 
     Raises:
         FileNotFoundError: there is no such recipe.
-        ValueError: a key is unknown or a value has the wrong type or range.
+        ValueError: a key is unknown, a value has the wrong type or range, or an isolation level is too weak.
     """
     path = _recipe_file(name)
-    return from_mapping({**base, **_toml(path)}, str(path))
+    _trusted(from_mapping(values := _toml(path), str(path)), weaker, path)
+    return from_mapping({**base, **values}, str(path))
 
 
-def recipe_keys(name: str) -> dict[str, Any]:
+def recipe_keys(name: str, weaker: Collection[str] = ()) -> dict[str, Any]:
     """Return what a recipe sets. Raises as `read_recipe` does."""
-    read_recipe(name)
+    read_recipe(name, weaker=weaker)
     return _toml(_recipe_file(name))
 
 
@@ -200,13 +208,22 @@ def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def from_run(folder: Path) -> TrainConfig:
-    """Return the config of a run folder."""
+def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
+    """Return the config of a run folder; `weaker` are isolation levels below the default that it may ask for.
+
+    Raises:
+        ValueError: it is no config of a run, or it asks for another level below the default.
+    """
     path = folder / "config.toml"
     values = _toml(path).get("train")
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
-    return from_mapping(values, str(path))
+    return _trusted(from_mapping(values, str(path)), weaker, path)
+
+
+def _trusted(config: TrainConfig, weaker: Collection[str], path: Path) -> TrainConfig:
+    refuse_weaker(config.env_options.kwargs(), weaker, str(path))
+    return config
 
 
 def recorded(folder: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, wr
 from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
-from ..envs.levels import check_levels, levels_of
+from ..envs.levels import check_levels, levels_of, weaker_levels
 from ..envs.options import EnvOptions
 from ..envs.registry import make
 from ..envs.sources import is_file
@@ -237,7 +237,7 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
         return None
     if not held:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to begin one")
-    before = from_run(folder)
+    before = from_run(folder, weaker=weaker_levels(config.env_options.kwargs()))
     for name, old in vars(before).items():
         new = getattr(config, name)
         if name not in FREE and new != old:

@@ -397,3 +397,18 @@ def test_a_journal_is_replayed_by_another_process_without_torch(journal):
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd="/")
     assert (done.stdout, done.stderr) == ("4 [] []\n", "")
+
+
+def test_a_journal_cannot_choose_a_weaker_isolation_level(tmp_path):
+    env = make(PYTHON)
+    try:
+        tree = play(env, Script(["\\boxed{1}"]), 0, 1)
+        origin = origin_of(env)
+    finally:
+        env.close()
+    path = tmp_path / "trees.jsonl"
+    write_trees(path, [tree], changed(origin, options={**origin.options, "level": "rlimits-only"}))
+    with pytest.raises(ValueError, match="asks for isolation level 'rlimits-only', which is weaker than the default"):
+        next(replay_journal(path))
+    assert next(replay_journal(path, options={"level": "rlimits-only"})).divergence is None
+    assert next(replay_journal(path, options={"level": "namespaces"})).divergence is None

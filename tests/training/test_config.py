@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from turngym.training import config
+from turngym.training.commands import recipe_of
 from turngym.training.config import (
     RECIPES,
     TrainConfig,
@@ -153,3 +154,28 @@ def test_the_revision_is_that_of_the_checkout_with_a_mark_where_files_differ(tmp
     assert revision() == run("rev-parse", "HEAD")
     (tmp_path / "config.py").write_text("changed")
     assert revision() == run("rev-parse", "HEAD") + "+"
+
+
+# --- data never chooses an isolation level below the default
+
+
+@pytest.mark.parametrize("level", ["landlock", "rlimits-only"])
+def test_a_recipe_or_run_folder_cannot_choose_a_weaker_isolation_level(tmp_path, level):
+    weak = TrainConfig(option=(f'level="{level}"',))
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(f"option = ['max_turns=3', 'level=\"{level}\"']\n")
+    (tmp_path / "config.toml").write_text(to_toml(weak, {}))
+    for read in (lambda weaker: read_recipe(str(recipe), weaker=weaker), lambda weaker: from_run(tmp_path, weaker)):
+        with pytest.raises(ValueError, match=f"asks for isolation level '{level}', which is weaker than the default"):
+            read(())
+        assert any(level in option for option in read((level,)).option)
+
+
+def test_the_command_line_may_choose_a_weaker_isolation_level(tmp_path):
+    out = ["--out", str(tmp_path)]
+    (tmp_path / "config.toml").write_text(to_toml(TrainConfig(option=("level=landlock",)), {}))
+    with pytest.raises(ValueError, match="say --option level=landlock yourself"):
+        recipe_of(["train", "--resume", *out])
+    with pytest.raises(ValueError, match="say --option level=landlock yourself"):
+        recipe_of(["train", "--resume", *out, "--option", "level=rlimits-only"])
+    assert recipe_of(["train", "--resume", *out, "--option", "level=landlock"]).option == ("level=landlock",)
