@@ -33,7 +33,7 @@ from tree import grpo, packed_of
 from turngym.agents.memory import GIB, check_fits, parameters, read_config
 from turngym.agents.policy import ALL, LoraSpec, load_policy
 from turngym.agents.source import TINY
-from turngym.training.chain import chain
+from turngym.training.control import chain
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
 

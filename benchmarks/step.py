@@ -40,8 +40,7 @@ from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, given
 from turngym.envs import Outcome
-from turngym.training.chain import chain
-from turngym.training.control import advantages
+from turngym.training.control import advantages, chain
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
 from turngym.training.packing import Packed, pack

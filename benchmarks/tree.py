@@ -38,8 +38,8 @@ from turngym.agents.policy import LoraSpec, load_policy
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, given
 from turngym.envs import Outcome
-from turngym.training.chain import chain
 from turngym.training.columns import Current, Terms
+from turngym.training.control import chain
 from turngym.training.head import token_stats
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods

@@ -31,7 +31,6 @@ class Turns:
     score: Float[Tensor, "r"]  # of the whole path; NaN where it earned none
     reward: Float[Tensor, "r"]  # of this turn
     outcome: Int[Tensor, "r"]  # of the path
-    extras: Mapping[str, Tensor] = field(default_factory=dict)  # columns declared in `Needs.columns`
 
     @property
     def rewarded(self) -> Bool[Tensor, "r"]:

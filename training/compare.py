@@ -156,7 +156,7 @@ def _check_policy(on: str, policy: str) -> None:
 
 def _check_methods(configs: Mapping[str, TrainConfig]) -> None:
     """Raise ValueError where a recipe's methods are unknown or contradict each other, before anything is built."""
-    from .chain import chain
+    from .control import chain
     from .methods import parse_methods
 
     for name, config in configs.items():

@@ -1,9 +1,10 @@
-"""A control: one entropy method as transformations of what a rollout is told and of what the loss consumes.
+"""A control: one method as transformations of sampling and of the data that the loss consumes; and chains of controls.
 
-Moments of a step, in order: `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal), `shape` (once
-per optimizer step), `observe`, and behind the last of these steps `replay`. Each is pure, gets the control's own state
-last and is optional.
-Invariant: a state is JSON data and is all that a control remembers.
+Hooks in the order of a training step: `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal),
+`shape` (once per optimizer step), `observe`, and after the last optimizer step `replay`. Each is pure, gets the
+control's own state last and is optional.
+Invariants: a state is JSON data and is all that a control remembers. `chain` is associative, `chain()` is its identity,
+and a chain's state is the list of its controls' states.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
+from functools import partial, reduce
+from itertools import combinations
 from math import nan
+from operator import or_
 from typing import Any, Literal
 
 import torch
@@ -24,14 +28,10 @@ from ..agents.trajectory import Tree
 from .columns import Batch, Now, Terms
 from .head import Functional
 
-Knobs = Sampling  # what a rollout is told
 State = Any  # JSON data: saved and loaded with every checkpoint
 Sets = Literal[
     "credit", "clip", "surrogate", "aggregation", "branching", "replay", "temperature", "top-p", "top-k", "max-tokens"
 ]
-
-
-Plan = Callable[[Tree, Event, Key, State], list[Spawn]]
 
 
 class Verdict(IntEnum):
@@ -84,7 +84,6 @@ class Needs:
     logp_ref: bool = False
     entropy_grad: bool = False
     now: bool = False  # the current policy before later optimizer steps of an update: one more forward pass each
-    columns: frozenset[str] = frozenset()  # in `Turns.extras`
     functionals: Mapping[str, Functional] = field(default_factory=dict)  # run inside the chunked head, into `extras`
     modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, see `modules.py`
 
@@ -94,7 +93,6 @@ class Needs:
             logp_ref=self.logp_ref or other.logp_ref,
             entropy_grad=self.entropy_grad or other.entropy_grad,
             now=self.now or other.now,
-            columns=self.columns | other.columns,
             functionals=_merged("functional", self.functionals, other.functionals),
             modules=_merged("module", self.modules, other.modules),
         )
@@ -126,8 +124,8 @@ def _no_state() -> State:
     return {}
 
 
-def _same_knobs(knobs: Knobs, state: State) -> Knobs:
-    return knobs
+def _same_sampling(sampling: Sampling, state: State) -> Sampling:
+    return sampling
 
 
 def _keep_all(trees: Sequence[Tree], state: State) -> list[Verdict]:
@@ -158,8 +156,8 @@ class Control:
     needs: Needs = Needs()
     sets: frozenset[Sets] = frozenset()  # what it replaces rather than adds to or multiplies
     init: Callable[[], State] = _no_state
-    sample: Callable[[Knobs, State], Knobs] = _same_knobs
-    plan: Plan | None = None
+    sample: Callable[[Sampling, State], Sampling] = _same_sampling
+    plan: Callable[[Tree, Event, Key, State], list[Spawn]] | None = None
     select: Callable[[Sequence[Tree], State], list[Verdict]] = _keep_all
     reward: Callable[[Batch, State], Float[Tensor, "r"]] = _same_score  # the new `Turns.score`
     credit: Callable[[Batch, State], Float[Tensor, "s"]] | None = None  # the advantage of each slot
@@ -182,6 +180,98 @@ def advantages(control: Control, batch: Batch, state: State) -> Float[Tensor, "s
     batch = scored(control, batch, state)
     credit = batch.turns.score[batch.row] if control.credit is None else control.credit(batch, state)
     return torch.where(batch.turns.rewarded[batch.row], credit, 0.0)
+
+
+def chain(*controls: Control, ordered: bool = False) -> Control:
+    """Return all `controls` as one, run from left to right; its state is the list of theirs.
+
+    Chains inside chains are opened, so grouping does not matter, and `chain()` changes nothing. Two controls that set
+    the same thing are refused unless they are `ordered`, which lets the later one win.
+
+    Raises:
+        ValueError: Two controls set the same thing, or need different things under one name; or a part of the chain is
+            given a state that is not the list of its parts' states.
+    """
+    if not ordered:
+        for one, other in combinations(controls, 2):
+            _refuse_conflict(one, other)
+    parts = tuple(leaf for control in controls for leaf in _leaves(control))
+    run = _Parts(parts)
+    return Control(
+        name=run.name,
+        needs=reduce(or_, (part.needs for part in parts), Needs()),
+        sets=frozenset[Sets]().union(*(part.sets for part in parts)),
+        init=lambda: [part.init() for part in parts],
+        sample=run.sample,
+        plan=run.plan if any(part.plan for part in parts) else None,
+        select=run.select,
+        reward=run.reward,
+        credit=run.credit if any(part.credit for part in parts) else None,
+        shape=run.shape,
+        observe=run.observe,
+        replay=run.replay if any(part.replay for part in parts) else None,
+        parts=parts,
+    )
+
+
+def _leaves(control: Control) -> tuple[Control, ...]:
+    return (control,) if control.parts is None else control.parts
+
+
+def _refuse_conflict(one: Control, other: Control) -> None:
+    for what in sorted(one.sets & other.sets):
+        first, second = (next(leaf for leaf in _leaves(part) if what in leaf.sets) for part in (one, other))
+        raise ValueError(
+            f"{first.name} and {second.name} both set {what}; remove one, or pass ordered=True to let {second.name} win"
+        )
+
+
+class _Parts:
+    """The controls of a chain, each run with its own state."""
+
+    def __init__(self, parts: tuple[Control, ...]) -> None:
+        self.parts = parts
+        self.name = ",".join(part.name for part in parts)
+
+    def each(self, state: State) -> list[tuple[Control, State]]:
+        if not isinstance(state, list) or len(state) != len(self.parts):
+            need = f"it must be a list of {len(self.parts)} states"
+            raise ValueError(f"the state of the controls [{self.name}] is {state!r}; {need}")
+        return list(zip(self.parts, state))
+
+    def sample(self, sampling: Sampling, state: State) -> Sampling:
+        for part, own in self.each(state):
+            sampling = part.sample(sampling, own)
+        return sampling
+
+    def plan(self, tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:
+        return [spawn for part, own in self.each(state) if part.plan for spawn in part.plan(tree, event, key, own)]
+
+    def select(self, trees: Sequence[Tree], state: State) -> list[Verdict]:
+        verdicts = [part.select(trees, own) for part, own in self.each(state)]
+        return [max(votes) for votes in zip([Verdict.KEEP] * len(trees), *verdicts)]
+
+    def reward(self, batch: Batch, state: State) -> Float[Tensor, "r"]:
+        for part, own in self.each(state):
+            batch = scored(part, batch, own)
+        return batch.turns.score
+
+    def credit(self, batch: Batch, state: State) -> Float[Tensor, "s"]:
+        *_, last = (partial(part.credit, batch, own) for part, own in self.each(state) if part.credit)
+        return last()
+
+    def replay(self, state: State) -> Replay | None:
+        *_, last = (partial(part.replay, own) for part, own in self.each(state) if part.replay)
+        return last()
+
+    def shape(self, terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        for part, own in self.each(state):
+            terms = part.shape(terms, batch, now, own)
+        return terms
+
+    def observe(self, stats: Stats, state: State) -> tuple[State, Requests]:
+        seen = [part.observe(stats, own) for part, own in self.each(state)]
+        return [own for own, _ in seen], Requests().union(*(requests for _, requests in seen))
 
 
 def require(holds: bool, method: str, name: str, value: object, rule: str) -> None:

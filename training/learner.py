@@ -63,7 +63,7 @@ class Learner:
         team: The processes that share out the paths.
 
     Raises:
-        ValueError: `lr` or `clip_norm` is out of range, or the control needs what is not computed here.
+        ValueError: `lr` or `clip_norm` is out of range.
     """
 
     def __init__(
@@ -75,7 +75,6 @@ class Learner:
         micro_tokens: int = 8192,
         team: Team = SOLO,
     ) -> None:
-        _refuse_unserved(control)
         # With both bounded, a finite gradient can make neither a weight nor a moment that is not finite.
         for name, value in (("lr", lr), ("clip_norm", clip_norm)):
             if not 0 < value <= BOUND:
@@ -274,17 +273,6 @@ class Learner:
     def _norm(self) -> float:
         grads = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
-
-
-def _refuse_unserved(control: Control) -> None:
-    """Raise ValueError where a control needs what this learner does not compute."""
-    needs = control.needs
-    unserved = {
-        "Needs.columns": bool(needs.columns),
-    }
-    for what, wanted in unserved.items():
-        if wanted:
-            raise ValueError(f"control {control.name!r} uses {what}, which this learner does not serve; leave it out")
 
 
 def _firsts(label: Int[Tensor, "s"]) -> tuple[Int[Tensor, "u"], Int[Tensor, "s"]]:

@@ -289,7 +289,7 @@ def _summarized(folder: Path) -> int | None:
 
 def _control(config: TrainConfig, chat: Chat) -> Control:
     """Return the chained methods, their open parameters filled from the run."""
-    from .chain import chain
+    from .control import chain
     from .methods import parse_methods
 
     run = {"steps": max(config.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}

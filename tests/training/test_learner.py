@@ -27,9 +27,8 @@ from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.training import learner as module
-from turngym.training.chain import chain
 from turngym.training.columns import Penalty
-from turngym.training.control import Control, Needs
+from turngym.training.control import Control, Needs, chain
 from turngym.training.learner import Learner, Update
 from turngym.training.methods import parse_methods
 from turngym.training.packing import Packed, pack
@@ -323,17 +322,6 @@ def test_a_share_of_the_learning_rate_moves_the_weights_that_much_less(one):
         restore(one.policy, before)
     torch.testing.assert_close(moved[1], moved[0] / 4, rtol=1e-3, atol=1e-6)
     assert moved[0].abs().max() == pytest.approx(1e-2, rel=1e-2)  # Adam's first step
-
-
-@pytest.mark.parametrize(
-    ("part", "named"),
-    [
-        ({"needs": Needs(columns=frozenset({"x"}))}, "Needs.columns"),
-    ],
-)
-def test_a_control_that_wants_what_is_not_computed_is_refused(one, part, named):
-    with pytest.raises(ValueError, match=f"control 'wild' uses {named}, which this learner does not serve"):
-        Learner(one.policy, Control(name="wild", **part), lr=1e-3)
 
 
 # --- a step with anything in it that is not finite is not taken

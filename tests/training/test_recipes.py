@@ -4,9 +4,9 @@ import tomllib
 
 import pytest
 
-from turngym.training.chain import chain
 from turngym.training.compare import OWN
 from turngym.training.config import RECIPES, read_recipe, recipe_keys
+from turngym.training.control import chain
 from turngym.training.methods import METHODS, parse_methods
 
 TASKS = {"math-python", "household", "search"}  # recipes of environments; the others are of methods

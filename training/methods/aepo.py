@@ -33,9 +33,8 @@ from torch import Tensor
 
 from ...agents.branching import Event, Key, Spawn
 from ...agents.trajectory import Tree
-from ..chain import chain
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State, require
+from ..control import Control, Needs, State, chain, require
 from ..surrogates import gradient_keeping
 from .arpo import Variant, answered, decides, draws, forks, just_said, one_by_one, surprise
 

@@ -18,9 +18,8 @@ from ...agents.policy import LoraSpec, load_policy
 from ...agents.rollout import Actor, collect
 from ...agents.source import TINY
 from ...envs.registry import make
-from ..chain import chain
 from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, State
+from ..control import Control, State, chain
 from ..learner import Learner
 from ..methods import parse_methods
 from ..packing import Packed, pack

@@ -7,8 +7,7 @@ from itertools import count, permutations
 import pytest
 import torch
 
-from turngym.training.chain import chain
-from turngym.training.control import Control, Needs
+from turngym.training.control import Control, Needs, chain
 from turngym.training.methods import METHODS
 from turngym.training.verify.methodical.battery import CHECKS, DIRECTIONS, directions
 from turngym.training.verify.methodical.cases import CASES, Case

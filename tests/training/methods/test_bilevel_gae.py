@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.chain import chain
 from turngym.training.columns import Now
-from turngym.training.control import Control, advantages
+from turngym.training.control import Control, advantages, chain
 from turngym.training.methods.bilevel_gae import bilevel_advantage, bilevel_gae, turn_ends, turn_reward
 from turngym.training.methods.ppo import ppo, value_head
 from turngym.training.objective import start_terms

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from turngym.training.chain import chain
 from turngym.training.columns import Now
+from turngym.training.control import chain
 from turngym.training.methods import METHODS
 from turngym.training.methods.cispo import cispo
 from turngym.training.objective import objective, start_terms

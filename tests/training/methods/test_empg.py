@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.chain import chain
 from turngym.training.columns import Now
-from turngym.training.control import advantages
+from turngym.training.control import advantages, chain
 from turngym.training.methods.empg import empg, mean_by, modulation, steps
 from turngym.training.methods.grpo import grpo
 from turngym.training.objective import start_terms

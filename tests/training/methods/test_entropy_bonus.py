@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from turngym.training.chain import chain
-from turngym.training.control import Control
+from turngym.training.control import Control, chain
 from turngym.training.methods.entropy_bonus import entropy_bonus
 
 

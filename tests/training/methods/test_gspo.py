@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from turngym.training.chain import chain
 from turngym.training.columns import Now
+from turngym.training.control import chain
 from turngym.training.methods import METHODS
 from turngym.training.methods.gspo import gspo
 from turngym.training.objective import objective, start_terms
