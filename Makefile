@@ -7,6 +7,7 @@ READY312 := .venv/3.12/.ready
 READYV := .venv/vllm/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
+TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
 .PHONY: help setup train test test312 test-vllm check format lint types package clean
 
@@ -63,7 +64,7 @@ lint: $(READY)
 types: $(READY)
 	@link=$$(mktemp -d); ln -s "$(CURDIR)" $$link/$(PACKAGE); cd $$link; status=0; \
 	"$(CURDIR)/$(BIN)/mypy" --config-file $(PACKAGE)/pyproject.toml --cache-dir "$(CURDIR)/.mypy_cache" \
-	  $(addprefix $(PACKAGE)/,__init__.py __main__.py $(ROOMS)) || status=1; \
+	  $(addprefix $(PACKAGE)/,$(TYPED)) || status=1; \
 	rm -r $$link; exit $$status
 
 package: $(READY)

@@ -1,4 +1,4 @@
-"""The commands of turngym: learn, compare, evaluate, play, check, replay, verify, warm up, serve, list.
+"""The commands of turngym: learn, compare, evaluate, play, check, replay, audit, verify, warm up, serve, list.
 
 Here the commands of the rooms are put together; each is a frozen dataclass whose fields are its options.
 """
@@ -14,7 +14,7 @@ import tyro
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, Warmup
 from .agents.serving import ServeSearch
 from .agents.terminal import mistakes
-from .training.commands import Compare, Methods, Train, Verify, recipe_of, warmup_of
+from .training.commands import Audit, Compare, Methods, Train, recipe_of, verify_command, warmup_of
 from .training.config import TrainConfig
 from .training.signals import endings
 
@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with mistakes():
         recipe = recipe_of(args) if args[:1] == ["train"] else TrainConfig()
         warmup = warmup_of(args) if args[:1] == ["warmup"] else Warmup()
+        verify = verify_command(args)
     commands = (
         Annotated[Train, subcommand(name="train", default=Train(recipe))]
         | Annotated[Compare, subcommand(name="compare")]
@@ -34,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         | Annotated[Play, subcommand(name="play")]
         | Annotated[Check, subcommand(name="check")]
         | Annotated[Replay, subcommand(name="replay")]
-        | Annotated[Verify, subcommand(name="verify")]
+        | Annotated[Audit, subcommand(name="audit")]
+        | Annotated[verify, subcommand(name="verify")]
         | Annotated[Envs, subcommand(name="envs")]
         | Annotated[Methods, subcommand(name="methods")]
         | Annotated[Warmup, subcommand(name="warmup", default=warmup)]

@@ -31,8 +31,8 @@ from math_verify import parse, verify
 
 from turngym.envs.math import MathGrader
 from turngym.envs.tasks import load_jsonl
-from turngym.training.verify.forms import forms
-from turngym.training.verify.written import clean, number
+from turngym.tests.verify.grader.forms import forms
+from turngym.tests.verify.grader.written import clean, number
 
 GOAL = 100.0  # times as fast as math-verify
 Pair = tuple[str, str]

@@ -30,8 +30,8 @@ from typing import Any
 
 from turngym.envs.household import commands, step
 from turngym.envs.household.alfworld import ALFWorldEnv
-from turngym.training.verify.housing.catalogue import Catalogue
-from turngym.training.verify.housing.real import interpreter, recorded
+from turngym.tests.verify.household.catalogue import Catalogue
+from turngym.tests.verify.household.real_engine import interpreter, recorded
 
 QUOTED = (0.062, 1.1)  # seconds a step with admissible commands and a reset of the real engine, measured once
 FASTER_STEP, FASTER_RESET = 1000, 5000

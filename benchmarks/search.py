@@ -28,13 +28,13 @@ from typing import TypeVar
 
 import numpy as np
 
+from turngym.tests.verify.search.corpus import Given, read
+from turngym.tests.verify.search.rankings import shares
+from turngym.tests.verify.search.retrieval import BUILD, QUERY
+from turngym.tests.verify.search.serving import server
 from turngym.tools.search.core import Passage
 from turngym.tools.search.index import BM25, words
 from turngym.tools.search.retrieve import Retrieve
-from turngym.training.verify.searching.given import Given, read
-from turngym.training.verify.searching.reference import shares
-from turngym.training.verify.searching.retrieval import BUILD, QUERY
-from turngym.training.verify.searching.serving import server
 
 DEPTH = 20  # passages a query
 CLIENTS = (1, 32, 200)

@@ -81,6 +81,7 @@ def test_help_names_every_command():
         "play",
         "check",
         "replay",
+        "audit",
         "verify",
         "warmup",
         "envs",

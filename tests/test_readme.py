@@ -56,6 +56,7 @@ def test_every_command_and_option_that_is_named_exists(capsys):
         "play",
         "check",
         "replay",
+        "audit",
         "verify",
         "methods",
         "doctor",

@@ -10,8 +10,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models
 
 from turngym.agents.engines._servers import ServerPool
-from turngym.agents.engines.faults import MadeUp, ModelServer
 from turngym.agents.engines.vllm import VllmEngine
+from turngym.tests.support.model_server import MadeUp, ModelServer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz<>/\n ü"
 END = 40  # of 41 ids: the letters, some pairs, and what ends a turn

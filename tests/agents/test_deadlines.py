@@ -25,8 +25,8 @@ from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import EnvFailure, Outcome, TextEnv
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
+from turngym.tests.verify.deadlines.faulty import Flaky, StuckEngine, Troubled
 from turngym.tools import Tool, ToolFailure, tool
-from turngym.training.verify.trouble import Flaky, StuckEngine, Troubled
 
 SHORT = Sampling(max_tokens=6)
 SOON = Deadlines(turn=1.0, episode=1.5, step=60)

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from turngym.agents.encoder import Encoder, add_named_tokens
 from turngym.agents.laid import Laid, join, own
-from turngym.training.verify.tokenizers import letters, odd
+from turngym.tests.verify.templates.tokenizers import letters, odd
 
 CASES = {case.name: case for case in odd()}
 CALM = ["x user", " be x\n 1+1 = é? ok ", "", "tool\n\n", "A user's 'q'\t"]

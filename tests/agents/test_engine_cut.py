@@ -18,9 +18,9 @@ from turngym.agents.engines import torch as engines_torch
 from turngym.agents.engines._cut import Closers, Said
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.policy import load_policy
+from turngym.tests.verify.formats.area import completed_at
+from turngym.tests.verify.formats.recorded import recorded
 from turngym.tools import FORMATS
-from turngym.training.verify.formats import completed_at
-from turngym.training.verify.recorded import recorded
 
 
 class Ends:

@@ -6,8 +6,8 @@ import pytest
 
 from turngym.agents.engine import Completion, EngineFailure, EngineFault, Sampling, keyed_rng
 from turngym.agents.engines import _servers
-from turngym.agents.engines.faults import FAULTS, MadeUp, ModelServer
 from turngym.agents.engines.vllm import VllmEngine
+from turngym.tests.support.model_server import FAULTS, MadeUp, ModelServer
 
 from .served import END, Ends, Published, engine, made_policy, made_up, run
 

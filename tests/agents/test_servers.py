@@ -7,9 +7,9 @@ import pytest
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines import _servers
 from turngym.agents.engines._servers import SPILL, Server, ServerPool, choose
+from turngym.tests.support.faults import RESET, FaultServer, Kept, Request, head
 from turngym.tools.search.core import Fault
 from turngym.tools.search.exchange import Trouble
-from turngym.tools.search.faults import RESET, FaultServer, Kept, Request, head
 
 OK = Kept([head("200 OK", "Content-Length: 2") + b"ok"])
 

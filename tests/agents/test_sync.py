@@ -15,8 +15,8 @@ from turngym.agents.engines import _remote, _sync
 from turngym.agents.engines._probe import POINTS, Verdict, prompts
 from turngym.agents.engines._sync import Publisher
 from turngym.agents.engines.checks import check_server
-from turngym.agents.engines.damage import DAMAGE, damage
 from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.tests.support.adapter_damage import DAMAGE, damage
 
 LORA = LoraSpec(rank=4, alpha=8.0)
 

@@ -9,9 +9,9 @@ import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault, Sampling
 from turngym.agents.engines._wire import Ask, entropies, read
-from turngym.agents.engines.faults import FAULTS
+from turngym.tests.support.faults import Kept
+from turngym.tests.support.model_server import FAULTS
 from turngym.tools.search.exchange import Trouble
-from turngym.tools.search.faults import Kept
 
 from .served import END, made_up
 

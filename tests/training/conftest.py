@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from turngym.tests.verify.methods import toy as toys
+from turngym.tests.verify.methods.toy import Toy, build, make_toy
 from turngym.training.columns import Batch, Current
-from turngym.training.verify.methodical import toy as toys
-from turngym.training.verify.methodical.toy import Toy, build, make_toy
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from turngym.agents.engines import _remote, _sync
 from turngym.agents.engines._probe import Verdict
 from turngym.agents.engines._sync import Publisher
 from turngym.agents.engines.checks import check_server
-from turngym.agents.engines.damage import DAMAGE, damage
 from turngym.agents.engines.server import VllmServer
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
+from turngym.tests.support.adapter_damage import DAMAGE, damage
 
 
 def move(policy: Policy, std: float, seed: int) -> None:

@@ -4,8 +4,8 @@ import gzip
 import itertools
 import json
 
+from turngym.tests.support.faults import BLOCK, RESET, bomb, drip, forever, head
 from turngym.tools.search import Fault
-from turngym.tools.search.faults import BLOCK, RESET, bomb, drip, forever, head
 
 GOOD = {"result": [[{"document": {"id": "7", "contents": '"Paris"\nA city.'}, "score": 1.5}]]}
 

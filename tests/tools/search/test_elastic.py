@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from turngym.tests.support.faults import FaultServer
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.elastic import BASIC, KEY, Elastic
 from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.faults import FaultServer
 
 from .faults import FAULTS, answer
 

@@ -7,9 +7,9 @@ from email.utils import formatdate
 
 import pytest
 
+from turngym.tests.support.faults import FaultServer, head
 from turngym.tools.search import Fault, SearchFailure, exchange
 from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.faults import FaultServer, head
 from turngym.tools.search.http import JsonClient
 
 from .faults import FAULTS, GOOD, PACKED, answer

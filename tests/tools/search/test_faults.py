@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from turngym.tools.search.faults import BLOCK, BLOCKS, FAULTS, PAGE, PAUSE, RESET, FaultServer, bomb, drip
+from turngym.tests.support.faults import BLOCK, BLOCKS, FAULTS, PAGE, PAUSE, RESET, FaultServer, bomb, drip
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import time
 import httpcore
 import pytest
 
-from turngym.tools.search.faults import FaultServer
+from turngym.tests.support.faults import FaultServer
 from turngym.tools.search.fetch import HEAD, REDIRECTS, TRIES, Clock, Page, Pinned, Unread, Wire, _read_body, fetch
 from turngym.tools.search.guard import Blocked, Guard
 from turngym.tools.threads import Overdue

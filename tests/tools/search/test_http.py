@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from turngym.tests.support.faults import FaultServer
 from turngym.tools.search import Fault, SearchFailure, http
 from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.faults import FaultServer
 from turngym.tools.search.http import JsonClient, split_url
 
 from .faults import GOOD, answer

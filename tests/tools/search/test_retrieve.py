@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import turngym
+from turngym.tests.support.faults import FaultServer
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.faults import FaultServer
 from turngym.tools.search.retrieve import Retrieve
 
 from .faults import FAULTS, GOOD, answer

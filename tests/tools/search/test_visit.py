@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngym.tests.support.faults import FAULTS, PAGE, FaultServer
 from turngym.tools import Status, Tool, ToolResult, get_format
-from turngym.tools.search.faults import FAULTS, PAGE, FaultServer
 from turngym.tools.search.visit import Visit
 
 OK, ERROR, TIMEOUT, REJECTED = Status.OK, Status.ERROR, Status.TIMEOUT, Status.REJECTED

@@ -13,8 +13,8 @@ from turngym.agents.rollout import Actor, collect
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
+from turngym.tests.verify.methods.scripted import ScriptedEngine
 from turngym.training.control import Control
-from turngym.training.verify.methodical.scripted import ScriptedEngine
 
 WORDS = ("yes", "no", "why not", "go on and on", "stop it now please")
 

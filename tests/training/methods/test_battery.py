@@ -7,10 +7,10 @@ from itertools import count, permutations
 import pytest
 import torch
 
+from turngym.tests.verify.methods.battery import CHECKS, DIRECTIONS, directions
+from turngym.tests.verify.methods.cases import CASES, Case
 from turngym.training.control import Control, Needs, chain
 from turngym.training.methods import METHODS
-from turngym.training.verify.methodical.battery import CHECKS, DIRECTIONS, directions
-from turngym.training.verify.methodical.cases import CASES, Case
 
 CARD = ("arXiv", "Knob: ", "Defaults: ", "Evidence: ", "Deviations: ")
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}-{CASES.index(case)}")

@@ -1,0 +1,39 @@
+"""The command `turngym verify AREA`: count the promises of one area."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import tyro
+from rich.markup import escape
+
+from turngym.agents.terminal import console, mistakes
+from turngym.tests.verify.areas import AREAS
+from turngym.tests.verify.rows import Row, run
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Count what turngym promises, area by area; exit status 1 where a row falls short."""
+
+    area: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[AREAS]]
+
+    def run(self) -> int:
+        """Print each row when it is counted: cases that hold of all, what else was measured, seconds."""
+        began, seed, counted = time.monotonic(), self.area.seed, []
+
+        def show(row: Row, seconds: float) -> None:
+            counted.append(row.good)
+            mark = "[green]holds[/green]" if row.good else "[bold red]SHORT[/bold red]"
+            need = f" (needs {100 * row.need:g} %)" if row.need < 1 else ""
+            console.print(f"{mark}  {row.held}/{row.of}  {escape(row.what)}{need}  [dim]{seconds:.1f} s[/dim]")
+            if row.note:
+                console.print(f"       [dim]{escape(row.note)}[/dim]")
+
+        with mistakes((ValueError, OSError)):
+            good = run(self.area, show)
+        seconds = time.monotonic() - began
+        name = type(self.area).__name__.lower()
+        console.print(f"verify {name}: {sum(counted)}/{len(counted)} rows hold, seed {seed}, {seconds:.1f} s")
+        return 0 if good else 1

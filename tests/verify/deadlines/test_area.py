@@ -1,0 +1,35 @@
+"""The area of deadlines on its shortest setting, and with a rollout that breaks a promise."""
+
+import pytest
+
+from turngym.agents import deadlines, rollout
+from turngym.tests.verify.deadlines.area import _Stage
+
+
+@pytest.fixture(scope="module")
+def stage():
+    with _Stage(0) as stage:
+        yield stage
+
+
+def test_retries_hold(stage):
+    row = stage.retries()
+    assert (row.held, row.of) == (12, 12), row.note
+
+
+def test_faults_of_a_grader_change_no_journal(stage):
+    row = stage.faults()
+    assert row.good and row.of == 4 and not row.note.startswith("0 "), row.note
+
+
+def test_a_retry_with_another_key_is_found(stage, monkeypatch):
+    plain = rollout.Path
+    attempts = iter(range(10**6))
+    monkeypatch.setattr(rollout, "Path", lambda key, branch, ends: plain((*key[:3], next(attempts)), branch, ends))
+    assert not stage.retries().good
+
+
+def test_a_stall_that_names_nobody_is_found(stage, monkeypatch):
+    monkeypatch.setattr(deadlines.Watch, "_names", lambda self: "somebody")
+    row = stage.stalls()
+    assert (row.held, row.of) == (0, 2) and "somebody" in row.note

@@ -1,0 +1,51 @@
+"""What a game wants, read from its name alone: a second reading, beside that of its PDDL goal.
+
+Official games are called `split/TASK_TYPE-OBJECT-MOVABLE-RECEPTACLE-ROOM/trial`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turngym.envs.household.game import TASK_TYPES, Game
+from turngym.envs.household.state import State, members
+from turngym.envs.household.world import World
+
+_BASINS = {"sink": "sinkbasin", "bathtub": "bathtubbasin"}
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A task: `kind` is the kind of thing, `target` the kind of receptacle, or of lamp."""
+
+    task_type: str
+    kind: str
+    target: str
+
+    def reached(self, world: World, state: State) -> bool:
+        """Return whether a state is what was wanted."""
+        things = [o for o, name in enumerate(world.things) if _kind(name) == self.kind]
+        if self.task_type == "look_at_obj_in_light":
+            lit = [o for o, name in enumerate(world.things) if _kind(name) == self.target and state.toggled >> o & 1]
+            near = any(state.inside[r] >> o & 1 for o in lit for r in world.here[state.place])
+            return near and state.held in things
+        done = {"pick_clean": state.clean, "pick_heat": state.hot, "pick_cool": state.cool}
+        treated = done.get(self.task_type.partition("_then")[0], -1)
+        wanted = 2 if self.task_type == "pick_two_obj_and_place" else 1
+        homes = [r for r, name in enumerate(world.receptacles) if _kind(name) == self.target]
+        fit = [[o for o in members(state.inside[r]) if o in things and treated >> o & 1] for r in homes]
+        return any(len(found) >= wanted for found in fit)
+
+
+def aim_of(game: Game) -> Aim | None:
+    """Return what a game's name says of its task; None where it says nothing."""
+    folder = next((part for part in game.id.split("/") if part.partition("-")[0] in TASK_TYPES), "")
+    parts = folder.split("-")
+    if len(parts) != 5:
+        return None
+    target = parts[3].lower()
+    return Aim(parts[0], parts[1].lower(), _BASINS.get(target, target))
+
+
+def _kind(name: str) -> str:
+    return name.partition(" ")[0]

@@ -1,0 +1,25 @@
+"""The contract of the household environments, as a row."""
+
+from turngym.agents import check
+from turngym.envs.core import Reply
+from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.tests.verify.household import contract
+
+
+def few(monkeypatch, *names):
+    monkeypatch.setattr(check, "CLAUSES", [clause for clause in check.CLAUSES if clause.name in names])
+    monkeypatch.setattr(contract, "NAMES", contract.NAMES[:1])
+
+
+def test_clauses_are_counted_on_the_given_games(row, write, monkeypatch):
+    few(monkeypatch, "gold", "canary")
+    games = [{**row, "id": f"g{i}"} for i in range(3)]
+    (kept,) = contract.contract_rows([write("g.jsonl", games)], 0)
+    assert kept.good and (kept.held, kept.of) == (2, 2) and "canary: not checked" in kept.note
+
+
+def test_a_broken_clause_falls_short(row, write, monkeypatch):
+    few(monkeypatch, "gold")
+    monkeypatch.setattr(ALFWorldEnv, "on_step", lambda self, text: Reply("x"))
+    (kept,) = contract.contract_rows([write("g.jsonl", [row])], 0)
+    assert kept.held == 0 and kept.note.startswith("gold: ")

@@ -1,0 +1,91 @@
+"""Hostile completions: every promise, kept and broken."""
+
+import pytest
+
+from turngym.envs.core import Reply
+from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.tests.verify.household import hostile
+
+
+def answer(text, must_hold, **row):
+    return {"id": "one", "env": "household", "text": text, "must_hold": must_hold, **row}
+
+
+ROWS = [
+    answer("<action>look</action><action>go to sidetable 1</action>", "actions_run=1; cut_after_first_call; stable"),
+    answer("<action>look\nrestart</action>", "actions_run<=1; episode_not_reset; error_observed; state_ok"),
+    answer("x", "no_crash; deadline; obs_cap; no_gold_in_obs; reward=0", parts=[["<action>", 1], ["go to ", 9999]]),
+    answer("look", "step_after_done_raises_or_noop; reward=0"),
+]
+
+
+def test_all_rows_of_the_environment_are_played(catalogue, write):
+    row = hostile.answer_row(write("a.jsonl", [*ROWS, {"id": "math", "env": "math"}]), catalogue)
+    assert row.good and (row.held, row.note) == (4, "each in 1 games")
+
+
+def test_shared_rows_hold(catalogue, shared_data):
+    row = hostile.answer_row(shared_data.parent / "corpora" / "adversarial_answers.jsonl", catalogue)
+    assert row.good and row.of >= 10
+
+
+@pytest.mark.parametrize(
+    ("must", "step"),
+    [
+        ("no_crash", lambda env, text: Reply("")),
+        ("obs_cap", lambda env, text: Reply("x" * 300_000, info={"command": "look"})),
+        ("reward=0", lambda env, text: Reply("x", 1.0, info={"command": "look"})),
+        ("error_observed", lambda env, text: Reply("x", info={"command": "look"})),
+        ("no_gold_in_obs", lambda env, text: Reply(f"Try {env.gold()[-1]}", info={"command": "look"})),
+        ("cut_after_first_call", lambda env, text: Reply("x", info={"command": "help"})),
+        ("actions_run=1", lambda env, text: Reply("x", info={"command": None})),
+        ("stable", lambda env, text: Reply(f"{id(env)} {env.turn}", info={"command": "look", "env": id(env)})),
+    ],
+)
+def test_a_broken_promise_falls_short(catalogue, write, monkeypatch, must, step):
+    real, held = ALFWorldEnv.on_step, []
+
+    def on_step(self, text):
+        held.append(self)  # so that no two have the same id
+        return step(self, text) if self.turn else real(self, text)
+
+    monkeypatch.setattr(ALFWorldEnv, "on_step", on_step)
+    row = hostile.answer_row(write("a.jsonl", [answer("<action>look</action>", must)]), catalogue)
+    assert (row.held, row.of) == (0, 1) and (must in row.note or "raises" in row.note)
+
+
+def test_two_commands_at_once_and_steps_after_the_end_fall_short(catalogue, write, monkeypatch):
+    real = ALFWorldEnv.on_step
+
+    def on_step(self, text):
+        if not self.turn:
+            return real(self, text)
+        self.state = self.world.start
+        return Reply("x", info={"command": "look"})
+
+    monkeypatch.setattr(ALFWorldEnv, "on_step", on_step)
+    rows = [answer("look", "state_ok"), answer("look", "step_after_done_raises_or_noop")]
+    row = hostile.answer_row(write("a.jsonl", rows), catalogue)
+    assert (row.held, row.of) == (0, 2)
+
+
+def test_an_environment_that_changes_after_its_end_falls_short(catalogue, write, monkeypatch):
+    real = ALFWorldEnv.step
+
+    def step(self, action):
+        if not self.live:
+            self.state = self.world.start
+        return real(self, action)
+
+    monkeypatch.setattr(ALFWorldEnv, "step", step)
+    row = hostile.answer_row(write("a.jsonl", [answer("look", "step_after_done_raises_or_noop")]), catalogue)
+    assert (row.held, row.of) == (0, 1) and "step_after_done" in row.note
+
+
+def test_bad_files_are_named(catalogue, write, tmp_path):
+    with pytest.raises(FileNotFoundError, match="--corpus"):
+        hostile.answer_row(tmp_path / "none", catalogue)
+    with pytest.raises(ValueError, match="no row of env 'household'"):
+        hostile.answer_row(write("a.jsonl", []), catalogue)
+    with pytest.raises(ValueError, match=r"a.jsonl:1: must_hold has 'wonder'"):
+        hostile.answer_row(write("a.jsonl", [answer("look", "wonder")]), catalogue)

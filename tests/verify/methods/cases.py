@@ -1,0 +1,70 @@
+"""Every method with parameters under which it acts: what the battery is run on. A new method adds a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from turngym.training.control import Control
+from turngym.training.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method with parameters under which it acts, and those under which it changes nothing of the loss."""
+
+    method: str
+    active: dict[str, Any]
+    neutral: dict[str, Any] | None  # None where its very point is to replace the term or the mean that the loss has
+    state: Any = field(default_factory=dict)  # in the middle of a run
+    entropy: int = 0  # where it promises to move entropy
+    samples: bool = False  # acts on what is rolled out alone
+
+    def control(self) -> Control:
+        """Return the method as it acts."""
+        return METHODS[self.method](**self.active)
+
+
+EPO = {"coef": 0.5, "low": 0.8, "high": 1.1, "alpha": 0.3, "steps": 10}
+MIDWAY = {"sum": 2.4, "count": 2, "step": 2}
+PUSHED = {str(turn): {"sum": 1.0, "count": 5, "integral": 0.5, "error": 0.5} for turn in range(3)}
+CASES = (
+    Case("entropy-bonus", {"coef": 0.5}, {"coef": 0.0}, entropy=1),
+    Case("epo", EPO, {"coef": 0.0}, MIDWAY, entropy=1),
+    Case("epo", {**EPO, "variant": "code"}, {"coef": 0.0, "variant": "code"}, MIDWAY, entropy=1),
+    Case("grpo", {"clip_low": 0.1, "clip_high": 0.4, "kl_coef": 0.2, "aggregation": "turn-mean"}, {}),
+    Case("grpo", {"normalize": "none", "ddof": 0, "aggregation": "seq-mean-token-sum-norm", "size": 7}, {}),
+    Case("cispo", {"lo": 0.8, "hi": 1.1}, None),
+    Case("dapo", {"longest": 5, "cache": 3}, {"clip_high": 0.2, "limit": float("inf"), "overlong": 0.0}),
+    Case("dr-grpo", {"size": 7, "clip_low": 0.1, "kl_coef": 0.2}, None),
+    Case("gspo", {"clip_low": 0.1, "clip_high": 0.2}, None),
+    Case(
+        "ppo", {"gamma": 0.9, "lam": 0.8, "value_clip": 0.1, "limit": 1.2}, {"value_coef": 0.0, "limit": float("inf")}
+    ),
+    Case("reinforce", {"baseline": "group"}, None),
+    Case("reinforce-pp", {"gamma": 0.9, "kl_reward": 0.1}, {}),
+    Case("reinforce-pp", {"baseline": "group"}, {}),
+    Case("rloo", {}, None),
+    Case("rloo", {"variant": "code"}, {"variant": "code"}),
+    Case("tis", {"high": 1.5, "normalize": True}, {"low": 1.0, "high": 1.0}),
+    Case("tis", {"level": "sequence", "outside": "mask", "by": "geometric", "high": 1.05}, {"low": 1.0, "high": 1.0}),
+    Case("tis", {"level": "geometric", "outside": "reject", "by": "token", "low": 0.7}, {"low": 1.0, "high": 1.0}),
+    Case("actfocus", {"thought": 0.3, "tau": 0.5}, {"thought": 1.0, "tau": float("inf")}),
+    Case("bilevel-gae", {"gamma": 0.9, "lam": 0.8, "gamma_turn": 0.7, "value_clip": 0.1}, {"value_coef": 0.0}),
+    Case("dart", {"skip": 0.4}, {"skip": 0.0, "clip_high": 0.2, "limit": 0.0, "kl_coef": 0.0}),
+    Case("dart", {"over": "kept"}, {"skip": 0.0, "clip_high": 0.2, "limit": 0.0, "kl_coef": 0.0}),
+    Case("empg", {"k": 2.0, "zeta": 0.2}, {"k": 0.0, "zeta": 0.0, "center": False}),
+    Case("gigpo", {"omega": 0.5}, {}),
+    Case("gigpo", {"normalize": "std", "statistic": "row"}, {}),
+    Case("mt-grpo", {}, {}),
+    Case("spear", {"bonus": 0.2}, {"coef": 0.0, "bonus": 0.0}, {"step": 3, "kept": [], "history": [], "again": []}),
+    Case("starpo-s", {"clip_low": 0.1, "clip_high": 0.4}, {"clip_high": 0.2}, {"empty": 0}),
+    Case("aepo", {"group": 4, "scale": 0.5}, None, [{}, {}, {}]),
+    Case("aepo-advantage", {"scale": 0.5}, {"scale": 0.0}),
+    Case("aepo-branching", {"group": 4}, {"group": 4}, samples=True),
+    Case("aepo-clip", {}, None),
+    Case("aepo-clip", {"variant": "code"}, None),
+    Case("arpo", {"group": 4, "attribution": "hard"}, {"group": 4, "initial": 4}, samples=True),
+    Case("turn-pi", {"target": 0.5, "strength": 0.5}, {"kp": 0.0, "ki": 0.0}, PUSHED, entropy=-1),
+    Case("turn-pi", {"act": "weight"}, {"act": "weight", "kp": 0.0, "ki": 0.0}, PUSHED),
+)

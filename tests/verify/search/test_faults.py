@@ -1,0 +1,67 @@
+"""Ways to answer badly: some of each kind, and what falls short."""
+
+import pytest
+
+from turngym.tests.verify.search import faults
+from turngym.tests.verify.search.faults import CASES, Case, alone_row, crowd_row, outcome
+from turngym.tools.search.core import Fault, Passage, SearchFailure
+from turngym.tools.search.retrieve import Retrieve
+
+QUICK = (
+    *("404", "a redirect", "deep JSON", "connections reset", "a compressed bomb", "damaged gzip", "429 twice"),
+    *("control tokens in a document", "more documents than asked for", "a score that is a text", "an endless body"),
+)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Leave out the ways that take until a deadline."""
+    chosen = {name: CASES[name] for name in QUICK}
+    monkeypatch.setattr(faults, "CASES", chosen)
+    return chosen
+
+
+def test_every_outcome_has_ways_and_every_way_a_known_outcome():
+    outcomes = set().union(*(case.outcomes for case in CASES.values()))
+    assert outcomes == {"passages", *Fault} and len(CASES) >= 40
+
+
+def test_answers_end_as_they_should(quick):
+    row = alone_row(quick)
+    assert (row.held, row.of, row.note) == (11, 11, "")
+
+
+def test_another_outcome_and_a_late_one_fall_short(quick, monkeypatch):
+    other = {"404": Case(quick["404"].answer, frozenset(["passages"]))}
+    row = alone_row(other)
+    assert (row.held, row.of) == (0, 1) and row.note.startswith("404: status after 0.")
+    monkeypatch.setattr(faults, "LATE", -faults.BOUNDS.deadline)
+    assert alone_row({"404": quick["404"]}).held == 0
+
+
+def test_a_crowd_ends_with_passages_or_faults(quick):
+    row = crowd_row(44)
+    assert (row.held, row.of) == (44, 44) and "passages" in row.note and "too_large" in row.note
+
+
+def test_what_is_raised_otherwise_falls_short(quick, monkeypatch):
+    def search(self, query, k):
+        raise KeyError("result")
+
+    monkeypatch.setattr(Retrieve, "search", search)
+    row = crowd_row(5)
+    assert (row.held, row.note) == (0, "KeyError: 'result' 5")
+
+
+def test_more_passages_than_asked_for_fall_short(quick, monkeypatch):
+    monkeypatch.setattr(Retrieve, "search", lambda self, query, k: [Passage("1", "", "x")] * (k + 1))
+    assert alone_row({"429 twice": quick["429 twice"]}).note.startswith("429 twice: ValueError: there are more than 3")
+
+
+def test_outcomes_are_named():
+    def fail(error):
+        raise error
+
+    assert outcome(list) == "passages"
+    assert outcome(lambda: fail(SearchFailure(Fault.TOO_LARGE, "x"))) == "too_large"
+    assert outcome(lambda: fail(ZeroDivisionError("x"))) == "ZeroDivisionError: x"

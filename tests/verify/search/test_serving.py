@@ -1,0 +1,86 @@
+"""The real server: the same answers, its end amid searches and episodes, and what falls short."""
+
+import pytest
+
+from turngym.tests.verify.search import serving
+from turngym.tools.search.index import BM25
+from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.search.serve import serve
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Few searches and episodes, and little patience."""
+    sizes = {"CROWD": 12, "SEARCHES": 24, "EPISODES": 12, "THREADS": 2}
+    for name, size in sizes.items():
+        monkeypatch.setattr(serving, name, size)
+
+
+@pytest.fixture
+def index(read):
+    """The index of the small corpus."""
+    return BM25(read.passages)
+
+
+@pytest.fixture
+def served(index):
+    """The server in this process, and a way to end it at once."""
+    context = serve(index, port=0)
+    url, open_ = context.__enter__(), [True]
+
+    def end():
+        if open_:
+            open_.clear()
+            context.__exit__(None, None, None)
+
+    yield url, end
+    end()
+
+
+def test_a_process_of_its_own_answers_the_same(read, index, small):
+    with serving.server(read.corpus) as (url, kill):
+        same = serving._same(read, index, url)
+        ended = serving._killed(read, index, url, kill)
+    assert same.good and (same.held, same.of) == (12, 12)
+    assert ended.good and "connect" in ended.note, ended
+
+
+def test_a_server_that_does_not_start_is_named(tmp_path):
+    with (
+        pytest.raises(OSError, match=r"serve-search .*none.jsonl says '': .*none.jsonl"),
+        serving.server(tmp_path / "none.jsonl"),
+    ):
+        pass
+
+
+def test_episodes_go_on_when_the_server_ends(read, served, small):
+    row = serving._left(read, *served)
+    assert row.good and row.held == 12 and "tool_error" in row.note
+
+
+def test_without_an_end_nothing_is_shown(read, index, served, small):
+    url, _ = served
+    killed, left = serving._killed(read, index, url, lambda: None), serving._left(read, url, lambda: None)
+    assert (killed.held, left.held) == (0, 0) and left.note == "done 12"
+
+
+def test_another_answer_falls_short(read, index, served, small, monkeypatch):
+    url, end = served
+    search = Retrieve.search
+    monkeypatch.setattr(Retrieve, "search", lambda self, query, k: search(self, query, k)[::-1])
+    row = serving._same(read, index, url)
+    assert row.held == 0 and row.note.startswith("another answer to ")
+    assert serving._killed(read, index, url, end).held < 24
+
+
+def test_an_episode_that_is_a_failure_and_paid_nothing_is_wrong():
+    from turngym.agents.scores import Episode
+    from turngym.envs import Outcome
+
+    right = [
+        Episode(0, Outcome.DONE, "answered", 1.0, 1, False),
+        Episode(0, Outcome.TOOL_ERROR, "x", float("nan"), 1, False),
+    ]
+    wrong = [Episode(0, Outcome.DONE, "answered", 0.0, 1, False), Episode(0, Outcome.TOOL_ERROR, "x", 0.0, 1, False)]
+    wrong.append(Episode(0, Outcome.INFRA_ERROR, "x", float("nan"), 1, False))
+    assert all(map(serving._right, right)) and not any(map(serving._right, wrong))

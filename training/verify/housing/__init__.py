@@ -1,1 +1,0 @@
-"""What `turngym verify household` counts with: recorded episodes, walkthroughs, the real engine, fuzzed commands."""

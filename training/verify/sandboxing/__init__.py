@@ -1,1 +1,0 @@
-"""What proves the boundary of the Python tool: hostile programs, what is watched while they run, and faked machines."""
