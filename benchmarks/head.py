@@ -33,7 +33,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from turngym.training import head_once
+from turngym.training import head
 from turngym.training.head import token_stats
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -87,7 +87,7 @@ def ours(given: Given, both: bool) -> tuple[Tensor, Tensor]:
 
 def floor(given: Given, both: bool) -> None:
     """Multiply there and back, as many rows and columns at once as ours, every product once."""
-    rows, tile = head_once.ROWS, head_once.TILE
+    rows, tile = head.ROWS, head.TILE
     with torch.no_grad():
         for some in given.hidden.split(rows):
             for weight in given.linear.weight.split(tile):
@@ -172,8 +172,8 @@ def _status(name: str) -> float:
 
 def parts(given: Given, rounds: int) -> dict[str, float]:
     """Return nanoseconds a logit of the steps that a tile goes through, each alone."""
-    weight = given.linear.weight[: head_once.TILE]
-    hidden = given.hidden.detach()[: head_once.ROWS]
+    weight = given.linear.weight[: head.TILE]
+    hidden = given.hidden.detach()[: head.ROWS]
     logits = hidden @ weight.t()
     exact = logits.float()
     out, top = torch.empty_like(exact), exact.amax(1, keepdim=True)

@@ -1,7 +1,10 @@
 """Attention over a layout in which paths share tokens: segment by segment, so no [tokens, tokens] mask ever exists.
 
 It is registered with transformers and used only inside `hidden_states`; what it computes of a path is what causal
-attention computes of the path alone. On CUDA the fused form of `flex` takes its place.
+attention computes of the path alone. On CUDA one fused call takes its place: FlexAttention (Dong et al. 2024, arXiv
+2412.05496). A token sees those of its chain of segments up to itself. Segments are numbered depth first, so that those
+behind a segment are an interval of numbers: what a token sees takes two numbers a token, and blocks of 128 by 128 in
+which none is seen are never computed.
 """
 
 from __future__ import annotations
@@ -10,21 +13,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from .layout import Layout
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
+from .packing import Layout
 
 NAME = "turngym-segments"
 UNSERVED = ("sliding_window", "softcap", "s_aux", "position_bias")  # what other attention than the plain one is given
+
+BLOCK = 128  # tokens
 
 
 def hidden_states(
@@ -53,10 +58,8 @@ def hidden_states(
     fused = device.type == "cuda" if fused is None else fused
     given: dict[str, Any]
     if fused:
-        from . import flex
-
-        tokens, positions = (pad(part, (0, flex.padding(layout))) for part in (tokens, positions))
-        given = {"blocks": flex.block_mask(layout, device)}
+        tokens, positions = (pad(part, (0, padding(layout))) for part in (tokens, positions))
+        given = {"blocks": block_mask(layout, device)}
     else:
         given = {"layout": layout, "band": _band(layout, model.dtype, device)}
     attend = _by_blocks if fused else _untraced() if compiled else _by_segments
@@ -170,7 +173,6 @@ def _by_blocks(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Return what `_by_segments` returns, of tokens that are padded to whole blocks."""
-    from .flex import attend
 
     _refuse(options)
     return attend(query, key, value, blocks, scaling).transpose(1, 2), None
@@ -186,3 +188,73 @@ def _mask(band: Tensor, size: int, depth: int) -> Tensor:
     """Return the part of `band` for `size` queries, the last ones of `depth` keys."""
     start = band.shape[1] - band.shape[0] - (depth - size)
     return band[:size, start : start + depth]
+
+
+def padding(layout: Layout) -> int:
+    """Return how many tokens a layout lacks to whole blocks."""
+    return -len(layout.tokens) % BLOCK
+
+
+def block_mask(layout: Layout, device: torch.device) -> BlockMask:
+    """Return what each token of a layout, padded to whole blocks, sees; padding sees and is seen by padding alone."""
+    sizes, chains = layout.sizes, layout.chains
+    if spare := padding(layout):
+        sizes, chains = (*sizes, spare), (*chains, (len(chains),))
+    enter, leave = (torch.from_numpy(np.repeat(part, sizes)).to(device) for part in _intervals(chains))
+
+    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (enter[key] <= enter[query]) & (enter[query] < leave[key])
+
+    pairs = _pairs(sizes, chains)
+    whole = pairs == BLOCK * BLOCK
+    (some, which), (full, which_full) = _ordered((pairs > 0) & ~whole, device), _ordered(whole, device)
+    return BlockMask.from_kv_blocks(some, which, full, which_full, BLOCK_SIZE=BLOCK, mask_mod=sees)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, blocks: BlockMask, scaling: float | None) -> Tensor:
+    """Return `[1, heads, s, d]` of queries `[1, heads, s, d]` and keys and values `[1, kv_heads, s, d]`.
+
+    PyTorch has no backward pass of it on CPU.
+    """
+    # Within a compiled layer it is compiled with the rest; alone it would compute all scores unless compiled.
+    fused: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
+    out: Tensor = fused(query, key, value, block_mask=blocks, scale=scaling, enable_gqa=key.shape[1] != query.shape[1])
+    return out
+
+
+@cache
+def _compiled() -> Callable[..., Any]:
+    compiled: Callable[..., Any] = torch.compile(flex_attention)
+    return compiled
+
+
+def _intervals(chains: tuple[tuple[int, ...], ...]) -> tuple[Int[NDArray[np.int32], "n"], Int[NDArray[np.int32], "n"]]:
+    """Return of each segment its number, depth first, and the first number behind those of the segments that see it."""
+    enter, within = np.empty(len(chains), np.int32), np.ones(len(chains), np.int32)
+    enter[sorted(range(len(chains)), key=chains.__getitem__)] = np.arange(len(chains))
+    for segment in reversed(range(len(chains))):  # a segment lies behind all that it sees
+        if len(chains[segment]) > 1:
+            within[chains[segment][-2]] += within[segment]
+    return enter, enter + within
+
+
+def _pairs(sizes: tuple[int, ...], chains: tuple[tuple[int, ...], ...]) -> Int[NDArray[np.int64], "b b"]:
+    """Return of each block of queries how many of its pairs with each block of keys are seen."""
+    ends = np.cumsum(sizes)
+    count = int(ends[-1]) // BLOCK
+    pairs, known = np.zeros((count, count), np.int64), dict[int, NDArray[np.int64]]()
+    for segment, (chain, size, end) in enumerate(zip(chains, sizes, ends)):
+        blocks = np.arange((end - size) // BLOCK, (end - 1) // BLOCK + 1)
+        own = np.minimum((blocks + 1) * BLOCK, end) - np.maximum(blocks * BLOCK, end - size)
+        seen = known[chain[-2]].copy() if len(chain) > 1 else np.zeros(count, np.int64)
+        pairs[blocks] += np.outer(own, seen)
+        pairs[blocks[:, None], blocks] += np.tril(np.outer(own, own), -1) + np.diag(own * (own + 1) // 2)
+        seen[blocks] += own
+        known[segment] = seen
+    return pairs
+
+
+def _ordered(blocks: NDArray[np.bool_], device: torch.device) -> tuple[Int[Tensor, "1 1 b"], Int[Tensor, "1 1 b b"]]:
+    """Return how many blocks of keys each block of queries has, and which, first."""
+    which = torch.from_numpy(np.argsort(~blocks, axis=1, kind="stable").astype(np.int32))
+    return torch.from_numpy(blocks.sum(1, dtype=np.int32))[None, None].to(device), which[None, None].to(device)

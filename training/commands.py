@@ -51,7 +51,7 @@ class Train:
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
         with mistakes():
-            from . import live, run
+            from . import progress, run
 
             prepared = run.prepare(self.config)
         console.quiet = not prepared.launch.first
@@ -64,11 +64,11 @@ class Train:
             from .loop import Refusals
 
             with mistakes((ValueError, OSError, FloatingPointError, Refusals), run.way_on(prepared.folder)):
-                live.watch(run.execute(prepared), self.config.steps, console)
+                progress.watch(run.execute(prepared), self.config.steps, console)
         except KeyboardInterrupt:
             console.print(f"interrupted; {run.way_on(prepared.folder)}")
             raise
-        console.print(live.before_after(json.loads((prepared.folder / "summary.json").read_text())))
+        console.print(progress.before_after(json.loads((prepared.folder / "summary.json").read_text())))
         console.print(f"run folder: {prepared.folder}")
         return 0
 
@@ -101,24 +101,24 @@ class Compare:
     def run(self) -> int:
         """Train, with live progress, and print the tables."""
         with mistakes():
-            from . import compare, compare_live, compare_report
+            from . import progress
+            from .comparison import report
+            from .comparison.plan import plan as make_plan
 
-            plan = compare.plan(self.methods, self.on, self.seeds, self._changes(), self.out, self.resume)
+            plan = make_plan(self.methods, self.on, self.seeds, self._changes(), self.out, self.resume)
         console.print(
             f"comparing {', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}, "
             f"into {plan.folder}"
         )
         try:
             with mistakes((ValueError, OSError)):
-                compare_live.watch(plan, console, lambda: compare_report.write_report(plan))
+                progress.watch_comparison(plan, console, lambda: report.write_report(plan))
         except KeyboardInterrupt:
             console.print(f"interrupted; go on with: {self._way_on(plan.folder)}", soft_wrap=True)
             raise
-        for table in compare_report.write_report(plan):
-            console.print("", compare_report.shown(table), width=console.width if console.is_terminal else WIDE)
-        console.print(
-            f"\nwritten: {', '.join(str(plan.folder / name) for name in compare_report.NAMES)}", soft_wrap=True
-        )
+        for table in report.write_report(plan):
+            console.print("", report.shown(table), width=console.width if console.is_terminal else WIDE)
+        console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in report.NAMES)}", soft_wrap=True)
         return 0
 
     def _changes(self) -> dict[str, Any]:

@@ -25,13 +25,11 @@ from .attention import hidden_states
 from .columns import Batch, Current, Now, Terms
 from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
-from .modules import Modules
-from .moments import load_moments, save_moments
-from .objective import objective, start_terms
+from .objective import Refused, check, objective, start_terms
+from .optimizer import Modules, load_moments, save_moments
 from .packing import Packed
 from .parallel import SOLO, Team
-from .ratios import diagnose
-from .refusal import Refused, check
+from .telemetry import diagnose
 
 BOUND = 1e15  # of learning rate and clip norm
 EXTRA = "extras/"  # begins the names of columns that controls asked for

@@ -2,18 +2,21 @@
 
 L = (1/N) Σ scale·[ −weight·surrogate + kl_coef·k3(logp, logp_ref) − entropy_coef·entropy ] + Σ_penalties Σ coef·value
 
+An update with a number that is not finite is refused before its loss is computed.
 Invariant: N counts the sampled tokens of the whole optimizer step, so its micro-batches' losses add up to its own.
 """
 
 from __future__ import annotations
+
+from math import inf
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from .columns import Batch, Current, Terms
-from .kl import k3
-from .surrogates import ppo
+from .packing import Packed
+from .surrogates import k3, ppo
 
 CLIP = 0.2  # PPO's (Schulman et al., arXiv 1707.06347)
 
@@ -40,3 +43,35 @@ def objective(current: Current, batch: Batch, terms: Terms, n_tokens: int) -> Fl
     for penalty in terms.penalties:
         loss = loss + (penalty.coef * penalty.value(current, batch)).sum()
     return loss
+
+
+class Refused(Exception):
+    """An update is not to be taken: why, and the key (seed, step, task, branch) of the sample where one is known."""
+
+    def __init__(self, why: str, key: tuple[int, ...] = ()) -> None:
+        super().__init__(why)
+        self.key = key
+
+
+def check(terms: Terms, packed: Packed) -> None:
+    """Raise Refused with the first sample that has a number that is not finite. A score spoils its whole group."""
+    batch, turns = packed.batch, packed.batch.turns
+    columns = {
+        "score": torch.where(turns.rewarded, turns.score, 0.0)[batch.row],
+        "reward of a turn": torch.where(turns.rewarded, turns.reward, 0.0)[batch.row],
+        "sampler's log-probability": batch.logp_old,
+        "sampler's entropy": batch.entropy,
+        "reference's log-probability": torch.zeros(0) if batch.logp_ref is None else batch.logp_ref,
+        "advantage": terms.advantage,
+        "weight": terms.weight,
+        "KL coefficient": terms.kl_coef,
+        "entropy coefficient": terms.entropy_coef,
+        "scale": terms.scale,
+        "lower clip": torch.where(terms.clip_low == inf, 0.0, terms.clip_low),  # inf holds nothing
+        "upper clip": torch.where(terms.clip_high == inf, 0.0, terms.clip_high),
+        **{f"coefficient of {penalty.name}": penalty.coef for penalty in terms.penalties},
+    }
+    for what, column in columns.items():
+        for slot in (~torch.isfinite(column)).nonzero()[:1, 0].tolist():
+            path = int(batch.path[slot])
+            raise Refused(f"{packed.names[path]}: the {what} is {float(column[slot])}", packed.keys[path])

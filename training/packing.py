@@ -1,6 +1,10 @@
 """From trees to columns: every rewarded path becomes a row of tokens, every token that the policy drew becomes a slot.
 
 The mask is applied here and nowhere else: what follows never sees a token that the policy did not draw.
+
+For a forward pass the paths of a micro-batch share a `Layout`, in which a token that several of them have is computed
+once. Tokens lie in the order in which the paths, one after another, bring them; they are cut into segments where a path
+leaves another. A segment sees a chain of segments, from the root of its tree to itself. Positions count from that root.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from torch import Tensor
 from ..agents.phases import PHASES
 from ..agents.trajectory import Leaf, Tree, Turn
 from .columns import OUTCOMES, Batch, Turns
-from .layout import Layout, lay_out
+
+LONGEST = 512  # tokens of a segment that sees others; bounds the mask of its attention
 
 
 class NothingToLearn(ValueError):
@@ -56,7 +61,7 @@ class Packed:
 
     def layout(self, paths: range) -> Layout:
         """Return the tokens of `paths`, each once."""
-        return lay_out([self.tokens[path] for path in paths], [self.shared[path] for path in paths])
+        return layout_of([self.tokens[path] for path in paths], [self.shared[path] for path in paths])
 
 
 def pack(trees: Sequence[Tree]) -> Packed:
@@ -167,3 +172,64 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
         reward=torch.tensor(reward, dtype=torch.float32),
         outcome=torch.tensor(outcome),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The tokens `[u]` of some paths, each once, in segments."""
+
+    tokens: Int[Tensor, "u"]
+    positions: Int[Tensor, "u"]
+    sizes: tuple[int, ...]  # tokens of each segment
+    chains: tuple[tuple[int, ...], ...]  # of each segment: those it sees, root first, itself last
+    places: tuple[Int[Tensor, "_"], ...]  # of each path: where its tokens lie, root to leaf
+
+
+def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_"]]) -> Layout:
+    """Lay out paths.
+
+    Args:
+        tokens: The token ids of each path, root to leaf.
+        names: Of each of these tokens a number that is equal where two paths share the token, and all before it.
+    """
+    lengths = [len(name) for name in names]
+    _, first, label = np.unique(torch.cat(list(names)).numpy(), return_index=True, return_inverse=True)
+    place_of = np.empty_like(first)
+    place_of[np.argsort(first)] = np.arange(len(first))
+    places = np.split(place_of[label], np.cumsum(lengths)[:-1])
+    kept = torch.from_numpy(np.sort(first))
+    positions = torch.cat([torch.arange(length) for length in lengths])[kept]
+    starts = _cut(_starts(places, len(first)), positions.numpy())
+    return Layout(
+        tokens=torch.cat(list(tokens))[kept],
+        positions=positions,
+        sizes=tuple(np.diff(starts, append=len(first)).tolist()),
+        chains=_chains(places, starts),
+        places=tuple(torch.from_numpy(place) for place in places),
+    )
+
+
+def _starts(places: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
+    """Return where segments begin: where a path goes on elsewhere than behind its last token, and behind that token."""
+    found = []
+    for place in places:
+        (left,) = np.nonzero(np.diff(place) != 1)
+        found += [place[:1], place[left] + 1, place[left + 1]]
+    starts = np.unique(np.concatenate(found))
+    return starts[starts < size]
+
+
+def _cut(starts: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the starts with those of the pieces of segments that are too long; what begins a tree needs no mask."""
+    stops = [*starts[1:], len(positions)]
+    pieces = [np.arange(a, b, LONGEST if positions[a] else b - a) for a, b in zip(starts, stops)]
+    return np.concatenate(pieces)
+
+
+def _chains(places: Sequence[NDArray[np.int64]], starts: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+    chains: dict[int, tuple[int, ...]] = {}
+    for place in places:
+        path = np.unique(np.searchsorted(starts, place, "right") - 1).tolist()  # ascending, as places along a path are
+        for i, segment in enumerate(path):
+            chains.setdefault(segment, tuple(path[: i + 1]))
+    return tuple(chains[segment] for segment in range(len(starts)))

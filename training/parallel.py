@@ -29,8 +29,8 @@ from ..agents.incidents import Incident, OnIncident
 from ..agents.journal import from_json, to_json
 from ..agents.trajectory import Tree
 from .launch import Launch
+from .objective import Refused
 from .packing import Packed
-from .refusal import Refused
 from .signals import shield
 
 PATIENCE = 1800.0  # seconds that the others may take longer than the longest rollout

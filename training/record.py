@@ -8,7 +8,7 @@ from typing import Any
 
 from ..agents.scores import Report
 from ..agents.trajectory import Tree
-from .alarm import Alarm, alarms, begun
+from .alarms import Alarm, alarms, begun
 from .boundary import to_line
 from .control import Requests, Stats
 from .learner import Update

@@ -1,4 +1,9 @@
-"""Policy terms: pure functions of the current policy, the batch and the terms, per slot, to be maximised."""
+"""Policy terms per slot, to be maximised, and estimators of the KL divergence to the reference, in nats.
+
+The policy terms are pure functions of the current policy, the batch and the terms. The estimators of
+KL(current ‖ reference) take the sampled token alone: x = logp - logp_ref, held in ±20. On samples of the current policy
+k1 and k3 are unbiased in value and k2 in gradient.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .aggregate import path_mean
 from .columns import Batch, Current, Surrogate, Terms
-from .kl import log_ratio
+from .credit import path_mean
 
 SEQUENCE_LIMIT = 10.0  # nats: largest logarithm of a sequence ratio
+
+LOG_RATIO_LIMIT = 20.0
 
 
 def ratio(current: Current, batch: Batch) -> Float[Tensor, "s"]:
@@ -92,3 +98,32 @@ def dual_clip(limit: float = 3.0) -> Surrogate:
         return torch.where(terms.advantage < 0, floor, plain)
 
     return surrogate
+
+
+def log_ratio(logp: Float[Tensor, "s"], other: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return logp - other held in ±20, so that no exponential of it overflows; outside, the gradient is 0."""
+    return (logp - other).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def k1(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return x. Its expected gradient is 0: it belongs in a reward, not in a loss."""
+    return log_ratio(logp, logp_ref)
+
+
+def k2(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return x²/2, whose gradient is that of the reverse KL."""
+    return 0.5 * log_ratio(logp, logp_ref).square()
+
+
+def k3(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return exp(-x) + x - 1 ≥ 0, the low-variance value; its gradient is (1 - exp(-x))·∇logp."""
+    x = log_ratio(logp, logp_ref)
+    return torch.expm1(-x) + x
+
+
+def with_k2_gradient(
+    value: Float[Tensor, "s"], logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]
+) -> Float[Tensor, "s"]:
+    """Return `value` (an estimate by k1 or k3) with the gradient of k2."""
+    carrier = k2(logp, logp_ref)
+    return value.detach() + carrier - carrier.detach()

@@ -1,22 +1,32 @@
-"""What a step measured, on policy tokens only; a token shared by several paths counts once."""
+"""What a step measured, on policy tokens only; a token shared by several paths counts once.
+
+Of the rollout: entropies, outcomes, tool calls and branches. Of the update: importance ratios, clips and divergences,
+computed once an optimizer step from all its slots, so how they were cut into micro-batches does not show.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from math import nan
+from math import isfinite, nan
+from statistics import fmean
+from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..agents.phases import PHASES
-from ..agents.trajectory import ROLES, Tree
+from ..agents.trajectory import ROLES, Leaf, Tree, Turn
 from ..envs import Outcome
-from .aggregate import average
-from .calls import calls, share
-from .columns import Batch
+from .columns import Batch, Terms
 from .control import Stats
-from .forks import forks
+from .credit import average
+from .surrogates import k3, log_ratio
+
+Kind = Literal["behind", "inside"]  # an answer of the environment, or a turn of the agent
+PERCENTILES = (5, 50, 95)
 
 
 def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
@@ -96,3 +106,138 @@ def _phases(batch: Batch) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
 def _mean(batch: Batch, where: Bool[Tensor, "s"], values: Float[Tensor, "s"]) -> float:
     weight = batch.share[where]
     return float((weight * values[where]).sum() / weight.sum()) if weight.numel() else nan
+
+
+def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
+    """Return call statistics; NaN where there is nothing that they could be a share of.
+
+    tool_calls: calls made, malformed ones among them; that of a shared turn is one
+    tool_ok: share of them with the status ok
+    tool_share: share of the agent's turns that call
+    tool_calls_path: calls on a path that is learned from, mean over these paths
+    distinct_calls: different sequences of (tool, tokens of the call) in a group, summed over groups, per such path
+    used_tool: share of all paths whose answer is a result that a tool gave
+    """
+    turns = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
+    made = [turn.info["tool_status"] for turn in turns if "tool_status" in turn.info]
+    leaves = [leaf for tree in trees for leaf in tree.leaves]
+    groups = [[_sequence(tree, leaf) for leaf in tree.leaves if leaf.learned] for tree in trees]
+    paths = sum(map(len, groups))
+    on_paths = sum(len(sequence) for group in groups for sequence in group)
+    return {
+        "tool_calls": len(made),
+        "tool_ok": share(sum(status == "ok" for status in made), len(made)),
+        "tool_share": share(len(made), len(turns)),
+        "tool_calls_path": share(on_paths, paths),
+        "distinct_calls": share(sum(len(set(group)) for group in groups), paths) if on_paths else nan,
+        "used_tool": share(sum(bool(leaf.info.get("used_tool")) for leaf in leaves), len(leaves)),
+    }
+
+
+def share(part: int | float, whole: int | float) -> float:
+    """Return part / whole, NaN where that is 0 / 0."""
+    return part / whole if whole else nan
+
+
+def _sequence(tree: Tree, leaf: Leaf) -> tuple[tuple[str | None, bytes], ...]:
+    return tuple(_call(turn) for node in tree.replies(leaf) if "tool_status" in (turn := tree.turns[node]).info)
+
+
+def _call(turn: Turn) -> tuple[str | None, bytes]:
+    """Return a turn's tool, None where the call was malformed, and the tokens of its call, without what it thought."""
+    return turn.info.get("tool"), turn.tokens[turn.thought :].tobytes()
+
+
+def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
+    """Return branch statistics; paths that begin at the prompt are no forks.
+
+    probes: paths that are grown to be looked at and not learned from
+    forks, forks_behind, forks_inside: paths forked off others, all, behind an answer and inside a turn
+    forks_turn/T: those whose first turn of their own is the agent's turn T, counted from 0; absent where there is none
+    forks_gain, and the same with these ends: score less that of the path forked from, mean over forks where both are
+        learned from; NaN, or absent for a turn, where there is none
+    """
+    counted = dict.fromkeys(("forks", "forks_behind", "forks_inside"), 0)
+    gains: dict[str, list[float]] = defaultdict(list)
+    for turn, kind, gain in sorted((fork for tree in trees for fork in _forks(tree)), key=lambda fork: fork[0]):
+        for end in ("", f"_{kind}", f"_turn/{turn}"):
+            counted[f"forks{end}"] = counted.get(f"forks{end}", 0) + 1
+            if isfinite(gain):
+                gains[f"forks_gain{end}"].append(gain)
+    return {
+        "probes": sum(not leaf.trained for tree in trees for leaf in tree.leaves),
+        **counted,
+        **dict.fromkeys(("forks_gain", "forks_gain_behind", "forks_gain_inside"), nan),
+        **{name: fmean(values) for name, values in gains.items()},
+    }
+
+
+def _forks(tree: Tree) -> Iterator[tuple[int, Kind, float]]:
+    """Yield of each fork its turn, its kind and its gain."""
+    scores = {leaf.branch: leaf.score for leaf in tree.leaves if leaf.learned}
+    for leaf in tree.leaves:
+        if leaf.parent >= 0:
+            gain = scores.get(leaf.branch, nan) - scores.get(leaf.parent, nan)
+            yield _turn(tree, leaf), "inside" if leaf.token else "behind", gain
+
+
+def _turn(tree: Tree, leaf: Leaf) -> int:
+    """Return how many whole turns of the agent the fork `leaf` shares."""
+    node, count = tree.turns[leaf.fork].parent if leaf.token else leaf.fork, 0
+    while node >= 0:
+        count += tree.turns[node].role == "assistant"
+        node = tree.turns[node].parent
+    return count
+
+
+@torch.no_grad()
+def diagnose(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> dict[str, float]:
+    """Return statistics of an update whose policy gives the slots `logp` nats, NaN where that was not computed.
+
+    clip_low, clip_high: share of slots whose token's ratio lies past the bound that would hold it; paths that were not
+        computed have nothing to hold
+    kl_old, kl: mean over slots of logp_old - logp, and of k3 to the reference where there is one, nats
+    ratio_p05, ratio_p50, ratio_p95: of exp(logp - logp_old) of the computed tokens, shared ones counted once
+    log_ratio_max: largest |logp - logp_old|, nats
+    mismatch, mismatch_max: mean (tokens once) and largest |logp_old - logp_roll|, nats; absent where they are equal
+
+    Clips and ratios also by the agent's turn, as in `clip_low_turn/0`; absent where no slot of it was computed.
+    """
+    return {**dict(_moved(logp, batch, terms)), **_mismatch(batch)}
+
+
+def _moved(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> Iterator[tuple[str, float]]:
+    known = ~logp.isnan()
+    if not bool(known.any()):
+        return
+    yield "kl_old", float((batch.logp_old - logp)[known].sum()) / batch.n_slots
+    if batch.logp_ref is not None:
+        yield "kl", float(k3(logp, batch.logp_ref)[known].sum()) / batch.n_slots
+    x = log_ratio(logp, batch.logp_old)
+    low = (terms.advantage < 0) & (x.exp() < 1 - terms.clip_low)
+    high = (terms.advantage > 0) & (x.exp() > 1 + terms.clip_high)
+    once = _once(known, batch)
+    turn = batch.turn
+    turns = ((f"_turn/{number}", turn == number) for number in torch.unique(turn[known]).tolist())
+    for end, where in (("", torch.ones_like(known)), *turns):
+        yield f"clip_low{end}", float(low[where].double().mean())
+        yield f"clip_high{end}", float(high[where].double().mean())
+        moved = (logp - batch.logp_old)[once & where].double()
+        ratios = np.percentile(x[once & where].double().exp().numpy(), PERCENTILES)
+        yield from ((f"ratio_p{p:02}{end}", float(ratio)) for p, ratio in zip(PERCENTILES, ratios, strict=True))
+        yield f"log_ratio_max{end}", float(moved.abs().max())
+
+
+def _mismatch(batch: Batch) -> dict[str, float]:
+    gap = (batch.logp_old - batch.logp_roll).abs()
+    if not bool((gap > 0).any()):
+        return {}
+    return {"mismatch": float((batch.share * gap).sum() / batch.share.sum()), "mismatch_max": float(gap.max())}
+
+
+def _once(known: Bool[Tensor, "s"], batch: Batch) -> Bool[Tensor, "s"]:
+    """Return which `known` slots are the first of their token."""
+    _, first = np.unique(batch.token[known].numpy(), return_index=True)
+    once = torch.zeros_like(known)
+    once[known.nonzero()[:, 0][torch.from_numpy(first)]] = True
+    return once

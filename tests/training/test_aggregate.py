@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from turngym.training.aggregate import average, path_mean, path_sum, scale, whiten
+from turngym.training.credit import average, path_mean, path_sum, scale, whiten
 
 LOSS = torch.tensor([1, 2, 3, 4, 6], dtype=torch.float64)  # [[1, 2, 3], [4, 6, masked]]
 

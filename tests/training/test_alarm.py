@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from turngym.training import alarm
-from turngym.training.alarm import ADVICE, Alarm, Level, alarms, begun
+from turngym.training import alarms as module
+from turngym.training.alarms import ADVICE, Alarm, Level, alarms, begun
 from turngym.training.config import TrainConfig
 from turngym.training.methods import parse_methods
 
@@ -44,7 +44,7 @@ def test_entropy_that_falls_below_a_share_of_its_early_level_has_collapsed():
     kinds = raised(TURN, values)
     assert kinds[:14] == [[]] * 14 and kinds[14] == ["entropy-collapse"]
     (found,) = alarms(lines(TURN, values))
-    assert found.levels == (Level(TURN, pytest.approx(0.19), pytest.approx(alarm.COLLAPSED)),)
+    assert found.levels == (Level(TURN, pytest.approx(0.19), pytest.approx(module.COLLAPSED)),)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_tools_that_were_never_used_or_still_are_do_not(values):
 @pytest.mark.parametrize(
     ("name", "limit", "kind"),
     [
-        ("silent_groups", alarm.SILENT, "silent-groups"),
-        ("clip_low", alarm.CLIPPED, "clipping"),
-        ("clip_high", alarm.CLIPPED, "clipping"),
-        ("clip_high_turn/3", alarm.CLIPPED, "clipping"),
+        ("silent_groups", module.SILENT, "silent-groups"),
+        ("clip_low", module.CLIPPED, "clipping"),
+        ("clip_high", module.CLIPPED, "clipping"),
+        ("clip_high_turn/3", module.CLIPPED, "clipping"),
     ],
 )
 def test_a_share_is_too_high_where_its_mean_over_a_window_is(name, limit, kind):

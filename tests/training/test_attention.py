@@ -18,9 +18,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from turngym.training import attention, layout
+from turngym.training import attention, packing
 from turngym.training.attention import hidden_states
-from turngym.training.layout import lay_out
+from turngym.training.packing import layout_of
 
 SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "initializer_range": 0.3}
 KINDS: dict[str, Callable[[], Any]] = {
@@ -74,9 +74,9 @@ def gradients(model: Any, loss: Tensor) -> Tensor:
 @pytest.mark.parametrize("longest", [512, 3])
 @pytest.mark.parametrize("seed", range(3))
 def test_hidden_states_and_gradients_are_those_of_each_path_alone(model, seed, longest, monkeypatch):
-    monkeypatch.setattr(layout, "LONGEST", longest)
+    monkeypatch.setattr(packing, "LONGEST", longest)
     tokens, names = forest(seed)
-    laid = lay_out(tokens, names)
+    laid = layout_of(tokens, names)
     rng = torch.Generator().manual_seed(1)
     weights = [torch.randn(len(path), 32, dtype=torch.float64, generator=rng) for path in tokens]
     alone = [model.model(input_ids=path[None], use_cache=False).last_hidden_state[0] for path in tokens]
@@ -91,7 +91,7 @@ def test_hidden_states_and_gradients_are_those_of_each_path_alone(model, seed, l
 
 def test_no_token_is_computed_twice_and_no_mask_is_as_large_as_all_tokens(model, monkeypatch):
     tokens, names = forest(1, paths=12)
-    laid, asked = lay_out(tokens, names), []
+    laid, asked = layout_of(tokens, names), []
     sdpa = attention.scaled_dot_product_attention
 
     def counting(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
@@ -112,7 +112,7 @@ def test_no_token_is_computed_twice_and_no_mask_is_as_large_as_all_tokens(model,
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_checkpointing_gives_the_same_gradient_and_keeps_less(model, dtype):
     one = made(lambda: model.__class__(model.config)).to(dtype)
-    laid, kept = lay_out(*forest(1, paths=12)), dict[bool, int]()
+    laid, kept = layout_of(*forest(1, paths=12)), dict[bool, int]()
 
     def gradient(checkpointing: bool) -> Tensor:
         kept[checkpointing] = 0
@@ -134,7 +134,7 @@ def test_checkpointing_gives_the_same_gradient_and_keeps_less(model, dtype):
 
 
 def test_dropout_stays_off_where_layers_are_checkpointed(model):
-    one, laid = made(lambda: model.__class__(model.config)), lay_out(*forest(1))
+    one, laid = made(lambda: model.__class__(model.config)), layout_of(*forest(1))
     plain = hidden_states(one, laid, torch.device("cpu"))
     inside = [module for layer in one.model.layers for module in layer.modules() if module is not layer]
     seen = []
@@ -144,7 +144,7 @@ def test_dropout_stays_off_where_layers_are_checkpointed(model):
 
 
 def test_the_band_holds_every_mask():
-    band = attention._band(lay_out(*forest(2)), torch.float32, torch.device("cpu"))
+    band = attention._band(layout_of(*forest(2)), torch.float32, torch.device("cpu"))
     for size in range(1, len(band) + 1):
         for depth in range(size, band.shape[1] - len(band) + 1):
             visible = torch.arange(depth) <= torch.arange(depth - size, depth)[:, None]
@@ -153,10 +153,10 @@ def test_the_band_holds_every_mask():
 
 def test_the_model_is_as_before_also_where_its_forward_pass_fails(model):
     before = model.config._attn_implementation
-    hidden_states(model, lay_out(*forest(0)), torch.device("cpu"))
+    hidden_states(model, layout_of(*forest(0)), torch.device("cpu"))
     assert model.config._attn_implementation == before
     with pytest.raises(IndexError):
-        hidden_states(model, lay_out([torch.tensor([40])], [torch.tensor([0])]), torch.device("cpu"))
+        hidden_states(model, layout_of([torch.tensor([40])], [torch.tensor([0])]), torch.device("cpu"))
     assert model.config._attn_implementation == before
 
 
@@ -168,4 +168,4 @@ def test_attention_that_is_not_plain_is_refused():
     with pytest.raises(
         ValueError, match=r"the model's attention has (softcap|sliding_window), which the learner does no"
     ):
-        hidden_states(model, lay_out(*forest(0)), torch.device("cpu"))
+        hidden_states(model, layout_of(*forest(0)), torch.device("cpu"))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.baselines import by_path, discounted, earned, final_reward, gae
+from turngym.training.credit import by_path, discounted, earned, final_reward, gae
 
 NAN = float("nan")
 FAILED = [Outcome.DONE, Outcome.INFRA_ERROR, Outcome.TRUNCATED]

@@ -16,7 +16,8 @@ from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.source import TINY
-from turngym.training import compare, compare_picture
+from turngym.training.comparison import picture
+from turngym.training.comparison import plan as planning
 from turngym.training.config import from_run, read_recipe
 from turngym.training.loop import Loop
 from turngym.training.run import execute, prepare
@@ -49,7 +50,7 @@ def quick() -> Iterator[None]:
 def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Turngym:
     """Run a command line in a folder that holds the recipe `small.toml`: exit status, standard output and error."""
     monkeypatch.setattr(terminal.console, "width", 160)
-    monkeypatch.setattr(compare_picture, "draw", lambda found, path: path.touch())
+    monkeypatch.setattr(picture, "draw", lambda found, path: path.touch())
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(SMALL)
 
@@ -246,7 +247,7 @@ def test_several_processes_do_not_write_one_comparison(turngym, monkeypatch):
 
 def test_methods_that_contradict_each_other_are_refused_before_anything_is_built(turngym, monkeypatch):
     Path("clash.toml").write_text('method = "grpo,dapo"\n')
-    monkeypatch.setattr(compare.run, "prepare", lambda config: pytest.fail(f"{config.method} is prepared"))
+    monkeypatch.setattr(planning.run, "prepare", lambda config: pytest.fail(f"{config.method} is prepared"))
     status, _, err = turngym("compare", "grpo", "clash.toml", "--on", "small.toml")
     assert status == 2 and "both set credit" in err
 
@@ -254,7 +255,7 @@ def test_methods_that_contradict_each_other_are_refused_before_anything_is_built
 @pytest.mark.parametrize("recipe", ["household", "search"])
 def test_a_recipe_that_starts_from_a_warm_policy_is_compared_on(turngym, recipe):
     shutil.copytree(TINY, f"runs/warm/{recipe}")
-    plan = compare.plan(["grpo", "arpo"], recipe, 1, {"steps": 2})
+    plan = planning.plan(["grpo", "arpo"], recipe, 1, {"steps": 2})
     assert {config.policy for config in plan.methods.values()} == {f"runs/warm/{recipe}"}
     assert [config.method for config in plan.methods.values()] == ["grpo", "grpo,arpo"]
 
@@ -271,7 +272,7 @@ def test_a_run_with_another_config_is_not_kept(turngym, made):
 
 def test_a_missing_matplotlib_is_named_with_the_extra(turngym, monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(compare, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+    monkeypatch.setattr(planning, "find_spec", lambda name: None if name == "matplotlib" else found(name))
     status, out, err = turngym("compare", "grpo", "--on", "small.toml")
     assert (status, out) == (2, "") and "matplotlib is not installed" in err and 'pip install "turngym[report]"' in err
 
@@ -281,7 +282,7 @@ def test_a_missing_matplotlib_is_named_with_the_extra(turngym, monkeypatch):
 
 def test_methods_share_all_of_the_base_but_what_they_set(turngym):
     Path("mine.toml").write_text('method = "grpo,epo:alpha=0.5"\nupdates = 3\nlr = 0.01\n')
-    plan = compare.plan(["aepo", "mine.toml"], "small.toml", 3, {"steps": 9})
+    plan = planning.plan(["aepo", "mine.toml"], "small.toml", 3, {"steps": 9})
     base = replace(read_recipe("small.toml"), steps=9)
     assert plan.methods == {
         "aepo": replace(base, method="grpo,aepo", updates=2),
@@ -291,9 +292,9 @@ def test_methods_share_all_of_the_base_but_what_they_set(turngym):
         (method, seed) for seed in (5, 6, 7) for method in ("aepo", "mine")
     ]
     assert (plan.reference, plan.folder) == ("aepo", Path("runs/compare"))
-    assert compare.plan(["epo", "grpo"], "small.toml", 1, {}).reference == "grpo"
+    assert planning.plan(["epo", "grpo"], "small.toml", 1, {}).reference == "grpo"
 
 
 def test_without_a_folder_the_first_free_one_is_taken(turngym):
-    folders = [compare.plan(["grpo"], "small.toml", 1, {}).folder for _ in range(3)]
+    folders = [planning.plan(["grpo"], "small.toml", 1, {}).folder for _ in range(3)]
     assert folders == [Path("runs/compare"), Path("runs/compare-2"), Path("runs/compare-3")]

@@ -7,12 +7,13 @@ import pytest
 from rich.console import Console
 
 from turngym.agents.scores import Interval
-from turngym.training import compare_live
-from turngym.training.course import Course, Spent, Validation
+from turngym.training import progress
+from turngym.training.comparison import results
+from turngym.training.comparison.results import History, Spent, Validation
 from turngym.training.loop import Refusals
 
 METRICS = {"reward": 0.5, "success": 0.25, "entropy_turn/0": 0.125, "tokens": 300, "seconds": 2.0, "refused": ""}
-COURSE = Course((Validation(Spent(), 0.25, 8), Validation(Spent(), 0.75, 8)), Spent(6, 1800, 90, 180, 90.0), {})
+COURSE = History((Validation(Spent(), 0.25, 8), Validation(Spent(), 0.75, 8)), Spent(6, 1800, 90, 180, 90.0), {})
 STEPS = 6
 
 
@@ -41,13 +42,13 @@ class Played:
 
 
 @pytest.fixture(autouse=True)
-def courses(monkeypatch):
-    monkeypatch.setattr(compare_live, "read_course", lambda folder: COURSE)
+def histories(monkeypatch):
+    monkeypatch.setattr(results, "read_history", lambda folder: COURSE)
 
 
 def watched(trials, terminal=False, width=100):
     console, reports = Console(file=StringIO(), force_terminal=terminal, width=width, highlight=False), []
-    compare_live.watch(SimpleNamespace(trials=trials), console, lambda: reports.append(1))
+    progress.watch_comparison(SimpleNamespace(trials=trials), console, lambda: reports.append(1))
     return console.file.getvalue(), len(reports)
 
 

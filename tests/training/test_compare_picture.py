@@ -2,18 +2,17 @@ import struct
 
 import pytest
 
-from turngym.training.compare_picture import draw, entropies, successes
-from turngym.training.course import Course, Entropy, Spent, Validation
-from turngym.training.standing import Standing
+from turngym.training.comparison.picture import draw, entropies, successes
+from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
 
 
-def course(curve, entropy):
+def history(curve, entropy):
     valid = tuple(Validation(Spent(tokens=tokens), success, 10) for tokens, success in curve)
-    return Course(valid, valid[-1].spent, {turn: Entropy(values) for turn, values in entropy.items()})
+    return History(valid, valid[-1].spent, {turn: Entropy(values) for turn, values in entropy.items()})
 
 
-ONE = course([(0, 0.2), (100, 0.4), (200, 0.8)], {0: {1: 0.5, 2: 0.25}, 1: {2: 0.125}})
-OTHER = course([(0, 0.4), (150, 0.5)], {0: {1: 0.75, 2: 0.25, 3: 0.5}})
+ONE = history([(0, 0.2), (100, 0.4), (200, 0.8)], {0: {1: 0.5, 2: 0.25}, 1: {2: 0.125}})
+OTHER = history([(0, 0.4), (150, 0.5)], {0: {1: 0.75, 2: 0.25, 3: 0.5}})
 
 
 def test_success_is_linear_between_validations_and_a_run_keeps_its_last():
@@ -33,9 +32,9 @@ def test_entropy_of_a_step_is_of_the_seeds_that_came_so_far():
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_picture_has_a_row_for_every_three_methods(tmp_path, count):
-    courses = {0: ONE, 1: OTHER}
-    found = {f"m{number}": Standing(courses, {}, None, {}, 0) for number in range(count)}
-    draw({**found, "none": Standing({}, {0: "not begun"}, None, {}, 0)}, tmp_path / "x.png")
+    histories = {0: ONE, 1: OTHER}
+    found = {f"m{number}": MethodResult(histories, {}, None, {}, 0) for number in range(count)}
+    draw({**found, "none": MethodResult({}, {0: "not begun"}, None, {}, 0)}, tmp_path / "x.png")
     data = (tmp_path / "x.png").read_bytes()
     width, height = struct.unpack(">II", data[16:24])
     assert data[:8] == b"\x89PNG\r\n\x1a\n"

@@ -4,29 +4,28 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from turngym.training import compare_report
-from turngym.training.compare_report import Table, markdown, shown, tables
-from turngym.training.course import Course, Entropy, Spent, Validation
-from turngym.training.standing import Standing
+from turngym.training.comparison import results
+from turngym.training.comparison.report import Table, markdown, shown, tables
+from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
 
 
-def course(success, tokens):
+def history(success, tokens):
     end = Spent(60, tokens, tokens // 10, tokens // 5, 90.0, 0)
     valid = (Validation(Spent(), 0.25, 100), Validation(end, success, 100))
-    return Course(valid, end, {0: Entropy({1: 0.5, 2: 0.7, 3: 0.3}), 1: Entropy({2: 0.125})})
+    return History(valid, end, {0: Entropy({1: 0.5, 2: 0.7, 3: 0.3}), 1: Entropy({2: 0.125})})
 
 
-def standing(courses, peers):
-    ahead = {seed: courses[seed].validations[-1].success - peers[seed].validations[-1].success for seed in courses}
-    mean = compare_report.Mean(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
-    return Standing(courses, {}, mean, {seed: one.spent for seed, one in courses.items()}, len(courses))
+def result(histories, peers):
+    ahead = {seed: histories[seed].validations[-1].success - peers[seed].validations[-1].success for seed in histories}
+    mean = results.Mean(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
+    return MethodResult(histories, {}, mean, {seed: one.spent for seed, one in histories.items()}, len(histories))
 
 
-GRPO = {0: course(0.5, 10_000), 1: course(0.7, 12_000)}
+GRPO = {0: history(0.5, 10_000), 1: history(0.7, 12_000)}
 FOUND = {
-    "grpo": standing(GRPO, GRPO),
-    "epo": standing({0: course(0.8, 9000), 1: course(0.8, 9000)}, GRPO),
-    "aepo": standing({}, GRPO),
+    "grpo": result(GRPO, GRPO),
+    "epo": result({0: history(0.8, 9000), 1: history(0.8, 9000)}, GRPO),
+    "aepo": result({}, GRPO),
 }
 WHAT = {
     "on": "math-python",

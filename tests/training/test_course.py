@@ -4,7 +4,7 @@ from statistics import variance
 
 import pytest
 
-from turngym.training.course import Entropy, Spent, read_course
+from turngym.training.comparison.results import Entropy, Spent, read_history
 
 
 def step(number, **values):
@@ -26,33 +26,33 @@ LINES = [
 
 
 @pytest.fixture
-def course(tmp_path):
+def history(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    return read_course(tmp_path)
+    return read_history(tmp_path)
 
 
-def test_what_is_spent_adds_up_and_steps_whose_time_is_lost_are_counted(course):
-    assert course.spent == Spent(steps=4, tokens=350, tool_calls=20, turns=36, seconds=6.0, untimed=1)
+def test_what_is_spent_adds_up_and_steps_whose_time_is_lost_are_counted(history):
+    assert history.spent == Spent(steps=4, tokens=350, tool_calls=20, turns=36, seconds=6.0, untimed=1)
 
 
-def test_validations_know_what_was_spent_by_then(course):
-    assert [(found.spent.tokens, found.success, found.episodes) for found in course.validations] == [
+def test_validations_know_what_was_spent_by_then(history):
+    assert [(found.spent.tokens, found.success, found.episodes) for found in history.validations] == [
         (0, 0.3, 10),
         (200, 0.6, 5),
         (350, 0.5, 10),
     ]
-    assert [found.won for found in course.validations] == [3, 3, 5]
+    assert [found.won for found in history.validations] == [3, 3, 5]
 
 
 @pytest.mark.parametrize(("success", "tokens"), [(0.2, 0), (0.3, 0), (0.5, 200), (0.6, 200), (0.61, None)])
-def test_a_success_is_reached_at_the_first_validation_that_shows_it(course, success, tokens):
-    spent = course.reached(success)
+def test_a_success_is_reached_at_the_first_validation_that_shows_it(history, success, tokens):
+    spent = history.reached(success)
     assert (spent and spent.tokens) == tokens or (spent is None and tokens is None)
 
 
-def test_entropy_is_told_by_turn_over_the_steps_that_came_so_far(course):
-    assert list(course.entropy) == [0, 1]
-    first, second = course.entropy.values()
+def test_entropy_is_told_by_turn_over_the_steps_that_came_so_far(history):
+    assert list(history.entropy) == [0, 1]
+    first, second = history.entropy.values()
     assert first.values == {1: 0.5, 2: 0.7, 3: 0.6, 4: 0.4} and second.values == {1: 0.25, 3: 0.45, 4: 0.65}
     assert first.mean == pytest.approx(0.55) and first.variance == pytest.approx(variance([0.5, 0.7, 0.6, 0.4]))
     assert first.jumps == pytest.approx((0.2**2 + 0.1**2 + 0.2**2) / 3 / 2)

@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from turngym.training import flex, layout
-from turngym.training.attention import hidden_states
-from turngym.training.flex import BLOCK, block_mask, padding
-from turngym.training.layout import Layout, lay_out
+from turngym.training import attention, packing
+from turngym.training.attention import BLOCK, block_mask, hidden_states, padding
+from turngym.training.packing import Layout, layout_of
 
 CPU = torch.device("cpu")
 
@@ -54,14 +53,14 @@ def relation(laid: Layout) -> Tensor:
 @pytest.mark.parametrize("longest", [512, 30])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_token_sees_what_lies_before_it_on_its_paths_and_itself(seed, longest, monkeypatch):
-    monkeypatch.setattr(layout, "LONGEST", longest)
-    laid = lay_out(*forest(seed))
+    monkeypatch.setattr(packing, "LONGEST", longest)
+    laid = layout_of(*forest(seed))
     assert torch.equal(dense(block_mask(laid, CPU)), relation(laid))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_blocks_are_those_that_the_dense_mask_gives(seed):
-    laid = lay_out(*forest(seed, paths=14, longest=400))
+    laid = layout_of(*forest(seed, paths=14, longest=400))
     mine = block_mask(laid, CPU)
     size = len(laid.tokens) + padding(laid)
     theirs = create_block_mask(mine.mask_mod, None, None, size, size, device="cpu", BLOCK_SIZE=BLOCK)
@@ -75,9 +74,9 @@ def test_blocks_are_those_that_the_dense_mask_gives(seed):
 
 
 def test_whole_blocks_need_no_padding():
-    laid = lay_out([torch.arange(256)], [torch.arange(256)])
+    laid = layout_of([torch.arange(256)], [torch.arange(256)])
     assert padding(laid) == 0 and torch.equal(dense(block_mask(laid, CPU)), torch.ones(256, 256).tril().bool())
-    assert padding(lay_out([torch.arange(257)], [torch.arange(257)])) == 127
+    assert padding(layout_of([torch.arange(257)], [torch.arange(257)])) == 127
 
 
 def model(dtype: torch.dtype) -> Any:
@@ -102,8 +101,8 @@ def unfused(*inputs: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(("dtype", "apart"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
 def test_hidden_states_are_those_of_segments(dtype, apart, monkeypatch):
-    monkeypatch.setattr(flex, "_compiled", lambda: unfused)
-    one, laid = model(dtype), lay_out(*forest(2))
+    monkeypatch.setattr(attention, "_compiled", lambda: unfused)
+    one, laid = model(dtype), layout_of(*forest(2))
     with torch.no_grad():
         found = hidden_states(one, laid, CPU, fused=True)
         expected = hidden_states(one, laid, CPU)
@@ -122,8 +121,8 @@ def masked(query: Tensor, key: Tensor, value: Tensor, block_mask: BlockMask, sca
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_gradients_through_the_mask_are_those_of_segments(checkpointing, monkeypatch):
-    monkeypatch.setattr(flex, "_compiled", lambda: masked)
-    one, laid = model(torch.float64), lay_out(*forest(3))
+    monkeypatch.setattr(attention, "_compiled", lambda: masked)
+    one, laid = model(torch.float64), layout_of(*forest(3))
     weight = torch.randn(len(laid.tokens), 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
     def gradient(**options: Any) -> Tensor:

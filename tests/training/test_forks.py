@@ -5,7 +5,7 @@ import pytest
 
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome
-from turngym.training.forks import forks
+from turngym.training.telemetry import forks
 
 
 def said(parent, **options):

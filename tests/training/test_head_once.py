@@ -7,7 +7,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
-from turngym.training import head, head_once
+from turngym.training import head
 
 WIDTH, VOCABULARY = 6, 11
 
@@ -36,7 +36,7 @@ def truth(linear, hidden, token, heat):
 
 
 def once(linear, hidden, token, heat, slopes=2):
-    return head_once.OnePass.apply(hidden, linear.weight, linear.bias, token, heat, slopes)
+    return head.OnePass.apply(hidden, linear.weight, linear.bias, token, heat, slopes)
 
 
 def slopes_of(values, hidden):
@@ -50,8 +50,8 @@ def slopes_of(values, hidden):
 @pytest.fixture(params=[(512, 4096), (5, 4), (1, 1)], ids=str)
 def tiles(request, monkeypatch):
     """One tile for all, tiles that divide neither rows nor vocabulary, and a logit a tile."""
-    monkeypatch.setattr(head_once, "ROWS", request.param[0])
-    monkeypatch.setattr(head_once, "TILE", request.param[1])
+    monkeypatch.setattr(head, "ROWS", request.param[0])
+    monkeypatch.setattr(head, "TILE", request.param[1])
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -72,7 +72,7 @@ def test_values_and_both_gradients_are_those_of_autograd(tiles, slots, bias, mix
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_both_gradients_are_the_slopes_of_differences(mixed, monkeypatch):
-    monkeypatch.setattr(head_once, "TILE", 4)
+    monkeypatch.setattr(head, "TILE", 4)
     linear, hidden, token, heat = problem(5, mixed=mixed)
     assert torch.autograd.gradcheck(lambda x: once(linear, x, token, heat), hidden)
 
@@ -94,7 +94,7 @@ def apart(ours, true):
 
 
 def test_float32_is_exact_to_2e_6(monkeypatch):
-    monkeypatch.setattr(head_once, "TILE", 700)
+    monkeypatch.setattr(head, "TILE", 700)
     given = large(torch.float32)
     ours, exact = once(*given), truth(*given)
     assert max(apart(a, b) for a, b in zip(ours, exact, strict=True)) < 2e-6
@@ -112,7 +112,7 @@ def exact_slopes(given):
 
 @pytest.mark.parametrize("scale", [2.0, 8.0])  # with 8 most likely tokens are nearly certain
 def test_bfloat16_is_as_exact_as_autograd_row_by_row(monkeypatch, scale):
-    monkeypatch.setattr(head_once, "TILE", 700)
+    monkeypatch.setattr(head, "TILE", 700)
     linear, hidden, token, heat = given = large(torch.bfloat16, scale)
     logits = linear(hidden).float()
     logp = (logits / heat[:, None]).log_softmax(-1).gather(-1, token[:, None])[:, 0]
@@ -127,8 +127,8 @@ def test_bfloat16_is_as_exact_as_autograd_row_by_row(monkeypatch, scale):
 
 
 def test_logits_exist_a_tile_at_a_time_and_are_computed_once(monkeypatch):
-    monkeypatch.setattr(head_once, "ROWS", 5)
-    monkeypatch.setattr(head_once, "TILE", 4)
+    monkeypatch.setattr(head, "ROWS", 5)
+    monkeypatch.setattr(head, "TILE", 4)
     products = []
     for name in ("mm", "addmm"):
         method = getattr(torch, name)
@@ -185,8 +185,8 @@ def test_an_adapted_head_is_passed_once_only_while_its_adapter_is_off(monkeypatc
     before = truth(linear, hidden, token, heat)
     model = get_peft_model(Model(linear), LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False))
     adapted, calls = model.base_model.model.lm_head, []
-    apply = head_once.OnePass.apply
-    monkeypatch.setattr(head_once.OnePass, "apply", lambda *given: calls.append(1) or apply(*given))
+    apply = head.OnePass.apply
+    monkeypatch.setattr(head.OnePass, "apply", lambda *given: calls.append(1) or apply(*given))
     on = head.token_stats(hidden, adapted, token, heat, VOCABULARY)[:2]
     assert not calls
     assert all(one.abs().sum() > 0 for one in torch.autograd.grad(sum(on).sum(), list(adapted.lora_B.parameters())))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.training import layout as module
-from turngym.training.layout import Layout, lay_out
+from turngym.training import packing as module
+from turngym.training.packing import Layout, layout_of
 
 Path = list[tuple[int, int]]  # name and token id
 
@@ -26,7 +26,7 @@ def forest(seed: int, paths: int = 12) -> list[Path]:
 
 
 def laid(paths: list[Path]) -> Layout:
-    return lay_out(*([torch.tensor([pair[i] for pair in path]) for path in paths] for i in (1, 0)))
+    return layout_of(*([torch.tensor([pair[i] for pair in path]) for path in paths] for i in (1, 0)))
 
 
 def seen(layout: Layout) -> list[list[int]]:

@@ -23,12 +23,12 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
 from turngym.envs.question import QuestionEnv
-from turngym.training import alarm, learner, logbook, loop
+from turngym.training import alarms, learner, logbook, loop
 from turngym.training.boundary import read_boundary
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
-from turngym.training.refusal import Refused
+from turngym.training.objective import Refused
 from turngym.training.run import execute, prepare
 from turngym.training.signals import endings
 
@@ -639,8 +639,8 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
 
 
 def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(alarm, "WINDOW", 2)
-    monkeypatch.setattr(alarm, "SILENT", -1.0)
+    monkeypatch.setattr(alarms, "WINDOW", 2)
+    monkeypatch.setattr(alarms, "SILENT", -1.0)
     config = replace(QUICK, steps=4, out=str(tmp_path / "run"))
     records = train(config)
     assert [[one.kind for one in record.begun] for record in records] == [[], [], ["silent-groups"], [], []]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from turngym.training.objective import start_terms
-from turngym.training.ratios import diagnose
+from turngym.training.telemetry import diagnose
 
 ADVANTAGE = (1.5, -0.7, 0.0, 1.0, -1.0, 2.0, -2.0, 0.3, -0.3, 0.5, 1.0, -1.0, 0.8, 0.9, -0.4, 1.1, -1.2, 0.6, 0.2)
 

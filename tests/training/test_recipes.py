@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from turngym.training.compare import OWN
+from turngym.training.comparison.plan import OWN
 from turngym.training.config import RECIPES, read_recipe, recipe_keys
 from turngym.training.control import chain
 from turngym.training.methods import METHODS, parse_methods

@@ -6,9 +6,8 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome
-from turngym.training.objective import start_terms
+from turngym.training.objective import Refused, check, start_terms
 from turngym.training.packing import Packed, pack
-from turngym.training.refusal import Refused, check
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from turngym.training.spread import Mean, mean_of, t_quantile
+from turngym.training.comparison.results import Mean, mean_of, t_quantile
 
 TABLE = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 7: 2.3646, 10: 2.2281, 29: 2.0452, 120: 1.9799}
 

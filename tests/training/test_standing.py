@@ -1,4 +1,4 @@
-"""A method's numbers over seeds, from courses that are written down here."""
+"""A method's numbers over seeds, from histories that are written down here."""
 
 import json
 import math
@@ -6,43 +6,51 @@ import math
 import pytest
 
 from turngym.agents.scores import interval
-from turngym.training.compare import Comparison, Trial
+from turngym.training.comparison.plan import Comparison, Trial
+from turngym.training.comparison.results import (
+    Entropy,
+    History,
+    Mean,
+    MethodResult,
+    Spent,
+    Validation,
+    describe,
+    method_results,
+)
 from turngym.training.config import TrainConfig
-from turngym.training.course import Course, Entropy, Spent, Validation
-from turngym.training.spread import Mean
-from turngym.training.standing import Standing, describe, standings
 
 
 def spent(steps, tokens):
     return Spent(steps, tokens, tokens // 10, tokens // 5, steps * 2.0, 0)
 
 
-def course(*found, entropy=None):
-    """A course whose validations are (tokens, success), one a step, of 20 episodes each."""
+def history(*found, entropy=None):
+    """A history whose validations are (tokens, success), one a step, of 20 episodes each."""
     valid = tuple(Validation(spent(step, tokens), success, 20) for step, (tokens, success) in enumerate(found))
-    return Course(valid, valid[-1].spent, entropy or {0: Entropy({1: 0.5, 2: 0.7})})
+    return History(valid, valid[-1].spent, entropy or {0: Entropy({1: 0.5, 2: 0.7})})
 
 
-GRPO = {0: course((0, 0.3), (100, 0.5), (200, 0.6)), 1: course((0, 0.2), (100, 0.8), (220, 0.7))}
+GRPO = {0: history((0, 0.3), (100, 0.5), (200, 0.6)), 1: history((0, 0.2), (100, 0.8), (220, 0.7))}
 EPO = {
-    0: course((0, 0.3), (90, 0.65), (210, 0.7)),
-    1: course((0, 0.2), (100, 0.4), (190, 0.6)),
-    2: course((0, 0.4), (100, 0.9), entropy={0: Entropy({1: 0.4, 2: 0.4}), 3: Entropy({2: 0.1})}),
+    0: history((0, 0.3), (90, 0.65), (210, 0.7)),
+    1: history((0, 0.2), (100, 0.4), (190, 0.6)),
+    2: history((0, 0.4), (100, 0.9), entropy={0: Entropy({1: 0.4, 2: 0.4}), 3: Entropy({2: 0.1})}),
 }
 
 
 @pytest.fixture
-def found(monkeypatch, tmp_path) -> dict[str, Standing]:
-    """The standings after three seeds, of which grpo has finished two."""
-    courses = {("grpo", seed): one for seed, one in GRPO.items()} | {("epo", seed): one for seed, one in EPO.items()}
-    monkeypatch.setattr(Trial, "finished", property(lambda trial: (trial.method, trial.config.seed) in courses))
+def found(monkeypatch, tmp_path) -> dict[str, MethodResult]:
+    """The method_results after three seeds, of which grpo has finished two."""
+    histories = {("grpo", seed): one for seed, one in GRPO.items()} | {("epo", seed): one for seed, one in EPO.items()}
+    monkeypatch.setattr(Trial, "finished", property(lambda trial: (trial.method, trial.config.seed) in histories))
     monkeypatch.setattr(
-        "turngym.training.standing.read_course", lambda folder: courses[folder.parent.name, int(folder.name[5:])]
+        "turngym.training.comparison.results.read_history",
+        lambda folder: histories[folder.parent.name, int(folder.name[5:])],
     )
     folder = tmp_path / "grpo" / "seed-2"
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1, "refused": "the loss is not finite"}\n{"step": 2, ')
-    return standings(comparison(tmp_path))
+    return method_results(comparison(tmp_path))
 
 
 def comparison(folder):
@@ -115,6 +123,6 @@ def test_what_methods_share_is_told_once(tmp_path):
 
 
 def test_nothing_finished_is_no_number():
-    empty = Standing({}, {0: "not begun"}, None, {}, 0)
+    empty = MethodResult({}, {0: "not begun"}, None, {}, 0)
     assert (empty.success(0), empty.pooled(-1), empty.cost("tokens"), empty.turns) == (None, None, None, [])
     assert json.dumps(empty.to_json(), allow_nan=False)

@@ -7,10 +7,8 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome
-from turngym.training.calls import calls
-from turngym.training.forks import forks
 from turngym.training.packing import pack
-from turngym.training.telemetry import counts, stats
+from turngym.training.telemetry import calls, counts, forks, stats
 
 
 def said(parent, logp, entropy, **info):

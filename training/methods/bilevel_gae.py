@@ -28,10 +28,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..aggregate import whiten
-from ..baselines import earned, gae
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, State, require
+from ..credit import earned, gae, whiten
 from .gigpo import paid
 from .ppo import VALUE, value_error, value_head
 

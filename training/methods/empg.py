@@ -26,9 +26,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..baselines import earned
 from ..columns import Batch, Now, Terms
 from ..control import Control, State, require
+from ..credit import earned
 
 EPS = 1e-8
 

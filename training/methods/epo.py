@@ -26,9 +26,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..aggregate import scale
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Requests, State, Stats, require
+from ..credit import scale
 
 Variant = Literal["paper", "code"]
 

@@ -27,9 +27,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..baselines import by_path, discounted
 from ..columns import Batch, Turns
 from ..control import Control, State, require
+from ..credit import by_path, discounted
 from .grpo import Normalize, group_advantage
 
 Statistic = Literal["path", "row"]

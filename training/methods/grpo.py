@@ -22,10 +22,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..aggregate import Aggregation, scale
-from ..baselines import by_path
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Sets, State, require
+from ..credit import Aggregation, by_path, scale
 from ..objective import CLIP
 from ..surrogates import hold
 

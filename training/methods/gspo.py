@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..aggregate import scale
 from ..columns import Batch, Now, Terms
 from ..control import Control, State, require
+from ..credit import scale
 from ..surrogates import hold, sequence_clip
 
 

@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..baselines import by_path
 from ..columns import Batch
 from ..control import Control, State, require
+from ..credit import by_path
 from .grpo import group_advantage
 
 EPS = 1e-4

@@ -26,10 +26,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..aggregate import whiten
-from ..baselines import earned, final_reward, gae
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Sets, State, require
+from ..credit import earned, final_reward, gae, whiten
 from ..surrogates import dual_clip
 
 VALUE = "value"  # in `extras`

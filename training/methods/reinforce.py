@@ -21,10 +21,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..aggregate import Aggregation, scale
-from ..baselines import by_path
 from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State, require
+from ..credit import Aggregation, by_path, scale
 from ..surrogates import score_function
 from .grpo import group_advantage
 

@@ -21,11 +21,10 @@ from typing import Literal, get_args
 from jaxtyping import Float
 from torch import Tensor
 
-from ..aggregate import whiten
-from ..baselines import by_path, discounted, earned, final_reward
 from ..columns import Batch
 from ..control import Control, Needs, State, require
-from ..kl import k1
+from ..credit import by_path, discounted, earned, final_reward, whiten
+from ..surrogates import k1
 from .reinforce import centred
 
 Baseline = Literal["none", "group"]

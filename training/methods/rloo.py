@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..baselines import by_path
 from ..columns import Batch
 from ..control import Control, State, require
+from ..credit import by_path
 from .reinforce import centred, reinforce
 
 Variant = Literal["paper", "code"]

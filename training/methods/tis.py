@@ -24,10 +24,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..aggregate import average, path_mean, path_sum
 from ..columns import Batch, Now, Terms
 from ..control import Control, State, require
-from ..kl import LOG_RATIO_LIMIT
+from ..credit import average, path_mean, path_sum
+from ..surrogates import LOG_RATIO_LIMIT
 
 Level = Literal["token", "sequence", "geometric"]
 By = Literal["own", "token", "sequence", "geometric"]

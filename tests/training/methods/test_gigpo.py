@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
-from turngym.training.baselines import discounted
 from turngym.training.control import advantages
+from turngym.training.credit import discounted
 from turngym.training.methods.gigpo import gigpo, paid
 from turngym.training.methods.grpo import grpo
 

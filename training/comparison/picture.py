@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .course import Course
-from .standing import Standing
+from .results import History, MethodResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +21,7 @@ TURNS = 8  # turn indices that are drawn; later ones are in compare.json
 DASHES = ("-", "--", ":", "-.")  # so that curves show that lie on each other
 
 
-def draw(found: Mapping[str, Standing], path: Path) -> None:
+def draw(found: Mapping[str, MethodResult], path: Path) -> None:
     """Write the picture of the finished runs. Raises OSError where it cannot be written."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -39,7 +38,7 @@ def draw(found: Mapping[str, Standing], path: Path) -> None:
         first = first or axes
         for turn in (turn for turn in one.turns if turn < turns):
             color = colors(0.9 * turn / max(turns - 1, 1))
-            _line(axes, entropies(one.courses.values(), turn), color, f"turn {turn}")
+            _line(axes, entropies(one.histories.values(), turn), color, f"turn {turn}")
         axes.set_title(f"{method} ({_seeds(one)})", fontsize=10)
         axes.set_xlabel("step")
         if place % COLUMNS == 0:
@@ -52,9 +51,9 @@ def draw(found: Mapping[str, Standing], path: Path) -> None:
     temporary.replace(path)
 
 
-def successes(courses: Iterable[Course]) -> Series:
+def successes(histories: Iterable[History]) -> Series:
     """Return held-out success by tokens drawn, linear between validations; a run keeps its last value."""
-    curves = [{found.spent.tokens: found.success for found in course.validations} for course in courses]
+    curves = [{found.spent.tokens: found.success for found in history.validations} for history in histories]
     series = []
     for tokens in sorted({tokens for curve in curves for tokens in curve}):
         ys = [float(np.interp(tokens, list(curve), list(curve.values()))) for curve in curves]
@@ -62,9 +61,9 @@ def successes(courses: Iterable[Course]) -> Series:
     return series
 
 
-def entropies(courses: Iterable[Course], turn: int) -> Series:
+def entropies(histories: Iterable[History], turn: int) -> Series:
     """Return the entropy of a turn index by step, over the seeds that came to it in that step."""
-    values = [course.entropy[turn].values for course in courses if turn in course.entropy]
+    values = [history.entropy[turn].values for history in histories if turn in history.entropy]
     series = []
     for step in sorted({step for one in values for step in one}):
         ys = [one[step] for one in values if step in one]
@@ -72,9 +71,9 @@ def entropies(courses: Iterable[Course], turn: int) -> Series:
     return series
 
 
-def _draw_success(axes: Axes, found: Mapping[str, Standing]) -> None:
+def _draw_success(axes: Axes, found: Mapping[str, MethodResult]) -> None:
     for place, (method, one) in enumerate(found.items()):
-        series = successes(one.courses.values())
+        series = successes(one.histories.values())
         label = (
             f"{method}: {100 * series[-1][2]:.1f} % ({_seeds(one)})" if series else f"{method}: no seed has finished"
         )
@@ -99,5 +98,5 @@ def _plain(axes: Axes) -> None:
     axes.grid(alpha=0.25)
 
 
-def _seeds(one: Standing) -> str:
-    return f"{len(one.courses)} seed" + ("" if len(one.courses) == 1 else "s")
+def _seeds(one: MethodResult) -> str:
+    return f"{len(one.histories)} seed" + ("" if len(one.histories) == 1 else "s")

@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..agents.evaluate import writable
-from ..agents.source import find
-from ..envs.levels import weaker_levels
-from ..envs.options import EnvOptions
-from . import run
-from .config import TrainConfig, from_run, read_recipe, recipe_keys
-from .launch import launched
+from ...agents.evaluate import writable
+from ...agents.source import find
+from ...envs.levels import weaker_levels
+from ...envs.options import EnvOptions
+from .. import run
+from ..config import TrainConfig, from_run, read_recipe, recipe_keys
+from ..launch import launched
 
 # What a method may set.
 OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha", "targets")
@@ -156,8 +156,8 @@ def _check_policy(on: str, policy: str) -> None:
 
 def _check_methods(configs: Mapping[str, TrainConfig]) -> None:
     """Raise ValueError where a recipe's methods are unknown or contradict each other, before anything is built."""
-    from .control import chain
-    from .methods import parse_methods
+    from ..control import chain
+    from ..methods import parse_methods
 
     for name, config in configs.items():
         try:

@@ -9,13 +9,12 @@ from typing import Any
 
 import rich.table
 
-from .. import __version__
-from ..agents.durable import write
-from ..agents.scores import Interval
-from .compare import Comparison
-from .config import revision
-from .spread import CONFIDENCE, Mean
-from .standing import COSTS, Standing, describe, standings
+from ... import __version__
+from ...agents.durable import write
+from ...agents.scores import Interval
+from ..config import revision
+from .plan import Comparison
+from .results import CONFIDENCE, COSTS, Mean, MethodResult, describe, method_results
 
 NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 NONE = "–"
@@ -44,13 +43,13 @@ def write_report(comparison: Comparison) -> list[Table]:
         OSError: a file cannot be written.
         ValueError: a run folder cannot be read.
     """
-    from .compare_picture import draw
+    from .picture import draw
 
-    found, what = standings(comparison), describe(comparison)
+    found, what = method_results(comparison), describe(comparison)
     made = tables(found, comparison.reference, len(comparison.seeds))
     write(comparison.folder / NAMES[0], markdown(what, made))
     data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
-    data["results"] = {method: standing.to_json() for method, standing in found.items()}
+    data["results"] = {method: result.to_json() for method, result in found.items()}
     write(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     draw(found, comparison.folder / NAMES[2])
     return made
@@ -73,7 +72,7 @@ def shown(table: Table) -> rich.table.Table:
     return drawn
 
 
-def tables(found: Mapping[str, Standing], reference: str, seeds: int) -> list[Table]:
+def tables(found: Mapping[str, MethodResult], reference: str, seeds: int) -> list[Table]:
     """Return the tables: held-out success, costs, costs until the reference's success, entropy by turn."""
     return [_success(found, reference, seeds), _spent(found), _until(found, reference), _entropy(found)]
 
@@ -100,13 +99,13 @@ def markdown(what: Mapping[str, Any], made: list[Table]) -> str:
     )
 
 
-def _success(found: Mapping[str, Standing], reference: str, seeds: int) -> Table:
+def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> Table:
     header = ("method", "seeds", "before (%)", "after (%)", "pooled (%)", f"ahead of {reference}")
     rows = []
     for method, one in found.items():
         ahead = "" if method == reference else _text(one.ahead, "+.1f", 100)
         means = [_share(one.success(at)) for at in (0, -1)]
-        rows.append((method, f"{len(one.courses)}/{seeds}", *means, _pooled(one), ahead))
+        rows.append((method, f"{len(one.histories)}/{seeds}", *means, _pooled(one), ahead))
     note = (
         "Mean over the seeds that finished [95 % t-interval]; pooled: after training, over the episodes of all seeds "
         f"[Wilson's 95 % interval]. Ahead: points more than {reference} after training, pairwise by seed ± half its 95 "
@@ -115,14 +114,14 @@ def _success(found: Mapping[str, Standing], reference: str, seeds: int) -> Table
     return Table("Held-out success", header, rows, note)
 
 
-def _spent(found: Mapping[str, Standing]) -> Table:
+def _spent(found: Mapping[str, MethodResult]) -> Table:
     header = ("method", "steps", "tokens", "tool calls", "agent turns", "minutes")
     rows = [(method, *(_cost(one.cost(name), name) for name in COSTS)) for method, one in found.items()]
     note = "By a run, mean over seeds ± half the 95 % t-interval; validations are not counted."
     return Table("Spent on training", header, rows, note)
 
 
-def _until(found: Mapping[str, Standing], reference: str) -> Table:
+def _until(found: Mapping[str, MethodResult], reference: str) -> Table:
     header = ("method", "seeds", "steps", "tokens", "tool calls", "agent turns", "minutes")
     rows = [
         (method, f"{len(one.reached)}/{one.compared}", *(_cost(one.cost_until(name), name) for name in COSTS))
@@ -135,7 +134,7 @@ def _until(found: Mapping[str, Standing], reference: str) -> Table:
     return Table(f"Spent until the final success of {reference}", header, rows, note)
 
 
-def _entropy(found: Mapping[str, Standing]) -> Table:
+def _entropy(found: Mapping[str, MethodResult]) -> Table:
     header = ("method", "turn", "mean (nats)", "variance between steps", "without trend")
     rows = [
         (method, str(turn), _text(one.entropy(turn, "mean"), ".3f"), *spread)
@@ -158,7 +157,7 @@ def _share(mean: Mean | None) -> str:
     )
 
 
-def _pooled(one: Standing) -> str:
+def _pooled(one: MethodResult) -> str:
     pooled = one.pooled(-1)
     return f"{str(pooled[0]).replace(' %', '')} of {pooled[2]}" if pooled else NONE
 

@@ -1,0 +1,298 @@
+"""What each method of a comparison came to: means over the seeds that finished, each with its denominator.
+
+A finished run is read from its folder: held-out success, what was spent by then, entropy by turn. How far a mean over
+seeds may be off is Student's t-interval (Student, Biometrika 1908).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, stdev, variance
+from typing import Any
+
+from ...agents.scores import Interval, interval
+from ..logbook import METRICS
+from .plan import OWN, Comparison
+
+TURN = "entropy_turn/"
+
+COSTS = ("steps", "tokens", "tool_calls", "turns", "seconds")
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What training has cost by the end of some step. Validations are not counted."""
+
+    steps: int = 0
+    tokens: int = 0  # drawn by the policy, those of probes too
+    tool_calls: int = 0
+    turns: int = 0  # of the agent; turns that paths share count once
+    seconds: float = 0.0  # rollout and update, of the steps whose time is known
+    untimed: int = 0  # steps whose time was lost with the process that took them
+
+    def after(self, line: dict[str, Any]) -> Spent:
+        """Return what is spent after the step of a line of metrics."""
+        seconds = line["seconds"]
+        return Spent(
+            self.steps + 1,
+            self.tokens + line["tokens"],
+            self.tool_calls + line["tool_calls"],
+            self.turns + round((line["turns"] or 0.0) * line["paths"]),
+            self.seconds + (seconds or 0.0),
+            self.untimed + (seconds is None),
+        )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Held-out success after some training."""
+
+    spent: Spent
+    success: float
+    episodes: int  # that were scored
+
+    @property
+    def won(self) -> int:
+        """Return how many episodes succeeded."""
+        return round(self.success * self.episodes)
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """The mean entropy of one turn index (nats), step by step."""
+
+    values: dict[int, float]  # by step; steps in which no path came so far are left out
+
+    @property
+    def mean(self) -> float:
+        """Return the mean over the steps."""
+        return fmean(self.values.values())
+
+    @property
+    def variance(self) -> float | None:
+        """Return the variance between steps, trend included; None of fewer than two."""
+        return variance(self.values.values()) if len(self.values) > 1 else None
+
+    @property
+    def jumps(self) -> float | None:
+        """Return half the mean squared change from a step to the next, which is the variance without the trend.
+
+        von Neumann et al., Annals of Mathematical Statistics 12 (1941). None where no two steps follow each other.
+        """
+        near = [(b - a) ** 2 for (s, a), (t, b) in pairwise(sorted(self.values.items())) if t == s + 1]
+        return fmean(near) / 2 if near else None
+
+
+@dataclass(frozen=True)
+class History:
+    """A finished run: its validations in order, the first before training, and its entropies by turn index."""
+
+    validations: tuple[Validation, ...]
+    spent: Spent
+    entropy: dict[int, Entropy]
+
+    def reached(self, success: float) -> Spent | None:
+        """Return what was spent when a validation first showed `success`; None where none did."""
+        return next((found.spent for found in self.validations if found.success >= success), None)
+
+
+def read_history(folder: Path) -> History:
+    """Read the history of the run in `folder`.
+
+    Raises:
+        OSError, ValueError: its metrics cannot be read.
+    """
+    spent, validations, entropy = Spent(), list[Validation](), dict[int, dict[int, float]]()
+    for text in (folder / METRICS).read_text("utf-8").splitlines():
+        line = json.loads(text)
+        if line["step"]:
+            spent = spent.after(line)
+        for name, value in line.items():
+            if name.startswith(TURN) and value is not None:
+                entropy.setdefault(int(name.removeprefix(TURN)), {})[line["step"]] = value
+        if "valid/success" in line:
+            validations.append(Validation(spent, line["valid/success"], line["valid/episodes"]))
+    return History(tuple(validations), spent, {turn: Entropy(values) for turn, values in sorted(entropy.items())})
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """A method after its finished seeds. Costs and differences are means over seeds."""
+
+    histories: dict[int, History]  # by seed
+    unfinished: dict[int, str]  # by seed: how far it came
+    ahead: Mean | None  # held-out success at the end less that of the reference, pairwise by seed
+    reached: dict[int, Spent]  # by seed: what was spent when the reference's final success was first seen
+    compared: int  # seeds that the reference has finished, too
+
+    def success(self, at: int) -> Mean | None:
+        """Return the held-out success over seeds; `at` is 0 before training, -1 after it."""
+        return mean_of([history.validations[at].success for history in self.histories.values()])
+
+    def pooled(self, at: int) -> tuple[Interval, int, int] | None:
+        """Return Wilson's interval of the episodes of all seeds, how many succeeded, and how many there are."""
+        found = [history.validations[at] for history in self.histories.values()]
+        won, of = sum(one.won for one in found), sum(one.episodes for one in found)
+        return (interval([1.0] * won + [0.0] * (of - won), of), won, of) if of else None
+
+    def cost(self, name: str) -> Mean | None:
+        """Return what was spent by the end of training."""
+        return _cost(name, [history.spent for history in self.histories.values()])
+
+    def cost_until(self, name: str) -> Mean | None:
+        """Return what was spent until the reference's final success was first seen, over the seeds where it was."""
+        return _cost(name, self.reached.values())
+
+    def entropy(self, turn: int, name: str) -> Mean | None:
+        """Return the mean over seeds of a statistic of `Entropy`."""
+        found = [history.entropy[turn] for history in self.histories.values() if turn in history.entropy]
+        return mean_of([value for one in found if (value := getattr(one, name)) is not None])
+
+    @property
+    def turns(self) -> list[int]:
+        """Return the turn indices that any seed came to."""
+        return sorted({turn for history in self.histories.values() for turn in history.entropy})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers as JSON data."""
+        return {
+            "finished": sorted(self.histories),
+            "unfinished": {str(seed): why for seed, why in self.unfinished.items()},
+            **{name: self._success(at) for name, at in (("before", 0), ("after", -1))},
+            "ahead_of_reference": _json(self.ahead),
+            "spent": {name: _json(self.cost(name)) for name in COSTS},
+            "until_success_of_reference": {
+                "reached": len(self.reached),
+                "of": self.compared,
+                **{name: _json(self.cost_until(name)) for name in COSTS},
+            },
+            "entropy_by_turn": {
+                str(turn): {name: _json(self.entropy(turn, name)) for name in ("mean", "variance", "jumps")}
+                for turn in self.turns
+            },
+            "runs": {str(seed): _run(history) for seed, history in self.histories.items()},
+        }
+
+    def _success(self, at: int) -> dict[str, Any]:
+        pooled = self.pooled(at)
+        over = None if pooled is None else {**asdict(pooled[0]), "won": pooled[1], "episodes": pooled[2]}
+        return {"over_seeds": _json(self.success(at)), "pooled": over}
+
+
+def method_results(comparison: Comparison) -> dict[str, MethodResult]:
+    """Return the result of each method from the run folders. Raises OSError or ValueError where one is unreadable."""
+    histories: dict[str, dict[int, History]] = {method: {} for method in comparison.methods}
+    unfinished: dict[str, dict[int, str]] = {method: {} for method in comparison.methods}
+    for trial in comparison.trials:
+        if trial.finished:
+            histories[trial.method][trial.config.seed] = read_history(trial.folder)
+        else:
+            unfinished[trial.method][trial.config.seed] = _progress(trial.folder)
+    peers = histories[comparison.reference]
+    return {method: _method_result(histories[method], unfinished[method], peers) for method in comparison.methods}
+
+
+def describe(comparison: Comparison) -> dict[str, Any]:
+    """Return what was compared: the config that all methods share, and what each sets."""
+    configs = {method: asdict(config) for method, config in comparison.methods.items()}
+    first = next(iter(configs.values()))
+    own = [key for key in OWN if key == "method" or any(config[key] != first[key] for config in configs.values())]
+    return {
+        "on": comparison.base,
+        "seeds": list(comparison.seeds),
+        "reference": comparison.reference,
+        "shared": {key: value for key, value in first.items() if key not in (*own, "seed", "out", "resume")},
+        "methods": {name: {key: config[key] for key in own} for name, config in configs.items()},
+    }
+
+
+def _method_result(
+    histories: dict[int, History], unfinished: dict[int, str], peers: dict[int, History]
+) -> MethodResult:
+    both = [seed for seed in histories if seed in peers]
+    final = {seed: peers[seed].validations[-1].success for seed in both}
+    ahead = mean_of([histories[seed].validations[-1].success - final[seed] for seed in both])
+    reached = {seed: spent for seed in both if (spent := histories[seed].reached(final[seed])) is not None}
+    return MethodResult(histories, unfinished, ahead, reached, len(both))
+
+
+def _cost(name: str, spent: Iterable[Spent]) -> Mean | None:
+    return mean_of([float(getattr(one, name)) for one in spent])
+
+
+def _progress(folder: Path) -> str:
+    """Return how far a run came that is not finished, and why it ended where it says so."""
+    path = folder / METRICS
+    text = path.read_text("utf-8", "replace") if path.exists() else ""
+    lines = [line for line in text.splitlines() if line.endswith("}")]  # one that was torn does not
+    if not lines:
+        return "not begun"
+    refused = json.loads(lines[-1]).get("refused")
+    return f"{len(lines) - 1} steps taken" + (f", the last refused: {refused}" if refused else "")
+
+
+def _run(history: History) -> dict[str, Any]:
+    return {
+        "spent": asdict(history.spent),
+        "validations": [_validation(found) for found in history.validations],
+        "entropy_by_turn": {
+            str(turn): {"mean": one.mean, "variance": one.variance, "jumps": one.jumps, "steps": len(one.values)}
+            for turn, one in history.entropy.items()
+        },
+    }
+
+
+def _validation(found: Validation) -> dict[str, Any]:
+    return {"success": found.success, "won": found.won, "episodes": found.episodes, **asdict(found.spent)}
+
+
+def _json(mean: Mean | None) -> dict[str, Any] | None:
+    return None if mean is None else mean.to_json()
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean of `n` values with the half width of its 95 % interval; the width is None where one value has none."""
+
+    value: float
+    half: float | None
+    n: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data."""
+        return asdict(self)
+
+
+def mean_of(values: Sequence[float]) -> Mean | None:
+    """Return the mean of some values; None of none."""
+    if not values:
+        return None
+    n = len(values)
+    half = t_quantile(n - 1) * stdev(values) / math.sqrt(n) if n > 1 else None
+    return Mean(fmean(values), half, n)
+
+
+def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
+    """Return t with P(|T| ≤ t) = `confidence`, T of Student's distribution with `freedom` degrees (at least 1)."""
+    low, high = 0.0, math.pi / 2  # of atan(t / sqrt(freedom)), in which the probability is smooth
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """Return P(|T| ≤ t), angle = atan(t / sqrt(freedom)) (Abramowitz & Stegun, 26.7.3 and 26.7.4)."""
+    odd = freedom % 2
+    term, total = math.cos(angle) if odd else 1.0, 0.0
+    for k in range(1 + odd, freedom, 2):
+        total += term
+        term *= k / (k + 1) * math.cos(angle) ** 2
+    inside = math.sin(angle) * total
+    return 2 / math.pi * (angle + inside) if odd else inside

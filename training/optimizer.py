@@ -1,0 +1,131 @@
+"""What is trained and saved beside the adapter: the moments of AdamW, and modules of controls, as safetensors.
+
+The moments are those of every parameter, so that nothing can be missing unseen; a parameter that has had no step has
+moments of 0, which is what AdamW begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import AdamW
+
+from ..agents.checkpoint import CheckpointError
+
+MOMENTS = "optimizer.safetensors"
+
+MODULES = "modules.safetensors"
+
+
+def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
+    """Write the moments of `parameters`, by their names.
+
+    Raises:
+        CheckpointError: a parameter or a moment is not finite.
+        SafetensorError: the file cannot be written.
+    """
+    moments = {name: value.cpu().contiguous() for name, value in _moments(optimizer, parameters).items()}
+    for name, value in (*parameters.items(), *moments.items()):
+        if not bool(torch.isfinite(value).all()):
+            raise CheckpointError(f"{name} has a value that is not finite, so no checkpoint of it is written")
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(moments, folder / MOMENTS)
+
+
+def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
+    """Read what `save_moments` wrote.
+
+    Raises:
+        CheckpointError: it does not fit the parameters to the last name, shape and type, or is not finite.
+    """
+    found, needed = load_file(folder / MOMENTS), _moments(optimizer, parameters)
+    for name in sorted(found.keys() | needed.keys()):
+        have, need = _described(found.get(name)), _described(needed.get(name))
+        if have != need:
+            raise CheckpointError(f"{folder / MOMENTS}: {name} is {have}, and the policy needs {need}")
+        if not bool(torch.isfinite(found[name]).all()):
+            raise CheckpointError(f"{folder / MOMENTS}: {name} has a value that is not finite")
+    for name, parameter in parameters.items():
+        state = {part: found[f"{name}/{part}"] for part in _fresh(parameter)}
+        optimizer.state[parameter] = {
+            part: value if part == "step" else value.to(parameter.device) for part, value in state.items()
+        }
+
+
+def _moments(optimizer: AdamW, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
+    moments = {}
+    for name, parameter in parameters.items():
+        for part, value in (optimizer.state.get(parameter) or _fresh(parameter)).items():
+            moments[f"{name}/{part}"] = value.detach()
+    return moments
+
+
+def _fresh(parameter: Parameter) -> dict[str, Tensor]:
+    """Return what AdamW keeps of a parameter before its first step."""
+    zeros = torch.zeros_like(parameter, requires_grad=False)
+    return {"step": torch.zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+
+
+def _described(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
+
+
+class Modules:
+    """The modules that controls train beside the policy, such as a value head, by the names that controls gave them.
+
+    A module maps hidden states `[s, d]` to `[s, …]`; its gradient ends at the hidden states, so its loss cannot move
+    the policy. It starts from random numbers that depend on its name alone, and is saved with every checkpoint.
+    """
+
+    def __init__(self, factories: Mapping[str, Callable[[int], nn.Module]], width: int, device: torch.device) -> None:
+        self.modules = {name: _seeded(name, factory, width).to(device) for name, factory in factories.items()}
+
+    def __call__(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return what each module says of `hidden` `[s, d]`."""
+        return {name: module(hidden.detach().float()) for name, module in self.modules.items()}
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return all parameters as `modules.NAME.PARAMETER`."""
+        return {
+            f"modules.{name}.{part}": parameter
+            for name, module in self.modules.items()
+            for part, parameter in module.named_parameters()
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write the parameters; nothing where there is no module."""
+        if self.modules:
+            save_file(
+                {name: parameter.detach().cpu() for name, parameter in self.parameters().items()}, folder / MODULES
+            )
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: it does not fit the modules to the last name, shape and type, or is not finite.
+        """
+        mine = self.parameters()
+        found = load_file(folder / MODULES) if (folder / MODULES).exists() else {}
+        for name in sorted(mine.keys() | found.keys()):
+            have, need = (
+                None if part is None else (part.shape, part.dtype) for part in (found.get(name), mine.get(name))
+            )
+            if have != need or not bool(torch.isfinite(found[name]).all()):
+                raise CheckpointError(
+                    f"{folder / MODULES}: {name} is {have or 'missing'}, and the run needs {need}, finite"
+                )
+            mine[name].copy_(found[name])
+
+
+def _seeded(name: str, factory: Callable[[int], nn.Module], width: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "little"))
+        return factory(width)
