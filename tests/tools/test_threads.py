@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from contextvars import ContextVar
 from queue import Empty
@@ -24,10 +23,8 @@ def test_a_call_returns_and_raises_as_it_would_here():
 
 def test_a_call_that_never_answers_is_left_behind_in_time():
     never = threading.Event()
-    began = time.monotonic()
     with pytest.raises(Overdue, match=r"the sleeper did not answer within 0\.05 s"):
         within(0.05, never.wait, "the sleeper")
-    assert time.monotonic() - began < 2
     never.set()
 
 

@@ -149,10 +149,8 @@ def test_an_event_loop_is_struck_between_its_tasks_and_each_is_cancelled_in_good
 
 def test_an_idle_event_loop_wakes_up():
     threading.Timer(0.05, send).start()
-    began = time.monotonic()
     with pytest.raises(SystemExit), endings():
-        asyncio.run(asyncio.sleep(30))
-    assert time.monotonic() - began < 20
+        asyncio.run(asyncio.sleep(3600))
 
 
 def test_a_signal_that_strikes_where_python_drops_exceptions_strikes_again():

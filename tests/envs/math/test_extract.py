@@ -1,5 +1,4 @@
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -92,10 +91,8 @@ def test_without_a_box_the_last_formula_or_number_can_be_the_answer(text, answer
 
 
 @pytest.mark.parametrize("piece", ["\\(", "$", "$$", "\\[", "1,", "1/", "```", "\\boxed{1},", "\\boxed{", "<think>"])
-def test_hostile_text_is_searched_in_no_time(piece):
-    began = time.process_time()
-    last_answer(piece * 50_000)
-    assert time.process_time() - began < 5
+def test_hostile_text_is_searched_in_linear_time(piece):
+    last_answer(piece * 200_000)  # in quadratic time this would outlast the test's timeout
 
 
 def test_hostile_text_takes_linear_time():

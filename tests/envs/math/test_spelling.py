@@ -1,4 +1,3 @@
-import time
 from fractions import Fraction
 
 import pytest
@@ -79,12 +78,10 @@ def test_no_text_breaks_the_spelling(text):
 @pytest.mark.parametrize(
     "piece", [r"\frac", r"\frac{", r"\sqrt", "_{", r"\text{", "(", "{", "^(", r"\phantom", "1,", " "]
 )
-def test_hostile_texts_are_read_in_no_time(piece):
-    began = time.process_time()
-    once = tidy(piece * 5000)
+def test_hostile_texts_are_read_in_linear_time(piece):
+    once = tidy(piece * 20_000)  # in quadratic time this would outlast the test's timeout
     for make in (words, spoken, based, split_unit, formula, unwrapped):
         make(once)
-    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

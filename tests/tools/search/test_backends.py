@@ -18,8 +18,9 @@ def index():
 
 @pytest.fixture
 def closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # held, so that nobody else listens there
+        yield silent.getsockname()[1]
 
 
 def ids(found):

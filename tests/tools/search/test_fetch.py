@@ -178,9 +178,9 @@ def test_a_slow_lookup_and_a_host_that_is_not_there_end(server):
         fetch("http://example.com/", Guard(resolve=lambda host, port: time.sleep(1.0)), 0.05, 2**20)
     with pytest.raises(Unread, match=r"there is no host example.com"):
         fetch("http://example.com/", Guard(resolve=lambda host, port: []), 20.0, 2**20)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(Unread, match=r"^127.0.0.1 cannot be reached$"):
+    with socket.socket() as silent, pytest.raises(Unread, match=r"^127.0.0.1 cannot be reached$"):
+        silent.bind(("127.0.0.1", 0))  # held, so that nobody else listens there
+        port = silent.getsockname()[1]
         fetch(f"http://127.0.0.1:{port}/", Guard([f"127.0.0.1:{port}"]), 20.0, 2**20)
 
 
