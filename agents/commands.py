@@ -19,9 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from ..envs.levels import check_levels, levels_of
-from ..envs.options import EnvOptions
-from ..envs.registry import entries, make, play_options
+from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make, play_options
 from .engine import Sampling
 from .engines.opening import EngineChoice
 from .terminal import console, mistakes

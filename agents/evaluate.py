@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..envs import TextEnv
-from ..envs.levels import check_levels
 from ..envs.question import QuestionEnv
-from ..envs.registry import make
+from ..envs.registry import check_levels, make
 from .chat import Chat
 from .engine import Continued, Cut, Engine, Sampling
 from .engines.opening import EngineChoice, open_engine

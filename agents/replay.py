@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..envs import StopReason, TextEnv
-from ..envs.levels import check_levels, refuse_weaker, weaker_levels
-from ..envs.registry import make
+from ..envs.registry import check_levels, make, refuse_weaker, weaker_levels
 from ..tools import Status
 from .journal import read_origin, read_trees
 from .players import Script, play

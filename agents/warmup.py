@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..envs import TextEnv
-from ..envs.levels import check_levels
-from ..envs.registry import make
+from ..envs.registry import check_levels, make
 from .checkpoint import latest, read_state, save
 from .demonstrate import Demonstration, demonstrations
 from .durable import write

@@ -30,7 +30,7 @@ from pathlib import Path
 from math_verify import parse, verify
 
 from turngym.envs.math import MathGrader
-from turngym.envs.tasks import load_jsonl
+from turngym.envs.rows import load_jsonl
 from turngym.tests.verify.grader.forms import forms
 from turngym.tests.verify.grader.written import clean, number
 

@@ -1,17 +1,18 @@
-"""Which environment ids exist and what makes them; importing `turngym` registers them with Gymnasium.
+"""Which environment ids exist, what makes them, the options they are made with, and how their tools are isolated.
 
-Other packages declare theirs as entry points of the group `turngym.envs`: the name is the id, the value
-`module:factory`. They are registered without importing the module, so a broken one is an error only when it is made.
+Importing `turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the group
+`turngym.envs`: the name is the id, the value `module:factory`. They are registered without importing the module, so a
+broken one is an error only when it is made.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, NoReturn
@@ -19,7 +20,10 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from ..tools.python.levels import LEVELS, require
 from .core import TextEnv
+from .question import QuestionEnv
+from .tasks import did_you_mean
 
 GROUP = "turngym.envs"
 
@@ -90,7 +94,7 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     takes_any = any(option.kind is option.VAR_KEYWORD for option in options.values())
     for name in kwargs:
         if name not in options and not takes_any:
-            hint = _nearest(name, options)
+            hint = did_you_mean(name, options)
             raise ValueError(f"{env_id} takes no option {name!r}; {hint}its options are {', '.join(options)}")
     try:
         env = creator(**{**spec.kwargs, **kwargs})
@@ -125,7 +129,9 @@ def _register_late(env_id: str) -> None:
     entry = next((entry for entry in known if entry.id == env_id), None)
     if entry is None:
         names = ", ".join(entry.id for entry in known)
-        raise ValueError(f"unknown environment {env_id!r}; {_nearest(env_id, gymnasium.registry)}turngym has {names}")
+        raise ValueError(
+            f"unknown environment {env_id!r}; {did_you_mean(env_id, gymnasium.registry)}turngym has {names}"
+        )
     try:
         _register(entry, known)
     except gymnasium.error.Error as error:
@@ -159,6 +165,81 @@ def _declared(point: metadata.EntryPoint) -> Entry:
     return Entry(point.name, point.value, summary, package=point.dist.name)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}? " if close else ""
+@dataclass(frozen=True)
+class EnvOptions:
+    """What an environment is made with."""
+
+    tasks: str | None = None
+    """Questions: a JSONL file (`problem, answer`, or `question, answers`; `.gz` too), a data set (`gsm8k`, `math`,
+    `math500`, `aime24`, `aime25`, `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler`, `hotpotqa`,
+    `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the hub), or
+    `reasoning-gym:NAME,NAME`; the built-in generator when left out."""
+    difficulty: tuple[int, ...] | None = None
+    """Difficulties of generated tasks, 1 to 5."""
+    option: tuple[str, ...] = ()
+    """Further options of the environment as `name=value` (TOML values; bare words are strings)."""
+
+    def kwargs(self) -> dict[str, Any]:
+        """Return the constructor arguments.
+
+        Raises:
+            ValueError: an `option` has no `=`.
+        """
+        kwargs: dict[str, Any] = {}
+        if self.tasks is not None:
+            kwargs["tasks"] = self.tasks
+        if self.difficulty is not None:
+            kwargs["difficulty"] = self.difficulty
+        for item in self.option:
+            name, equals, value = item.partition("=")
+            if not equals:
+                raise ValueError(f"--option {item!r} is no name=value pair; write, say, max_turns=3")
+            kwargs[name] = _value(value)
+        return kwargs
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def levels_of(env: TextEnv) -> dict[str, str]:
+    """Return the isolation levels of the tools of `env` that have one, by the tools' names."""
+    return env.toolbox.levels if isinstance(env, QuestionEnv) else {}
+
+
+def check_levels(env: TextEnv) -> None:
+    """Find out before an episode begins whether this machine can isolate the tools of `env` as asked.
+
+    Raises:
+        LevelRefused: it cannot; the message says why and how to allow a weaker level.
+    """
+    for level in levels_of(env).values():
+        if level in LEVELS:  # a tool of another package has its own
+            require(level)
+
+
+def weaker_levels(options: Mapping[str, Any]) -> list[str]:
+    """Return the isolation levels below the default among the values of environment options."""
+    return [value for value in options.values() if isinstance(value, str) and value in LEVELS[1:]]
+
+
+def refuse_weaker(options: Mapping[str, Any], allowed: Collection[str], where: str) -> None:
+    """Refuse options from data (a journal, a run folder, a recipe) that weaken the isolation of the code they bring.
+
+    Args:
+        options: Environment options as the data has them.
+        allowed: Levels below the default that the present caller names himself.
+        where: Names the data in the error.
+
+    Raises:
+        ValueError: the data asks for a level below the default that is not among `allowed`.
+    """
+    for level in weaker_levels(options):
+        if level not in allowed:
+            raise ValueError(
+                f"{where} asks for isolation level {level!r}, which is weaker than the default {LEVELS[0]!r}; "
+                f"data cannot choose that: if you trust the code it runs, say --option level={level} yourself"
+            )

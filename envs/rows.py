@@ -1,12 +1,18 @@
-"""What a row of a task file or a data set holds: a problem and its answer, under names that differ."""
+"""Rows of questions: which fields hold a problem and its answer, and the tasks that rows and JSONL files give."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
+from .tasks import ListTasks, Task, check_split, text_share
+
 M = TypeVar("M")
+HOLDOUT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
 
 def as_text(value: Any) -> str:
@@ -109,3 +115,117 @@ def _made(make: Callable[[Any], M], field: str, value: Any) -> M:
         return make(value)
     except ValueError as error:
         raise ValueError(f": field {field!r} is {value!r}; {error}") from None
+
+
+def check_holdout(split: str, holdout: float) -> None:
+    """Raise ValueError unless `holdout` is a share that can part train from valid."""
+    if not 0 <= holdout < 1:
+        raise ValueError(f"holdout is {holdout}; it is a share, at least 0 and below 1")
+    if holdout and split == "test":
+        raise ValueError(f"split is 'test' and holdout is {holdout}; a holdout parts train from valid, so set it to 0")
+
+
+def apply_holdout(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
+    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
+    if holdout:
+        tasks = [task for task in tasks if (text_share(HOLDOUT + task.prompt) < holdout) == (split == "valid")]
+        if not tasks:
+            raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2")
+    return tasks
+
+
+Make = Callable[[str, str, tuple[str, ...], Mapping[str, Any]], Task]
+"""Makes a task of its id, its prompt, its right answers and the row that they come from."""
+
+
+def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> Task:
+    """Return the task of a row that holds nothing but a problem and its answers."""
+    return Task(name, prompt, golds[0], aliases=golds[1:])
+
+
+def tasks_of(
+    rows: Iterable[tuple[str, str, Any]],
+    what: str,
+    shapes: Sequence[Fields] = SHAPES,
+    *,
+    check_gold: Callable[[str], None] | None = None,
+    bad_rows: int = 0,
+    make: Make = plain_task,
+) -> list[Task]:
+    """Return the tasks of rows that come as (where the row is, a name for its task, the row).
+
+    Args:
+        rows: A row may hold an `id`, which then names the task.
+        what: Where the rows are from.
+        shapes: The fields that a row may hold; the first pair that it has is used.
+        check_gold: Raises ValueError for a gold answer that the grader could not use.
+        bad_rows: How many rows without a usable problem and gold may be left out.
+        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
+
+    Raises:
+        ValueError: More rows than that cannot be used; the message names the first.
+    """
+    tasks, faults = [], []
+    for where, name, row in rows:
+        try:
+            prompt, golds = read_row(row, shapes, check_gold)
+            tasks.append(make(str(row.get("id", name)), prompt, golds, row))
+        except ValueError as fault:
+            faults.append(f"{where}{fault}")
+    if len(faults) > bad_rows:
+        more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)" if tasks else ""
+        raise ValueError(faults[0] + more)
+    if not tasks:
+        raise ValueError(f"{what} has no rows; it needs rows with {expected(shapes)}")
+    return tasks
+
+
+def load_jsonl(
+    path: str | Path,
+    *,
+    split: str = "train",
+    holdout: float = 0.0,
+    shapes: Sequence[Fields] = SHAPES,
+    check_gold: Callable[[str], None] | None = None,
+    bad_rows: int = 0,
+    make: Make = plain_task,
+) -> ListTasks:
+    """Read one task per line of a `.jsonl` or `.jsonl.gz` file (UTF-8); blank lines are skipped.
+
+    Args:
+        path: The file. Its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood) unless
+            `shapes` says otherwise, and may hold an `id`.
+        split: What the tasks are for. The whole file serves any split unless `holdout` is given.
+        holdout: The share of problem texts kept away from `train` and given to `valid`; the same text is always on the
+            same side.
+        shapes: The fields that a row may hold.
+        check_gold: Raises ValueError for a gold answer that the grader could not use.
+        bad_rows: How many rows without a usable problem and gold may be left out.
+        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file, or a line of it, is not as described; the message names both.
+    """
+    path = Path(path)
+    check_split(split)
+    check_holdout(split, holdout)
+    tasks = tasks_of(_lines(path), str(path), shapes, check_gold=check_gold, bad_rows=bad_rows, make=make)
+    return ListTasks(apply_holdout(tasks, str(path), split, holdout), path.name, split)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str, Any]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .jsonl.gz file")
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
+                    row = json.loads(line, parse_int=str, parse_float=str)
+                    yield f"{path}:{number}", f"{path.name}-{number}", row
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {error}") from None
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise ValueError(f"{path} is not a complete gzip file: {error}") from None

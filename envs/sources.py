@@ -1,25 +1,114 @@
-"""Questions by name: a file, or a data set of the hub."""
+"""Where questions come from: a JSONL file, or a data set of the Hugging Face hub.
+
+Data sets are read with the `datasets` library (extra `tasks`).
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from .given import Given
-from .hub import DataSet, is_hub_name, load_hub
-from .tasks import Tasks, load_jsonl
+from .rows import SHAPES, Fields, Make, apply_holdout, check_holdout, expected, load_jsonl, plain_task, tasks_of
+from .tasks import ListTasks, Tasks, check_split, did_you_mean
 
 _FILE = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|csv|parquet|txt)$")
 
 
-def load_tasks(source: str | Path, given: Given, known: Mapping[str, DataSet], others: str = "") -> Tasks:
+VALID = ("validation", "valid", "val", "dev")  # names of a split that is `valid` here
+HOLDOUT = 0.05  # share of a train split that is `valid` where the data set has no such split
+
+
+def _any(gold: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Options of task sets that are read.
+
+    Args:
+        split: What the tasks are for: `train`, `valid` or `test`.
+        holdout: The share of problems kept for `valid`; None is the source's own.
+        config: The part of a data set.
+        problem_field: The field of the problem, where the source does not say so itself.
+        answer_field: The field of the answer, likewise.
+        bad_rows: How many rows without a usable problem and gold may be left out.
+        check_gold: Raises ValueError for a gold that the grader could not use.
+        shapes: The fields that need no naming; named ones are read as the first of these are.
+        make: Makes a task of a row.
+
+    Raises:
+        ValueError: One of them cannot be.
+    """
+
+    split: str = "train"
+    holdout: float | None = None
+    config: str | None = None
+    problem_field: str | None = None
+    answer_field: str | None = None
+    bad_rows: int = 0
+    check_gold: Callable[[str], None] = _any
+    shapes: Sequence[Fields] = SHAPES
+    make: Make = plain_task
+
+    def __post_init__(self) -> None:
+        """Check what needs no source."""
+        check_split(self.split)
+        check_holdout(self.split, self.holdout or 0.0)
+        if (self.problem_field is None) != (self.answer_field is None):
+            raise ValueError(
+                f"problem_field is {self.problem_field!r} and answer_field is {self.answer_field!r}; name both or none"
+            )
+        if type(self.bad_rows) is not int or self.bad_rows < 0:
+            raise ValueError(f"bad_rows is {self.bad_rows!r}; it is a number of rows, at least 0")
+
+    @property
+    def fields(self) -> Fields | None:
+        """Return the fields that are named; None where they are not."""
+        if self.problem_field is None or self.answer_field is None:
+            return None
+        return replace(self.shapes[0], problem=self.problem_field, answer=self.answer_field)
+
+    def refuse(self, what: str, *names: str) -> None:
+        """Raise ValueError if one of the options `names` is set, which `what` would ignore."""
+        for name in names:
+            if value := getattr(self, name):
+                raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set of the hub.
+
+    Args:
+        path: Its name there.
+        fields: Where its rows hold problem and answer.
+        splits: Which of its splits serves each of ours; without a `valid` it is a part of `train`. None: as they are
+            called.
+        configs: Its parts, read one after another; empty where it has one.
+        repeats: Whether its rows come several times, in the same order: each is taken once, and a problem with two
+            answers not at all.
+    """
+
+    path: str
+    fields: Sequence[Fields] = SHAPES
+    splits: Mapping[str, str] | None = None
+    configs: Sequence[str] = ()
+    repeats: bool = False
+
+
+def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, DataSet], others: str = "") -> Tasks:
     """Return the tasks that `source` names.
 
     Args:
         source: In this order: a file that exists; a name of `known`; `owner/name` on the hub.
-        given: Further options; one that the source would ignore is refused.
+        options: Further options; one that the source would ignore is refused.
         known: The data sets that have a short name.
         others: What else could have been named, for the error.
 
@@ -29,14 +118,13 @@ def load_tasks(source: str | Path, given: Given, known: Mapping[str, DataSet], o
     """
     name, path = str(source), Path(source)
     if is_file(path):
-        return _file(path, given)
+        return _file(path, options)
     if isinstance(source, str) and (name in known or is_hub_name(name)):
-        return load_hub(name, given, known)
+        return load_hub(name, options, known)
     if isinstance(source, Path) or _FILE.search(name):
-        return _file(path, given)
-    near = get_close_matches(name, known, n=1)
+        return _file(path, options)
     raise ValueError(
-        f"unknown task set {name!r}; {f'did you mean {near[0]!r}? ' if near else ''}the data sets are "
+        f"unknown task set {name!r}; {did_you_mean(name, known)}the data sets are "
         f"{', '.join(known)} and OWNER/NAME of the hub; or name a .jsonl file{others}"
     )
 
@@ -49,14 +137,133 @@ def is_file(source: str | Path) -> bool:
         return False
 
 
-def _file(path: Path, given: Given) -> Tasks:
-    given.refuse(f"{path} is a file", "config")
+def _file(path: Path, options: SourceOptions) -> Tasks:
+    options.refuse(f"{path} is a file", "config")
     return load_jsonl(
         path,
-        split=given.split,
-        holdout=given.holdout or 0.0,
-        shapes=given.shapes if given.fields is None else (given.fields,),
-        check_gold=given.check_gold,
-        bad_rows=given.bad_rows,
-        make=given.make,
+        split=options.split,
+        holdout=options.holdout or 0.0,
+        shapes=options.shapes if options.fields is None else (options.fields,),
+        check_gold=options.check_gold,
+        bad_rows=options.bad_rows,
+        make=options.make,
     )
+
+
+def is_hub_name(name: str) -> bool:
+    """Return whether `name` could be a data set's: `owner/name`."""
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(?<!\.jsonl)(?<!\.json)(?<!\.gz)", name) is not None
+
+
+def load_hub(name: str, options: SourceOptions, known: Mapping[str, DataSet]) -> ListTasks:
+    """Load a data set by its name in `known` or on the hub; the `datasets` library keeps what it has downloaded.
+
+    Raises:
+        ValueError: The library is missing, or the data set cannot be loaded, or has no such split, or a row of it
+            cannot be used; the message names data set, split and row.
+    """
+    found = (one for one in known.values() if one.path == name)
+    source = known.get(name) or next(found, DataSet(name, options.shapes))
+    if options.config is not None:
+        source = replace(source, configs=(options.config,))
+    if options.fields is not None:
+        source = replace(source, fields=(options.fields,))
+    split, share = _place(source, name, options)
+    tasks = tasks_of(
+        _rows(source, name, split),
+        f"split {split!r} of {source.path}",
+        source.fields,
+        check_gold=options.check_gold,
+        bad_rows=options.bad_rows,
+        make=options.make,
+    )
+    if source.repeats:
+        times = Counter(task.prompt for task in tasks)
+        tasks = [task for task in tasks if times[task.prompt] == 1]
+    return ListTasks(apply_holdout(tasks, name, options.split, share), name, options.split)
+
+
+def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[str, float]:
+    """Return the data set's split to read, and the share of it that is held out."""
+    splits = _splits(source) if source.splits is None else source.splits
+    if options.split in splits and (options.split == "test" or "valid" in splits):
+        options.refuse(f"{name} has a split of its own for {options.split!r}", "holdout")
+        return splits[options.split], 0.0
+    if options.split == "test" or "train" not in splits:
+        raise ValueError(
+            f"{name} has no split for {options.split!r}; its rows serve {', '.join(splits) or 'none of ours'}"
+        )
+    share = HOLDOUT if options.holdout is None else options.holdout
+    if options.split == "valid" and not share:
+        raise ValueError(f"holdout is 0, but {name} has no split for 'valid'; hold out a share of train, such as 0.05")
+    return splits["train"], share
+
+
+def _splits(source: DataSet) -> dict[str, str]:
+    datasets = _library(source.path)
+    with _loading(datasets, source.path):
+        found = datasets.get_dataset_split_names(source.path, *source.configs[:1])
+    valid = next((name for name in VALID if name in found), "")
+    return {ours: its for ours, its in (("train", "train"), ("valid", valid), ("test", "test")) if its in found}
+
+
+def _rows(source: DataSet, name: str, split: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield (where it is, a name for its task, the row) of all parts; the columns are those that are asked for."""
+    datasets = _library(name)
+    for config in source.configs or (None,):
+        with _loading(datasets, source.path):
+            data = datasets.load_dataset(source.path, config, split=split)
+        columns = _columns(source, data.column_names)
+        where = f"{source.path}{f' ({config})' if config else ''}, split {split!r}, row"
+        part = "-".join(filter(None, (name, config if len(source.configs) > 1 else None, split)))
+        rows = _once(data, columns) if source.repeats else enumerate(_values(data.select_columns(columns)))
+        for i, values in rows:
+            yield f"{where} {i}", f"{part}-{i}", dict(zip(columns, values, strict=True))
+
+
+def _once(data: Any, columns: Sequence[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield index and values of the rows up to where the first one comes again, without what came before."""
+    places = [data.column_names.index(column) for column in columns]
+    first, seen = None, set()
+    for i, row in enumerate(_values(data)):
+        if i and row == first:
+            return
+        first = first or row
+        values = tuple(row[place] for place in places)
+        if (key := repr(values)) not in seen:
+            seen.add(key)
+            yield i, values
+
+
+def _columns(source: DataSet, found: list[str]) -> list[str]:
+    """Return the columns of the first fields that the data set has."""
+    for fields in source.fields:
+        columns = [field.split(".")[0] for field in (fields.problem, fields.answer)]
+        if set(columns) <= set(found):
+            return columns + [field for field in (fields.aliases,) if field in found]
+    raise ValueError(
+        f"{source.path} has the fields {', '.join(found)}; it needs {expected(source.fields)}: name others with "
+        "--option problem_field=NAME --option answer_field=NAME"
+    )
+
+
+def _values(data: Any) -> Iterator[tuple[Any, ...]]:
+    # Row by row takes ten times as long.
+    for batch in data.iter(1000):
+        yield from zip(*batch.values(), strict=True)
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module("datasets")
+    except ImportError:
+        raise ValueError(f"{name} needs the package datasets: pip install 'turngym[tasks]'") from None
+
+
+@contextmanager
+def _loading(datasets: Any, path: str) -> Iterator[None]:
+    """Name the data set in what goes wrong."""
+    try:
+        yield
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise ValueError(f"data set {path} cannot be loaded: {' '.join(str(error).split())}") from error

@@ -1,4 +1,4 @@
-"""What a task set is, and task sets read from JSONL files.
+"""What a task and a set of tasks is, and what generated sets share: splits, checked arguments, keyed random draws.
 
 A set is a deterministic function from an index to a task: the same arguments and the same index give the same task on
 any machine. The gold answer stays between the task set and the grader; a task's `repr` does not show it.
@@ -6,17 +6,15 @@ any machine. The gold answer stays between the task set and the grader; a task's
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from difflib import get_close_matches
+from typing import Protocol, TypeVar
 
-from .rows import SHAPES, Fields, expected, read_row
+T = TypeVar("T")
 
-HOLDOUT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 SPLITS = ("train", "valid", "test")
 SPLIT_SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}  # of made-up problems, by `text_share`
 
@@ -79,8 +77,7 @@ class ListTasks:
 
     def __getitem__(self, i: int, /) -> Task:
         """Return task `i`; raise IndexError out of range."""
-        if not 0 <= i < len(self):
-            raise IndexError(f"task {i} of {self.name}: there are tasks 0 to {len(self) - 1}")
+        check_index(i, self)
         return self._tasks[i]
 
 
@@ -97,115 +94,63 @@ def text_share(text: str) -> float:
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
-def check_holdout(split: str, holdout: float) -> None:
-    """Raise ValueError unless `holdout` is a share that can part train from valid."""
-    if not 0 <= holdout < 1:
-        raise ValueError(f"holdout is {holdout}; it is a share, at least 0 and below 1")
-    if holdout and split == "test":
-        raise ValueError(f"split is 'test' and holdout is {holdout}; a holdout parts train from valid, so set it to 0")
+def in_split(text: str, split: str) -> bool:
+    """Return whether a generated problem with this text belongs to `split`: every text is in one of the three."""
+    low, high = SPLIT_SHARES[split]
+    return low <= text_share(text) < high
 
 
-def kept(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
-    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
-    if holdout:
-        tasks = [task for task in tasks if (text_share(HOLDOUT + task.prompt) < holdout) == (split == "valid")]
-        if not tasks:
-            raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2")
-    return tasks
+def check_index(i: int, tasks: Tasks, noun: str = "task") -> None:
+    """Raise IndexError unless `tasks` has an item `i`."""
+    if not 0 <= i < len(tasks):
+        raise IndexError(f"{noun} {i} of {tasks.name}: there are {noun}s 0 to {len(tasks) - 1}")
 
 
-Make = Callable[[str, str, tuple[str, ...], Mapping[str, Any]], Task]
-"""Makes a task of its id, its prompt, its right answers and the row that they come from."""
+def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -> tuple[int, ...]:
+    """Return one choice or several as a sorted tuple; raise ValueError if there is none or one is not `known`."""
+    chosen = {value} if isinstance(value, int) else set(value)
+    if not chosen or not chosen <= set(known):
+        raise ValueError(f"{name} is {value!r}; choose one or several of {', '.join(map(str, known))}")
+    return tuple(sorted(chosen))
 
 
-def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> Task:
-    """Return the task of a row that holds nothing but a problem and its answers."""
-    return Task(name, prompt, golds[0], aliases=golds[1:])
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return `did you mean '…'? ` with the nearest known name; nothing where none is near."""
+    near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
-def tasks_of(
-    rows: Iterable[tuple[str, str, Any]],
-    what: str,
-    shapes: Sequence[Fields] = SHAPES,
-    *,
-    check_gold: Callable[[str], None] | None = None,
-    bad_rows: int = 0,
-    make: Make = plain_task,
-) -> list[Task]:
-    """Return the tasks of rows that come as (where the row is, a name for its task, the row).
+class KeyedRandom:
+    """Random draws that depend on the key alone, with any Python, NumPy or machine.
 
-    Args:
-        rows: A row may hold an `id`, which then names the task.
-        what: Where the rows are from.
-        shapes: The fields that a row may hold; the first pair that it has is used.
-        check_gold: Raises ValueError for a gold answer that the grader could not use.
-        bad_rows: How many rows without a usable problem and gold may be left out.
-        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
-
-    Raises:
-        ValueError: More rows than that cannot be used; the message names the first.
+    A counter-mode generator: block n is the hash of the key and n.
     """
-    tasks, faults = [], []
-    for where, name, row in rows:
-        try:
-            prompt, golds = read_row(row, shapes, check_gold)
-            tasks.append(make(str(row.get("id", name)), prompt, golds, row))
-        except ValueError as fault:
-            faults.append(f"{where}{fault}")
-    if len(faults) > bad_rows:
-        more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)" if tasks else ""
-        raise ValueError(faults[0] + more)
-    if not tasks:
-        raise ValueError(f"{what} has no rows; it needs rows with {expected(shapes)}")
-    return tasks
 
+    def __init__(self, *key: int | str) -> None:
+        self._key = repr(key).encode()
+        self._block = 0
+        self._words: list[int] = []
 
-def load_jsonl(
-    path: str | Path,
-    *,
-    split: str = "train",
-    holdout: float = 0.0,
-    shapes: Sequence[Fields] = SHAPES,
-    check_gold: Callable[[str], None] | None = None,
-    bad_rows: int = 0,
-    make: Make = plain_task,
-) -> ListTasks:
-    """Read one task per line of a `.jsonl` or `.jsonl.gz` file (UTF-8); blank lines are skipped.
+    def integer(self, low: int, high: int) -> int:
+        """Return an integer from `low` to `high`, both included."""
+        if not self._words:
+            digest = hashlib.blake2b(self._key, salt=self._block.to_bytes(16, "little")).digest()
+            self._words = list(struct.unpack("<8Q", digest))
+            self._block += 1
+        return low + self._words.pop() % (high - low + 1)
 
-    Args:
-        path: The file. Its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood) unless
-            `shapes` says otherwise, and may hold an `id`.
-        split: What the tasks are for. The whole file serves any split unless `holdout` is given.
-        holdout: The share of problem texts kept away from `train` and given to `valid`; the same text is always on the
-            same side.
-        shapes: The fields that a row may hold.
-        check_gold: Raises ValueError for a gold answer that the grader could not use.
-        bad_rows: How many rows without a usable problem and gold may be left out.
-        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
+    def nonzero(self, high: int) -> int:
+        """Return an integer from -`high` to `high`, but not 0."""
+        return self.choice((-1, 1)) * self.integer(1, high)
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file, or a line of it, is not as described; the message names both.
-    """
-    path = Path(path)
-    check_split(split)
-    check_holdout(split, holdout)
-    tasks = tasks_of(_lines(path), str(path), shapes, check_gold=check_gold, bad_rows=bad_rows, make=make)
-    return ListTasks(kept(tasks, str(path), split, holdout), path.name, split)
+    def choice(self, items: Sequence[T]) -> T:
+        """Return one of `items`."""
+        return items[self.integer(0, len(items) - 1)]
 
-
-def _lines(path: Path) -> Iterator[tuple[str, str, Any]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .jsonl.gz file")
-    number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
-                    row = json.loads(line, parse_int=str, parse_float=str)
-                    yield f"{path}:{number}", f"{path.name}-{number}", row
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {error}") from None
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{path} is not a complete gzip file: {error}") from None
+    def shuffled(self, items: Iterable[T]) -> list[T]:
+        """Return `items` in an order that is drawn."""
+        items = list(items)
+        for i in range(len(items) - 1, 0, -1):
+            j = self.integer(0, i)
+            items[i], items[j] = items[j], items[i]
+        return items

@@ -172,7 +172,7 @@ def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(
     def refuse(level: str) -> None:
         raise LevelRefused(level, "it is another system")
 
-    monkeypatch.setattr("turngym.envs.levels.require", refuse)
+    monkeypatch.setattr("turngym.envs.registry.require", refuse)
     status, out, err = turngym(*args, "--option", "level=landlock")
     assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
     assert err.startswith("error: ") and "'landlock': it is another system" in err and err.count("\n") == 1
@@ -181,7 +181,7 @@ def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(
     def fail(level: str) -> None:
         raise ToolFailure("the server is gone")
 
-    monkeypatch.setattr("turngym.envs.levels.require", fail)
+    monkeypatch.setattr("turngym.envs.registry.require", fail)
     assert turngym(*args) == (2, "", "error: the server is gone\n")
 
 

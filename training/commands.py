@@ -19,8 +19,7 @@ from rich.table import Table
 
 from ..agents.commands import Warmup
 from ..agents.terminal import console, mistakes
-from ..envs.levels import weaker_levels
-from ..envs.options import EnvOptions
+from ..envs.registry import EnvOptions, weaker_levels
 from .config import TrainConfig, from_run, read_recipe
 
 WIDE = 120  # columns of a table where there is no terminal

@@ -15,8 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ..agents.engines.opening import EngineChoice
 from ..agents.source import DTYPES, check_machine
-from ..envs.levels import refuse_weaker
-from ..envs.options import EnvOptions
+from ..envs.registry import EnvOptions, refuse_weaker
 
 RECIPES = Path(__file__).parent / "recipes"
 

@@ -26,9 +26,7 @@ from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, wr
 from ..agents.incidents import Incident
 from ..agents.source import Source, find, load
 from ..envs import TextEnv
-from ..envs.levels import check_levels, levels_of, weaker_levels
-from ..envs.options import EnvOptions
-from ..envs.registry import make
+from ..envs.registry import EnvOptions, check_levels, levels_of, make, weaker_levels
 from ..envs.sources import is_file
 from .boundary import Boundary, read_boundary
 from .config import TrainConfig, from_run, recorded, revision, to_toml

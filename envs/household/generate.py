@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..dice import Dice
-from ..tasks import SPLIT_SHARES, text_share
+from ..tasks import KeyedRandom, in_split
 from .chore import LOOK, Chore, chores, hiding
 from .house import House, Receptacle, Thing
 from .kinds import LAMP, PAIRED, PICKED_UP, ROOMS, THINGS
@@ -70,39 +69,38 @@ LEVELS = {
 }
 
 
-def generate(task_type: str, size: str, difficulty: int, split: str, dice: Dice) -> House:
-    """Return a house of a split, drawn with `dice`."""
-    low, high = SPLIT_SHARES[split]
+def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
+    """Return a house of a split, drawn with `rng`."""
     for _ in range(ATTEMPTS):
-        sketch = _Sketch(dice, _chore(task_type, dice), LEVELS[difficulty], SIZES[size])
+        sketch = _Sketch(rng, _chore(task_type, rng), LEVELS[difficulty], SIZES[size])
         for _ in range(1 + MOVES * len(sketch.others)):
             house = sketch.house()
-            if low <= text_share(house.signature) < high:
+            if in_split(house.signature, split):
                 return house
             sketch.move()
     raise RuntimeError(f"{task_type} at size {size} has no house for split {split}; add variety to it")
 
 
-def _chore(task_type: str, dice: Dice) -> Chore:
+def _chore(task_type: str, rng: KeyedRandom) -> Chore:
     by_thing = chores(task_type)
-    return dice.pick(by_thing[dice.pick(tuple(by_thing))])
+    return rng.choice(by_thing[rng.choice(tuple(by_thing))])
 
 
 class _Sketch:
     """A house that is being made."""
 
-    def __init__(self, dice: Dice, chore: Chore, level: Level, size: Size) -> None:
-        self.dice, self.chore, self.size = dice, chore, size
+    def __init__(self, rng: KeyedRandom, chore: Chore, level: Level, size: Size) -> None:
+        self.rng, self.chore, self.size = rng, chore, size
         self.wanted = hiding(chore, level.usual, level.hidden)
-        self.form = dice.roll(0, 1)
-        lamp_at = dice.pick(THINGS[LAMP].usual)
+        self.form = rng.integer(0, 1)
+        lamp_at = rng.choice(THINGS[LAMP].usual)
         final = lamp_at if chore.task_type == LOOK else chore.target
-        needed = [final, dice.pick(self.wanted), *([chore.tool] if chore.tool else [])]
+        needed = [final, rng.choice(self.wanted), *([chore.tool] if chore.tool else [])]
         self.rooms = self._rooms(needed)
         self._furnish(self._kinds(needed))
         self.counts: Counter[str] = Counter()
         self.things: list[Thing] = []
-        self.target = dice.pick(self.of_kind[final])
+        self.target = rng.choice(self.of_kind[final])
         self._lay_wanted(level.spare)
         fixed = len(self.things)
         self._lay_others()
@@ -114,18 +112,18 @@ class _Sketch:
     def move(self) -> None:
         """Put one of the things that do not matter elsewhere, if there is any."""
         if self.others:
-            i = self.dice.pick(self.others)
+            i = self.rng.choice(self.others)
             self.things[i] = self.things[i]._replace(inside=self._somewhere(self.things[i].kind))
 
     def _rooms(self, needed: Iterable[str]) -> list[str]:
         rooms: list[str] = []
         for kind in needed:
             if not any(kind in ROOMS[room] for room in rooms):
-                rooms.append(self.dice.pick([room for room in ROOMS if kind in ROOMS[room]]))
+                rooms.append(self.rng.choice([room for room in ROOMS if kind in ROOMS[room]]))
         others = [room for room in ROOMS if room not in rooms]
-        number = self.dice.roll(*self.size.rooms)
+        number = self.rng.integer(*self.size.rooms)
         while len(rooms) < number:
-            rooms.append(others.pop(self.dice.roll(0, len(others) - 1)))
+            rooms.append(others.pop(self.rng.integer(0, len(others) - 1)))
         return rooms
 
     def _kinds(self, needed: Iterable[str]) -> Counter[str]:
@@ -134,8 +132,8 @@ class _Sketch:
         for room in self.rooms:
             rest.update(ROOMS[room])
         pool = list((rest - kinds).elements())
-        for _ in range(min(self.dice.roll(*self.size.receptacles) - kinds.total(), len(pool))):
-            kinds[pool.pop(self.dice.roll(0, len(pool) - 1))] += 1
+        for _ in range(min(self.rng.integer(*self.size.receptacles) - kinds.total(), len(pool))):
+            kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
         return kinds
 
     def _furnish(self, kinds: Counter[str]) -> None:
@@ -144,10 +142,10 @@ class _Sketch:
         places = 0
         order = sorted(kinds)
         while order:  # places are numbered in a random order of kinds
-            kind = order.pop(self.dice.roll(0, len(order) - 1))
+            kind = order.pop(self.rng.integer(0, len(order) - 1))
             self.of_kind[kind] = []
             for number in range(1, kinds[kind] + 1):
-                beside = number > 1 and kind in PAIRED and self.size.shared and not self.dice.roll(0, _SHARED - 1)
+                beside = number > 1 and kind in PAIRED and self.size.shared and not self.rng.integer(0, _SHARED - 1)
                 places += not beside
                 self.of_kind[kind].append(len(self.receptacles))
                 self.receptacles.append(Receptacle(kind, number, places))
@@ -160,23 +158,23 @@ class _Sketch:
         needed = self.chore.number
         room = max(0, self.size.things[0] - needed - 1)
         there = [i for kind in self.wanted for i in self.of_kind.get(kind, ())]
-        for _ in range(needed + self.dice.roll(0, min(spare, room))):
-            self._lay(self.chore.thing, self.dice.pick(there))
+        for _ in range(needed + self.rng.integer(0, min(spare, room))):
+            self._lay(self.chore.thing, self.rng.choice(there))
         if self.chore.task_type == LOOK:
             self._lay(LAMP, self.target)
 
     def _lay_others(self) -> None:
         there = self.of_kind.keys()
         kinds = [name for name in PICKED_UP if name != self.chore.thing and not there.isdisjoint(THINGS[name].usual)]
-        number = self.dice.roll(*self.size.things)
+        number = self.rng.integer(*self.size.things)
         while kinds and len(self.things) < number:
-            kind = self.dice.pick(kinds)
-            clean = "clean" in THINGS[kind].can and not self.dice.roll(0, _ODD - 1)
+            kind = self.rng.choice(kinds)
+            clean = "clean" in THINGS[kind].can and not self.rng.integer(0, _ODD - 1)
             self._lay(kind, self._somewhere(kind), clean)
             if self.counts[kind] == COPIES:
                 kinds.remove(kind)
 
     def _somewhere(self, kind: str) -> int:
         usual, fits = THINGS[kind].usual, THINGS[kind].fits
-        kinds = fits if not self.dice.roll(0, _ODD - 1) else usual
-        return self.dice.pick([i for name in kinds for i in self.of_kind.get(name, ())])
+        kinds = fits if not self.rng.integer(0, _ODD - 1) else usual
+        return self.rng.choice([i for name in kinds for i in self.of_kind.get(name, ())])

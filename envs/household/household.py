@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from ..core import Message
-from ..dice import Dice
-from ..tasks import check_split
+from ..tasks import KeyedRandom, check_choices, check_index, check_split
 from .alfworld import ALFWorldEnv
 from .game import TASK_TYPES, Game
 from .generate import LEVELS, SIZES, generate
@@ -33,10 +32,10 @@ class Plan:
 
     def house(self, i: int) -> tuple[str, House]:
         """Return house `i` with its name."""
-        dice = Dice("household", self.seed, i, self.split)
-        task_type, difficulty = dice.pick(self.task_types), dice.pick(self.difficulty)
+        rng = KeyedRandom("household", self.seed, i, self.split)
+        task_type, difficulty = rng.choice(self.task_types), rng.choice(self.difficulty)
         name = f"{task_type}-{self.size}-{difficulty}-{self.split}-{self.seed}-{i}"
-        return name, generate(task_type, self.size, difficulty, self.split, dice)
+        return name, generate(task_type, self.size, difficulty, self.split, rng)
 
 
 class Houses(Games):
@@ -64,9 +63,7 @@ class Houses(Games):
         seed: int = 0,
         number: int = 1_000_000,
     ) -> None:
-        levels = (difficulty,) if isinstance(difficulty, int) else tuple(difficulty)
-        if not levels or not set(levels) <= set(LEVELS):
-            raise ValueError(f"difficulty is {difficulty!r}; choose one or several of {', '.join(map(str, LEVELS))}")
+        levels = check_choices("difficulty", difficulty, LEVELS)
         if size not in SIZES:
             raise ValueError(f"size is {size!r}; the sizes are {', '.join(SIZES)}")
         if number < 1:
@@ -74,7 +71,7 @@ class Houses(Games):
         kinds = set(task_types_of(task_types))
         chosen = tuple(kind for kind in TASK_TYPES if kind in kinds)
         super().__init__("household", check_split(split), ())
-        self.plan = Plan(split, size, tuple(sorted(set(levels))), chosen, seed)
+        self.plan = Plan(split, size, levels, chosen, seed)
         self._number = number
 
     def __len__(self) -> int:
@@ -87,8 +84,7 @@ class Houses(Games):
 
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
         """Return game `i` and its house; those that were opened last are kept. Raise IndexError out of range."""
-        if not 0 <= i < self._number:
-            raise IndexError(f"house {i} of {self.name}: there are houses 0 to {self._number - 1}")
+        check_index(i, self, "house")
         return _opened(self.plan, i, text or "current")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections import Counter
@@ -12,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..tasks import check_index, did_you_mean
 from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game
 from .store import Store, cached, opened, read_index
 from .world import World
@@ -124,8 +124,7 @@ class Games(Sequence[Game]):
         return _opened(source, number, text)
 
     def _at(self, i: int) -> tuple[Source, int]:
-        if not 0 <= i < len(self):
-            raise IndexError(f"game {i} of {self.name}: there are games 0 to {len(self) - 1}")
+        check_index(i, self, "game")
         return self._chosen[i]
 
 
@@ -171,9 +170,9 @@ def task_types_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)
     for name in names:
         if name not in TASK_TYPES:
-            close = difflib.get_close_matches(str(name), TASK_TYPES, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise ValueError(f"unknown task type {name!r}; {hint}the six are {', '.join(TASK_TYPES)}")
+            raise ValueError(
+                f"unknown task type {name!r}; {did_you_mean(str(name), TASK_TYPES)}the six are {', '.join(TASK_TYPES)}"
+            )
     if not names:
         raise ValueError(f"task_types is empty; choose from {', '.join(TASK_TYPES)}")
     return names

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...tools import PythonTool, Tool
-from ..given import Given
 from ..question import TOOL_TIMEOUT, Grader, QuestionEnv
+from ..sources import SourceOptions
 from ..tasks import Tasks
 from .generate import MathTasks
 from .grade import MathGrader
@@ -51,8 +51,8 @@ def make_math(
         bad_rows: How many rows without a usable problem and gold may be left out.
         system: The system prompt.
     """
-    given = Given(split, holdout, config, problem_field, answer_field, bad_rows)
-    questions, grader = _questions(tasks, difficulty, families, given)
+    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
+    questions, grader = _questions(tasks, difficulty, families, options)
     return QuestionEnv(questions, grader, system=system)
 
 
@@ -84,8 +84,8 @@ def make_math_python(
     The other arguments are those of `make_math` and of `QuestionEnv`.
     """
     tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb, level=level)]
-    given = Given(split, holdout, config, problem_field, answer_field, bad_rows)
-    questions, grader = _questions(tasks, difficulty, families, given)
+    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
+    questions, grader = _questions(tasks, difficulty, families, options)
     return QuestionEnv(
         questions,
         grader,
@@ -101,7 +101,7 @@ def _questions(
     source: str | Path | None,
     difficulty: int | Sequence[int] | None,
     families: str | Sequence[str] | None,
-    given: Given,
+    options: SourceOptions,
 ) -> tuple[Tasks, Grader]:
     grader = MathGrader()
     if source is not None:
@@ -110,13 +110,13 @@ def _questions(
                 raise ValueError(
                     f"{name} is {value!r}, but the tasks come from {source}; leave it out or leave out tasks"
                 )
-        return load(source, replace(given, check_gold=grader.check_gold), grader)
-    if given.holdout:
+        return load(source, replace(options, check_gold=grader.check_gold), grader)
+    if options.holdout:
         raise ValueError(
-            f"holdout is {given.holdout}, but generated splits share no task anyway; leave it out or name tasks"
+            f"holdout is {options.holdout}, but generated splits share no task anyway; leave it out or name tasks"
         )
-    given.refuse("the tasks are generated", "config", "problem_field", "bad_rows")
-    return _generated(given.split, difficulty, families), grader
+    options.refuse("the tasks are generated", "config", "problem_field", "bad_rows")
+    return _generated(options.split, difficulty, families), grader
 
 
 def _generated(split: str, difficulty: int | Sequence[int] | None, families: str | Sequence[str] | None) -> MathTasks:

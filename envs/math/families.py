@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dice import Dice
+from ..tasks import KeyedRandom
 from .algebra import LINEAR, SYSTEMS
 from .arithmetic import ARITHMETIC, NUMBER_THEORY
 from .problem import Family, Problem
@@ -25,6 +25,6 @@ FAMILIES = tuple(TABLE)
 LEVELS = (1, 2, 3, 4, 5)
 
 
-def make(family: str, difficulty: int, dice: Dice) -> Problem:
+def make(family: str, difficulty: int, rng: KeyedRandom) -> Problem:
     """Return a problem of `family` (a name in `FAMILIES`) at `difficulty` 1 to 5."""
-    return dice.pick(TABLE[family][difficulty])(dice)
+    return rng.choice(TABLE[family][difficulty])(rng)

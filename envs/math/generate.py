@@ -6,10 +6,7 @@ splits ever share a problem, whatever their seeds, families and difficulties.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
-from ..dice import Dice
-from ..tasks import SPLIT_SHARES, Task, check_split, text_share
+from ..tasks import KeyedRandom, Task, check_choices, check_index, check_split, did_you_mean, in_split
 from .families import FAMILIES, LEVELS, make
 
 ATTEMPTS = 10_000
@@ -37,20 +34,16 @@ class MathTasks:
         seed: int = 0,
         size: int = 1_000_000,
     ) -> None:
-        levels = {difficulty} if isinstance(difficulty, int) else set(difficulty)
-        if not levels or not levels <= set(LEVELS):
-            raise ValueError(f"difficulty is {difficulty}; choose one or several of {', '.join(map(str, LEVELS))}")
+        self.difficulty = check_choices("difficulty", difficulty, LEVELS)
         for family in families:
             if family not in FAMILIES:
-                near = get_close_matches(family, FAMILIES, n=1, cutoff=0.4)
-                hint = f"did you mean {near[0]!r}? " if near else ""
+                hint = did_you_mean(family, FAMILIES, cutoff=0.4)
                 raise ValueError(f"unknown family {family!r}; {hint}the families are {', '.join(FAMILIES)}")
         if not families:
             raise ValueError(f"families is empty; choose one or several of {', '.join(FAMILIES)}")
         if size < 1:
             raise ValueError(f"size is {size}; a task set needs at least one task")
         self.split = check_split(split)
-        self.difficulty = tuple(sorted(levels))
         self.families = tuple(name for name in FAMILIES if name in families)
         self.seed = seed
         self.size = size
@@ -62,13 +55,11 @@ class MathTasks:
 
     def __getitem__(self, i: int, /) -> Task:
         """Return task `i`; raise IndexError out of range."""
-        if not 0 <= i < self.size:
-            raise IndexError(f"task {i} of {self.name}: there are tasks 0 to {self.size - 1}")
-        dice = Dice(self.seed, i, self.split)
-        family, level = dice.pick(self.families), dice.pick(self.difficulty)
-        low, high = SPLIT_SHARES[self.split]
+        check_index(i, self)
+        rng = KeyedRandom(self.seed, i, self.split)
+        family, level = rng.choice(self.families), rng.choice(self.difficulty)
         for _ in range(ATTEMPTS):
-            text, gold, solution = make(family, level, dice)
-            if low <= text_share(text) < high:
+            text, gold, solution = make(family, level, rng)
+            if in_split(text, self.split):
                 return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution)
         raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..hub import DataSet
 from ..rows import SHAPES, Fields, as_text
+from ..sources import DataSet
 from .extract import extract_answer
 
 _BARE_BOX = re.compile(r"\\(boxed|fbox) +([^\s${}\\]+)")

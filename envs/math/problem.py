@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..dice import Dice
+from ..tasks import KeyedRandom
 
 
 class Problem(NamedTuple):
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
     solution: str
 
 
-Kind = Callable[[Dice], Problem]
+Kind = Callable[[KeyedRandom], Problem]
 Family = Mapping[int, Sequence[Kind]]
 """The kinds of problem at each difficulty from 1 to 5."""
 
@@ -31,9 +31,9 @@ def problem(text: str, gold: int | Fraction | str, expression: str, setup: str =
     return Problem(text, str(gold), f"{setup}print({expression})")
 
 
-def asked(dice: Dice, text: str, gold: int | Fraction, expression: str = "", setup: str = "") -> Problem:
+def asked(rng: KeyedRandom, text: str, gold: int | Fraction, expression: str = "", setup: str = "") -> Problem:
     """Ask for the value of the expression `text`, which is its own program where no other is given."""
-    return problem(dice.pick(ASK).format(text), gold, expression or text.replace(" ", ""), setup)
+    return problem(rng.choice(ASK).format(text), gold, expression or text.replace(" ", ""), setup)
 
 
 def signed(number: int, symbol: str = "") -> str:

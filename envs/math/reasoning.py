@@ -10,11 +10,10 @@ import functools
 import importlib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from ...tools import process
-from ..tasks import SPLITS, Task, check_split
+from ..tasks import SPLITS, Task, check_index, check_split, did_you_mean
 from .extract import extract_answer
 from .grade import Grade
 from .workers import Workers
@@ -86,8 +85,7 @@ class ReasoningTasks:
 
     def __getitem__(self, i: int, /) -> Task:
         """Return task `i`; raise IndexError out of range."""
-        if not 0 <= i < SIZE:
-            raise IndexError(f"task {i} of {self.name}: there are tasks 0 to {SIZE - 1}")
+        check_index(i, self)
         index, turn = divmod(i, len(self.names))
         name, seed = self.names[turn], SPLITS.index(self.split) * SIZE
         entry = _entries(name, seed)[index]
@@ -157,9 +155,9 @@ def _check(name: str, known: Collection[str]) -> None:
     if name in REFUSED:
         raise ValueError(f"reasoning-gym's {name!r} cannot be used: {REFUSED[name]}")
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"reasoning-gym has no data set {name!r}; {hint}it has {', '.join(known)}")
+        raise ValueError(
+            f"reasoning-gym has no data set {name!r}; {did_you_mean(name, known)}it has {', '.join(known)}"
+        )
 
 
 @functools.lru_cache(maxsize=64)

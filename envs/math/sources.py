@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..given import Given
 from ..question import Grader
-from ..sources import is_file, load_tasks
+from ..sources import SourceOptions, is_file, load_tasks
 from ..tasks import Tasks
 from .hub import DATA_SETS
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
 
-def load(source: str | Path, given: Given, grader: Grader) -> tuple[Tasks, Grader]:
+def load(source: str | Path, options: SourceOptions, grader: Grader) -> tuple[Tasks, Grader]:
     """Return the tasks that `source` names, and what grades them: `grader`, unless they have a grader of their own.
 
     Args:
         source: In this order: a file that exists; `reasoning-gym:NAME,…`; a name of `DATA_SETS` or `owner/name`.
-        given: Further options; one that the source would ignore is refused.
+        options: Further options; one that the source would ignore is refused.
         grader: Grades answers to math questions.
 
     Raises:
@@ -26,6 +25,6 @@ def load(source: str | Path, given: Given, grader: Grader) -> tuple[Tasks, Grade
     """
     name = str(source)
     if name.startswith(PREFIX) and not is_file(source):
-        given.refuse("reasoning-gym makes its tasks", "holdout", "config", "problem_field", "bad_rows")
-        return ReasoningTasks(name.removeprefix(PREFIX).split(","), given.split), ReasoningGrader()
-    return load_tasks(source, given, DATA_SETS, f", or {PREFIX}NAME"), grader
+        options.refuse("reasoning-gym makes its tasks", "holdout", "config", "problem_field", "bad_rows")
+        return ReasoningTasks(name.removeprefix(PREFIX).split(","), options.split), ReasoningGrader()
+    return load_tasks(source, options, DATA_SETS, f", or {PREFIX}NAME"), grader

@@ -4,74 +4,86 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ..dice import Dice
+from ..tasks import KeyedRandom
 from .problem import BOXES, FRACTION, PEOPLE, THINGS, Family, Problem, decimal, problem
 
 # --- words
 
 
-def _gain(dice: Dice) -> Problem:
-    who, what, a, b = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 99), dice.roll(2, 99)
-    verb = dice.pick(("buys", "finds", "gets"))
+def _gain(rng: KeyedRandom) -> Problem:
+    who, what, a, b = rng.choice(PEOPLE), rng.choice(THINGS), rng.integer(2, 99), rng.integer(2, 99)
+    verb = rng.choice(("buys", "finds", "gets"))
     text = f"{who} has {a} {what} and {verb} {b} more. How many {what} does {who} have now?"
     return problem(text, a + b, f"{a}+{b}")
 
 
-def _loss(dice: Dice) -> Problem:
-    who, what, b = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 60)
-    a, verb = b + dice.roll(1, 39), dice.pick(("sells", "loses", "gives away"))
+def _loss(rng: KeyedRandom) -> Problem:
+    who, what, b = rng.choice(PEOPLE), rng.choice(THINGS), rng.integer(2, 60)
+    a, verb = b + rng.integer(1, 39), rng.choice(("sells", "loses", "gives away"))
     return problem(f"{who} has {a} {what} and {verb} {b}. How many {what} are left?", a - b, f"{a}-{b}")
 
 
-def _packed(dice: Dice) -> Problem:
-    what, box, n, k = dice.pick(THINGS), dice.pick(BOXES), dice.roll(2, 40), dice.roll(2, 20)
+def _packed(rng: KeyedRandom) -> Problem:
+    what, box, n, k = rng.choice(THINGS), rng.choice(BOXES), rng.integer(2, 40), rng.integer(2, 20)
     return problem(f"There are {n} {box} of {k} {what}. How many {what} are there?", n * k, f"{n}*{k}")
 
 
-def _shared(dice: Dice) -> Problem:
-    what, n = dice.pick(THINGS), dice.roll(2, 9)
-    a = n * dice.roll(2, 99 // n)
+def _shared(rng: KeyedRandom) -> Problem:
+    what, n = rng.choice(THINGS), rng.integer(2, 9)
+    a = n * rng.integer(2, 99 // n)
     return problem(f"{n} friends share {a} {what} equally. How many {what} does each get?", a // n, f"{a}//{n}")
 
 
-def _gain_and_loss(dice: Dice) -> Problem:
-    who, what, a, b = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 200), dice.roll(2, 99)
-    c = dice.roll(2, a + b)
+def _gain_and_loss(rng: KeyedRandom) -> Problem:
+    who, what, a, b = rng.choice(PEOPLE), rng.choice(THINGS), rng.integer(2, 200), rng.integer(2, 99)
+    c = rng.integer(2, a + b)
     text = f"{who} has {a} {what}, buys {b} more and gives away {c}. How many {what} are left?"
     return problem(text, a + b - c, f"{a}+{b}-{c}")
 
 
-def _packed_and_more(dice: Dice) -> Problem:
-    who, what, box = dice.pick(PEOPLE), dice.pick(THINGS), dice.pick(BOXES)
-    n, k, b = dice.roll(2, 40), dice.roll(2, 20), dice.roll(2, 60)
+def _packed_and_more(rng: KeyedRandom) -> Problem:
+    who, what, box = rng.choice(PEOPLE), rng.choice(THINGS), rng.choice(BOXES)
+    n, k, b = rng.integer(2, 40), rng.integer(2, 20), rng.integer(2, 60)
     text = f"{who} has {n} {box} of {k} {what} and {b} more. How many {what} does {who} have?"
     return problem(text, n * k + b, f"{n}*{k}+{b}")
 
 
-def _packed_and_less(dice: Dice) -> Problem:
-    who, what, box, n, k = dice.pick(PEOPLE), dice.pick(THINGS), dice.pick(BOXES), dice.roll(2, 40), dice.roll(2, 20)
-    b = dice.roll(1, n * k - 1)
+def _packed_and_less(rng: KeyedRandom) -> Problem:
+    who, what, box, n, k = (
+        rng.choice(PEOPLE),
+        rng.choice(THINGS),
+        rng.choice(BOXES),
+        rng.integer(2, 40),
+        rng.integer(2, 20),
+    )
+    b = rng.integer(1, n * k - 1)
     text = f"{who} has {n} {box} of {k} {what} and sells {b} {what}. How many {what} are left?"
     return problem(text, n * k - b, f"{n}*{k}-{b}")
 
 
-def _change(dice: Dice) -> Problem:
-    who, what, n, k, a = dice.pick(PEOPLE), dice.pick(THINGS), dice.roll(2, 9), dice.roll(2, 10), dice.roll(100, 300)
+def _change(rng: KeyedRandom) -> Problem:
+    who, what, n, k, a = (
+        rng.choice(PEOPLE),
+        rng.choice(THINGS),
+        rng.integer(2, 9),
+        rng.integer(2, 10),
+        rng.integer(100, 300),
+    )
     text = f"{who} has {a} dollars and buys {n} {what} at {k} dollars each. How many dollars are left?"
     return problem(text, a - n * k, f"{a}-{n}*{k}")
 
 
-def _pooled(dice: Dice) -> Problem:
-    what, n, each = dice.pick(THINGS), dice.roll(2, 9), dice.roll(4, 40)
-    a = dice.roll(1, n * each - 1)
+def _pooled(rng: KeyedRandom) -> Problem:
+    what, n, each = rng.choice(THINGS), rng.integer(2, 9), rng.integer(4, 40)
+    a = rng.integer(1, n * each - 1)
     text = f"{n} friends put {a} and {n * each - a} {what} together and share them. How many does each get?"
     return problem(text, each, f"({a}+{n * each - a})//{n}")
 
 
-def _market(dice: Dice) -> Problem:
-    who, what, box = dice.pick(PEOPLE), dice.pick(THINGS), dice.pick(BOXES)
-    n, k, cost = dice.roll(3, 40), dice.roll(3, 30), dice.roll(2, 9)
-    kept = dice.roll(1, n * k - 1)
+def _market(rng: KeyedRandom) -> Problem:
+    who, what, box = rng.choice(PEOPLE), rng.choice(THINGS), rng.choice(BOXES)
+    n, k, cost = rng.integer(3, 40), rng.integer(3, 30), rng.integer(2, 9)
+    kept = rng.integer(1, n * k - 1)
     text = (
         f"{who} fills {n} {box} with {k} {what} each, keeps {kept} {what} and sells the others at {cost} dollars each. "
     )
@@ -79,9 +91,9 @@ def _market(dice: Dice) -> Problem:
     return problem(text, n * k * cost - kept * cost, f"({n}*{k}-{kept})*{cost}")
 
 
-def _savings(dice: Dice) -> Problem:
-    who, weeks, spent, saved = dice.pick(PEOPLE), dice.roll(6, 20), dice.roll(5, 40), dice.roll(20, 60)
-    cost, p = 10 * dice.roll(5, 12), 10 * dice.roll(1, 5)
+def _savings(rng: KeyedRandom) -> Problem:
+    who, weeks, spent, saved = rng.choice(PEOPLE), rng.integer(6, 20), rng.integer(5, 40), rng.integer(20, 60)
+    cost, p = 10 * rng.integer(5, 12), 10 * rng.integer(1, 5)
     text = (
         f"{who} earns {spent + saved} dollars and spends {spent} dollars each week. After {weeks} weeks {who} buys a "
     )
@@ -90,25 +102,25 @@ def _savings(dice: Dice) -> Problem:
     return problem(text, gold, f"{weeks}*({spent + saved}-{spent})-({cost}-{cost}*{p}//100)")
 
 
-def _together(dice: Dice) -> Problem:
-    (who, other), a, b = _pair(dice), dice.roll(2, 12), dice.roll(2, 12)
-    c = dice.roll(1, min(a, b) * 2)
+def _together(rng: KeyedRandom) -> Problem:
+    (who, other), a, b = _pair(rng), rng.integer(2, 12), rng.integer(2, 12)
+    c = rng.integer(1, min(a, b) * 2)
     text = f"{who} paints a wall in {a} hours and {other} paints it in {b} hours. "
     text += f"They paint {c} such walls together. How many hours do they need?"
     return problem(text, Fraction(a * b * c, a + b), f"{c}/(Fraction(1, {a})+Fraction(1, {b}))", FRACTION)
 
 
-def _ages(dice: Dice) -> Problem:
-    (who, other), x, gap, later = _pair(dice), dice.roll(4, 40), dice.roll(2, 30), dice.roll(2, 20)
+def _ages(rng: KeyedRandom) -> Problem:
+    (who, other), x, gap, later = _pair(rng), rng.integer(4, 40), rng.integer(2, 30), rng.integer(2, 20)
     total = 2 * x + gap + 2 * later
     text = f"{other} is {gap} years older than {who}. In {later} years their ages will add up to {total}. "
     text += f"How old will {who} be {later + 3} years from now?"
     return problem(text, x + later + 3, f"({total}-2*{later}-{gap})//2+{later + 3}")
 
 
-def _pair(dice: Dice) -> tuple[str, str]:
-    first = dice.roll(0, len(PEOPLE) - 1)
-    return PEOPLE[first], PEOPLE[first - dice.roll(1, len(PEOPLE) - 1)]
+def _pair(rng: KeyedRandom) -> tuple[str, str]:
+    first = rng.integer(0, len(PEOPLE) - 1)
+    return PEOPLE[first], PEOPLE[first - rng.integer(1, len(PEOPLE) - 1)]
 
 
 # --- units
@@ -124,65 +136,65 @@ UNITS = (
 )
 
 
-def _smaller(dice: Dice) -> Problem:
-    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 99)
-    text = dice.pick(("How many {1} are {2} {0}?", "What is {2} {0} in {1}?"))
+def _smaller(rng: KeyedRandom) -> Problem:
+    (big, small, size), n = rng.choice(UNITS), rng.integer(2, 99)
+    text = rng.choice(("How many {1} are {2} {0}?", "What is {2} {0} in {1}?"))
     return problem(text.format(big, small, n), n * size, f"{n}*{size}")
 
 
-def _bigger(dice: Dice) -> Problem:
-    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 99)
-    text = dice.pick(("How many {0} are {2} {1}?", "What is {2} {1} in {0}?"))
+def _bigger(rng: KeyedRandom) -> Problem:
+    (big, small, size), n = rng.choice(UNITS), rng.integer(2, 99)
+    text = rng.choice(("How many {0} are {2} {1}?", "What is {2} {1} in {0}?"))
     return problem(text.format(big, small, n * size), n, f"{n * size}//{size}")
 
 
-def _both_units(dice: Dice) -> Problem:
-    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 60)
-    k = dice.roll(2, size - 1)
+def _both_units(rng: KeyedRandom) -> Problem:
+    (big, small, size), n = rng.choice(UNITS), rng.integer(2, 60)
+    k = rng.integer(2, size - 1)
     return problem(f"How many {small} are {n} {big} and {k} {small}?", n * size + k, f"{n}*{size}+{k}")
 
 
-def _rest_of_unit(dice: Dice) -> Problem:
-    (big, small, size), n = dice.pick(UNITS), dice.roll(2, 60)
-    k = dice.roll(2, size)
+def _rest_of_unit(rng: KeyedRandom) -> Problem:
+    (big, small, size), n = rng.choice(UNITS), rng.integer(2, 60)
+    k = rng.integer(2, size)
     return problem(f"How many {small} remain of {n} {big} after {k} {small}?", n * size - k, f"{n}*{size}-{k}")
 
 
-def _drive(dice: Dice) -> Problem:
-    v, hours = 4 * dice.roll(5, 30), dice.roll(2, 9)
+def _drive(rng: KeyedRandom) -> Problem:
+    v, hours = 4 * rng.integer(5, 30), rng.integer(2, 9)
     text = (
         f"A car drives {v * hours} kilometers in {hours} hours. How many kilometers does it drive in {hours + 1} hours?"
     )
     return problem(text, v * (hours + 1), f"{v * hours}//{hours}*{hours + 1}")
 
 
-def _speed(dice: Dice) -> Problem:
-    d, minutes = dice.roll(2, 90), dice.roll(5, 200)
+def _speed(rng: KeyedRandom) -> Problem:
+    d, minutes = rng.integer(2, 90), rng.integer(5, 200)
     text = f"A train travels {d} kilometers in {minutes} minutes. What is its speed in kilometers per hour?"
     return problem(text, Fraction(60 * d, minutes), f"Fraction({d})/Fraction({minutes}, 60)", FRACTION)
 
 
-def _area(dice: Dice) -> Problem:
-    a, b, n = dice.roll(11, 99), dice.roll(11, 99), dice.roll(2, 12)
+def _area(rng: KeyedRandom) -> Problem:
+    a, b, n = rng.integer(11, 99), rng.integer(11, 99), rng.integer(2, 12)
     text = f"A floor is {a} decimeters long and {b} decimeters wide. Paint for a square meter costs {n} dollars. "
     text += "How many dollars does it cost to paint the floor?"
     return problem(text, decimal(Fraction(a * b * n, 100)), f"{a}*{b}*{n}/100")
 
 
-def _tank(dice: Dice) -> Problem:
-    litres, fill, drain, minutes = 10 * dice.roll(20, 90), dice.roll(20, 60), dice.roll(2, 19), dice.roll(2, 8)
+def _tank(rng: KeyedRandom) -> Problem:
+    litres, fill, drain, minutes = 10 * rng.integer(20, 90), rng.integer(20, 60), rng.integer(2, 19), rng.integer(2, 8)
     text = (
         f"A pump fills an empty tank of {litres} liters at {fill} liters per minute. After {minutes} minutes a drain "
     )
     text += f"opens and lets out {drain} liters per minute. How many minutes after the start is the tank full?"
     if fill * minutes >= litres:
-        return _tank(dice)
+        return _tank(rng)
     gold = minutes + Fraction(litres - fill * minutes, fill - drain)
     return problem(text, gold, f"{minutes}+Fraction({litres}-{fill}*{minutes}, {fill}-{drain})", FRACTION)
 
 
-def _two_legs(dice: Dice) -> Problem:
-    a, b, u, v = dice.roll(10, 200), dice.roll(10, 200), dice.roll(20, 120), dice.roll(20, 120)
+def _two_legs(rng: KeyedRandom) -> Problem:
+    a, b, u, v = rng.integer(10, 200), rng.integer(10, 200), rng.integer(20, 120), rng.integer(20, 120)
     text = (
         f"A bus drives {a} kilometers at {u} kilometers per hour and then {b} kilometers at {v} kilometers per hour. "
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...tools import Retriever, Search, SearchFailure, Tool
 from ...tools.search.backends import SERVERS, embedded, served
-from ..given import Given
 from ..question import TOOL_TIMEOUT
+from ..sources import SourceOptions
 from ..tasks import Tasks
 from .expert import SearchExpert
 from .grade import QAGrade, QAGrader
@@ -79,13 +79,13 @@ def make_search(
         ValueError: An option cannot be, or does not go with the others; a file cannot be used; a package is missing;
             the server does not answer.
     """
-    given = Given(split, holdout, config, problem_field, answer_field, bad_rows)
+    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
     expert = None
     retriever: Retriever
     if tasks is None:
         what = "the questions are about the invented world"
         _refuse(what, corpus=corpus, url=url, backend=backend, index=index)
-        given.refuse(what, "holdout", "config", "problem_field", "bad_rows")
+        options.refuse(what, "holdout", "config", "problem_field", "bad_rows")
         world = seed or 0, size or "small"
         retriever, expert = _world(*world)[1], partial(SearchExpert, format)
         questions: Tasks = _about(
@@ -94,7 +94,7 @@ def make_search(
     else:
         _refuse(f"the questions come from {tasks}", hops=hops, size=size, seed=seed)
         retriever = _searched(tasks, corpus, url, backend, index, timeout)
-        questions = load(tasks, given)
+        questions = load(tasks, options)
     tools: list[Tool] = [Search(retriever, k, passage_chars, max_query)]
     if visit:
         tools.append(_visit(timeout))
@@ -141,7 +141,7 @@ def _visit(timeout: float) -> Tool:
 
 
 def _refuse(what: str, **options: object) -> None:
-    """Raise ValueError if one of `options` is given, which would be ignored."""
+    """Raise ValueError if one of `options` is options, which would be ignored."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{name} is {value!r}, but {what}; leave it out")

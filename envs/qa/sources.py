@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..given import Given
-from ..hub import DataSet
 from ..rows import Fields, as_text, as_texts
-from ..sources import load_tasks
+from ..sources import DataSet, SourceOptions, load_tasks
 from ..tasks import Tasks
 from .grade import QAGrader
 from .task import QATask
@@ -66,19 +64,19 @@ DATA_SETS: Mapping[str, DataSet] = {
 }
 
 
-def load(source: str | Path, given: Given) -> Tasks:
+def load(source: str | Path, options: SourceOptions) -> Tasks:
     """Return the tasks that `source` names, all `QATask`.
 
     Args:
         source: In this order: a file that exists; a name of `DATA_SETS`; `owner/name` on the hub. Rows of a file may
             hold `gold_passages` or `passages`, the ids of the gold passages, and `queries`, which find them.
-        given: Further options; one that the source would ignore is refused.
+        options: Further options; one that the source would ignore is refused.
 
     Raises:
         FileNotFoundError: It is the name of a file, and there is none.
         ValueError: There is no such source, or it cannot be read; the message says what there is.
     """
-    return load_tasks(source, replace(given, check_gold=QAGrader.check_gold, shapes=SHAPES, make=_task), DATA_SETS)
+    return load_tasks(source, replace(options, check_gold=QAGrader.check_gold, shapes=SHAPES, make=_task), DATA_SETS)
 
 
 def _task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> QATask:

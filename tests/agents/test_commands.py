@@ -91,7 +91,7 @@ def test_a_journal_of_a_level_that_this_machine_cannot_give_is_not_replayed(turn
     def refuse(level: str) -> None:
         raise LevelRefused(level, "it is another system")
 
-    monkeypatch.setattr("turngym.envs.levels.require", refuse)
+    monkeypatch.setattr("turngym.envs.registry.require", refuse)
     status, out, err = turngym("replay", "found/trees.jsonl")
     assert (status, out) == (2, "") and "'rlimits-only': it is another system" in err
 

@@ -13,7 +13,7 @@ from turngym.agents import evaluate, terminal, warmup
 from turngym.agents.commands import Warmup
 from turngym.agents.engine import Sampling
 from turngym.agents.warmup import Settings, prepare, run
-from turngym.envs.options import EnvOptions
+from turngym.envs.registry import EnvOptions
 
 SMALL = Settings(
     env="turngym/Math-v0",

@@ -7,7 +7,10 @@ import gymnasium
 import pytest
 
 from turngym.envs import Reply, StopReason, TextEnv, register_all, registry
+from turngym.envs.math import make_math, make_math_python
 from turngym.envs.question import QuestionEnv
+from turngym.envs.registry import EnvOptions, check_levels, levels_of
+from turngym.tools.python.levels import LEVELS, LevelRefused
 
 
 class Echo(TextEnv):
@@ -257,3 +260,68 @@ def test_an_environment_that_is_a_vector_only_is_refused():
             registry.make("test/Vector-v0")
     finally:
         del gymnasium.registry["test/Vector-v0"]
+
+
+def test_what_is_left_out_is_not_passed():
+    assert EnvOptions().kwargs() == {}
+
+
+def test_named_options_are_passed():
+    assert EnvOptions(tasks="a.jsonl", difficulty=(1, 3)).kwargs() == {"tasks": "a.jsonl", "difficulty": (1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("max_turns=3", 3),
+        ("timeout=0.5", 0.5),
+        ("format=llama-json", "llama-json"),
+        ("level=rlimits-only", "rlimits-only"),
+        ("families=['words', 'units']", ["words", "units"]),
+        ("system=Say \"yes\" = 'no'", "Say \"yes\" = 'no'"),
+        ("system=", ""),
+        ("flag=true", True),
+        ("split='test'", "test"),
+    ],
+)
+def test_options_are_toml_values_and_bare_words_are_text(text, value):
+    assert EnvOptions(option=(text,)).kwargs() == {text.partition("=")[0]: value}
+
+
+def test_an_option_without_a_value_is_named_with_the_fix():
+    with pytest.raises(ValueError, match="--option 'max_turns' is no name=value pair; write, say, max_turns=3"):
+        EnvOptions(option=("max_turns",)).kwargs()
+
+
+@pytest.fixture
+def weak(monkeypatch):
+    """A machine that gives the weakest level only."""
+
+    def require(level):
+        if level != LEVELS[-1]:
+            raise LevelRefused(level, f"no {level} here")
+
+    monkeypatch.setattr("turngym.envs.registry.require", require)
+
+
+def test_tools_have_levels_by_name_and_other_environments_none():
+    assert levels_of(make_math_python(level="landlock")) == {"python": "landlock"}
+    assert levels_of(make_math()) == levels_of(TextEnv()) == {}
+
+
+def test_a_level_that_the_machine_cannot_give_is_refused_with_the_reason(weak):
+    for level in LEVELS[:-1]:
+        with pytest.raises(LevelRefused, match=f"{level}.*no {level} here.*rlimits-only"):
+            check_levels(make_math_python(level=level))
+    check_levels(make_math_python(level=LEVELS[-1]))
+
+
+def test_this_machine_can_give_the_weakest_level():
+    check_levels(make_math_python(level=LEVELS[-1]))
+
+
+def test_nothing_is_asked_where_no_tool_has_such_a_level(weak, monkeypatch):
+    monkeypatch.setattr("turngym.envs.registry.LEVELS", LEVELS[-1:])
+    env = make_math_python(level=LEVELS[0])  # of which nothing is known
+    check_levels(env)
+    check_levels(make_math())

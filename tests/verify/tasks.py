@@ -43,7 +43,7 @@ class Tasks:
     def rows(self) -> Iterator[Row]:
         """Yield three rows a file, then what is said of all."""
         from turngym.envs.math import MathGrader
-        from turngym.envs.tasks import load_jsonl
+        from turngym.envs.rows import load_jsonl
 
         files = sorted(path for path in self.data.glob("*") if path.name.endswith((".jsonl", ".jsonl.gz")))
         if not files:

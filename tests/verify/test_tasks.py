@@ -5,7 +5,7 @@ import pytest
 
 from turngym.envs.math import reasoning
 from turngym.envs.math.grade import Grade, MathGrader
-from turngym.envs.tasks import load_jsonl
+from turngym.envs.rows import load_jsonl
 from turngym.tests.verify import tasks as area
 from turngym.tests.verify.tasks import Tasks
 

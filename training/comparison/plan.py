@@ -16,8 +16,7 @@ from typing import Any
 
 from ...agents.evaluate import writable
 from ...agents.source import find
-from ...envs.levels import weaker_levels
-from ...envs.options import EnvOptions
+from ...envs.registry import EnvOptions, weaker_levels
 from .. import run
 from ..config import TrainConfig, from_run, read_recipe, recipe_keys
 from ..launch import launched

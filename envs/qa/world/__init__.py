@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cached_property
 
 from ....tools.search.core import Passage
+from ...tasks import did_you_mean
 from .graph import SIZES, build
 from .passages import write
 from .tasks import HOPS, WorldTasks
@@ -29,9 +29,9 @@ class World:
 
     def __init__(self, seed: int = 0, size: str = "small") -> None:
         if size not in SIZES:
-            near = get_close_matches(size, SIZES, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"unknown size {size!r} of a world; {hint}the sizes are {', '.join(SIZES)}")
+            raise ValueError(
+                f"unknown size {size!r} of a world; {did_you_mean(size, SIZES)}the sizes are {', '.join(SIZES)}"
+            )
         self.seed = seed
         self.size = size
         self.name = f"world-{size}-{seed}"

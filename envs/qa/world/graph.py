@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...dice import Dice
+from ...tasks import KeyedRandom
 from .names import NAMESAKE, name_all
 from .relations import CAPITAL, COUNTRY, RELATIONS, SPOUSE, YEAR, Relation
 
@@ -95,20 +95,20 @@ def build(seed: int, size: Size) -> Graph:
     """Return the facts of a world."""
     relations = tuple(RELATIONS[name] for name in size.relations)
     graph = Graph(name_all(seed, size.counts, 2 if size.brief else 3), relations)
-    couples = _couples(graph.names["person"], Dice(seed, SPOUSE))
-    births = _births(couples, Dice(seed, "births"))
+    couples = _couples(graph.names["person"], KeyedRandom(seed, SPOUSE))
+    births = _births(couples, KeyedRandom(seed, "births"))
     for relation in relations:
         if relation.inverse:
             continue
-        dice = Dice(seed, relation.name)
+        rng = KeyedRandom(seed, relation.name)
         if relation.name == SPOUSE:
             objects = couples
         elif relation.name == CAPITAL:
-            objects = {country: dice.pick(cities) for country, cities in graph.subjects[COUNTRY].items()}
+            objects = {country: rng.choice(cities) for country, cities in graph.subjects[COUNTRY].items()}
         elif relation.object != YEAR:
-            objects = _spread(graph.names[relation.subject], graph.names[relation.object], dice)
+            objects = _spread(graph.names[relation.subject], graph.names[relation.object], rng)
         else:
-            objects = _years(graph, relation, births, dice)
+            objects = _years(graph, relation, births, rng)
         graph.objects[relation.name] = objects
         subjects: dict[str, list[str]] = defaultdict(list)
         for subject, target in objects.items():
@@ -117,26 +117,26 @@ def build(seed: int, size: Size) -> Graph:
     return graph
 
 
-def _spread(subjects: list[str], objects: list[str], dice: Dice) -> dict[str, str]:
+def _spread(subjects: list[str], objects: list[str], rng: KeyedRandom) -> dict[str, str]:
     """Give every subject an object, each object as often as any other: none is a better guess."""
-    pool = dice.shuffled(objects)[: round(REUSE * len(subjects))]
-    return {subject: pool[i % len(pool)] for i, subject in enumerate(dice.shuffled(subjects))}
+    pool = rng.shuffled(objects)[: round(REUSE * len(subjects))]
+    return {subject: pool[i % len(pool)] for i, subject in enumerate(rng.shuffled(subjects))}
 
 
-def _couples(persons: list[str], dice: Dice) -> dict[str, str]:
-    order = dice.shuffled(persons)
+def _couples(persons: list[str], rng: KeyedRandom) -> dict[str, str]:
+    order = rng.shuffled(persons)
     return {order[i]: order[i ^ 1] for i in range(len(order))}
 
 
-def _births(couples: Mapping[str, str], dice: Dice) -> dict[str, int]:
+def _births(couples: Mapping[str, str], rng: KeyedRandom) -> dict[str, int]:
     births: dict[str, int] = {}
     for person, spouse in couples.items():
-        births[person] = births[spouse] + dice.roll(-25, 25) if spouse in births else dice.roll(*_BIRTHS)
+        births[person] = births[spouse] + rng.integer(-25, 25) if spouse in births else rng.integer(*_BIRTHS)
     return births
 
 
-def _years(graph: Graph, relation: Relation, births: Mapping[str, int], dice: Dice) -> dict[str, str]:
+def _years(graph: Graph, relation: Relation, births: Mapping[str, int], rng: KeyedRandom) -> dict[str, str]:
     if not relation.after:
         return {name: str(births[name]) for name in graph.names[relation.subject]}
     makers = graph.objects[relation.after]
-    return {name: str(births[makers[name]] + dice.roll(*_AGES)) for name in graph.names[relation.subject]}
+    return {name: str(births[makers[name]] + rng.integer(*_AGES)) for name in graph.names[relation.subject]}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ....tools.search.core import Passage
-from ...dice import Dice
+from ...tasks import KeyedRandom
 from .graph import Graph
 from .names import ARTICLES, NAMESAKE
 from .relations import RELATIONS, YEAR, Relation
@@ -43,18 +43,18 @@ def write(graph: Graph, kind: str, number: int, seed: int, brief: bool) -> Passa
     A brief one has the facts alone, always in the same words. A pronoun stands for the thing wherever one can.
     """
     name = graph.names[kind][number]
-    subject, dice = shown(name, kind), Dice(seed, "passage", name)
+    subject, rng = shown(name, kind), KeyedRandom(seed, "passage", name)
     facts = [relation for relation in graph.relations if relation.subject == kind and relation.says]
     says = [
-        (relation.says[0] if brief else dice.pick(relation.says)).replace(
+        (relation.says[0] if brief else rng.choice(relation.says)).replace(
             "{o}", shown(graph.objects[relation.name][name], relation.object)
         )
         for relation in facts
-    ] or _asides(dice, brief)
+    ] or _asides(rng, brief)
     if not brief:
-        pronoun = dice.pick(_PRONOUNS.get(kind, ("It",)))
-        says = [text.replace("{s}", pronoun) if text.startswith("{s}") else text for text in dice.shuffled(says)]
-        says.insert(0, "{s} " + dice.pick(_INTROS[kind]))
+        pronoun = rng.choice(_PRONOUNS.get(kind, ("It",)))
+        says = [text.replace("{s}", pronoun) if text.startswith("{s}") else text for text in rng.shuffled(says)]
+        says.insert(0, "{s} " + rng.choice(_INTROS[kind]))
     texts = [text.replace("{s}", subject) for text in says]
     return Passage(f"{kind}-{number}", name, " ".join(f"{text[0].upper()}{text[1:]}." for text in texts))
 
@@ -64,10 +64,10 @@ def shown(name: str, kind: str) -> str:
     return ARTICLES.get(kind, "") + name
 
 
-def _asides(dice: Dice, brief: bool) -> list[str]:
+def _asides(rng: KeyedRandom, brief: bool) -> list[str]:
     """Return sentences about what nobody asks for."""
     asides = _ASIDES[:1] if brief else _ASIDES
-    return [says.replace("{o}", str(dice.roll(low, high))) for says, low, high in asides]
+    return [says.replace("{o}", str(rng.integer(low, high))) for says, low, high in asides]
 
 
 def _pattern(says: str, relation: Relation) -> re.Pattern[str]:

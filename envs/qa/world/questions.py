@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...dice import Dice
+from ...tasks import KeyedRandom
 from .passages import NAME, shown
 from .relations import RELATIONS, Relation
 
@@ -19,11 +19,11 @@ class Question:
     path: tuple[str, ...]
 
 
-def ask(question: Question, dice: Dice | None) -> str:
-    """Return a wording of the question: one of many that `dice` chooses, or the shortest form of each part."""
+def ask(question: Question, rng: KeyedRandom | None) -> str:
+    """Return a wording of the question: one of many that `rng` chooses, or the shortest form of each part."""
 
     def pick(texts: tuple[str, ...]) -> str:
-        return texts[0] if dice is None else dice.pick(texts)
+        return texts[0] if rng is None else rng.choice(texts)
 
     relations = [RELATIONS[name] for name in question.path]
     text = shown(question.start, relations[0].subject)

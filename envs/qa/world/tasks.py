@@ -10,8 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 
-from ...dice import Dice
-from ...tasks import SPLIT_SHARES, check_split, text_share
+from ...tasks import KeyedRandom, check_choices, check_index, check_split, in_split
 from ..task import QATask
 from .graph import Graph
 from .questions import Question, ask, query
@@ -45,22 +44,18 @@ class WorldTasks:
         hops: int | tuple[int, ...] = HOPS,
         brief: bool = False,
     ) -> None:
-        chosen = {hops} if isinstance(hops, int) else set(hops)
-        if not chosen or not chosen <= set(HOPS):
-            raise ValueError(f"hops is {hops}; choose one or several of {', '.join(map(str, HOPS))}")
         self.name = name
         self.split = check_split(split)
-        self.hops = tuple(sorted(chosen))
+        self.hops = check_choices("hops", hops, HOPS)
         self._graph, self._ids, self._brief = graph, ids, brief
 
     @cached_property
     def _facts(self) -> dict[int, list[tuple[str, str]]]:
         """The last facts of the split, (relation, subject), for each number of hops, in an order of their own."""
-        low, high = SPLIT_SHARES[self.split]
         facts = []
         for relation, subject, target in self._graph.facts():
             ends = (relation, subject) if RELATIONS[relation].object == YEAR else sorted((subject, target))
-            if low <= text_share(f"{self.name} {' '.join(ends)}") < high:
+            if in_split(f"{self.name} {' '.join(ends)}", self.split):
                 key = f"order {self.name} {relation} {subject}".encode()
                 facts.append((hashlib.blake2b(key, digest_size=8).digest(), relation, subject))
         order = [fact[1:] for fact in sorted(facts)]
@@ -73,26 +68,25 @@ class WorldTasks:
 
     def __getitem__(self, i: int, /) -> QATask:
         """Return task `i`; raise IndexError out of range."""
-        if not 0 <= i < len(self):
-            raise IndexError(f"task {i} of {self.name}: there are tasks 0 to {len(self) - 1}")
+        check_index(i, self)
         number, hops = i // len(self.hops), self.hops[i % len(self.hops)]
         key = f"{self.name}-{hops}-{self.split}-{number}"
-        dice = Dice(key)
+        rng = KeyedRandom(key)
         relation, subject = self._facts[hops][number]
         for _ in range(ATTEMPTS):
-            question = self._question(relation, subject, hops, dice)
+            question = self._question(relation, subject, hops, rng)
             if question:
-                return self._task(key, question, dice)
-            relation, subject = dice.pick(self._facts[hops])  # all ways there go round in circles
+                return self._task(key, question, rng)
+            relation, subject = rng.choice(self._facts[hops])  # all ways there go round in circles
         raise RuntimeError(f"{self.name} has no question of {hops} hops for split {self.split}; choose a larger world")
 
-    def _question(self, relation: str, subject: str, hops: int, dice: Dice) -> Question | None:
+    def _question(self, relation: str, subject: str, hops: int, rng: KeyedRandom) -> Question | None:
         target = self._graph.follow(relation, subject)
         assert target is not None
-        before = self._before(subject, RELATIONS[relation].subject, hops - 1, {subject, target}, dice)
+        before = self._before(subject, RELATIONS[relation].subject, hops - 1, {subject, target}, rng)
         return before and Question(before.start, (*before.path, relation))
 
-    def _before(self, name: str, kind: str, hops: int, met: set[str], dice: Dice) -> Question | None:
+    def _before(self, name: str, kind: str, hops: int, met: set[str], rng: KeyedRandom) -> Question | None:
         """Return a way of so many hops to a name that goes past nothing twice, or None where there is none."""
         if not hops:
             return Question(name, ())
@@ -103,14 +97,14 @@ class WorldTasks:
         ]
         ways = [way for way in ways if way[1]]
         while ways:
-            relation, sources = ways.pop(dice.roll(0, len(ways) - 1))
-            source = dice.pick(sources)
-            found = self._before(source, relation.subject, hops - 1, met | {source}, dice)
+            relation, sources = ways.pop(rng.integer(0, len(ways) - 1))
+            source = rng.choice(sources)
+            found = self._before(source, relation.subject, hops - 1, met | {source}, rng)
             if found:
                 return Question(found.start, (*found.path, relation.name))
         return None
 
-    def _task(self, key: str, question: Question, dice: Dice) -> QATask:
+    def _task(self, key: str, question: Question, rng: KeyedRandom) -> QATask:
         name, passages, queries = question.start, [], []
         for relation in question.path:
             target = self._graph.follow(relation, name)
@@ -118,5 +112,5 @@ class WorldTasks:
             queries.append(query(name, relation))
             passages.append(self._ids[target if RELATIONS[relation].inverse else name])
             name = target
-        text = ask(question, None if self._brief else dice)
+        text = ask(question, None if self._brief else rng)
         return QATask(key, text, name, passages=tuple(passages), queries=tuple(queries))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from ...dice import Dice
+from ...tasks import KeyedRandom
 
 _VOWELS = "aeiou"
 _RARE = ("bz", "gv", "gz", "kv", "kz", "mv", "mz", "vz", "zb", "zg", "zr", "zv")
@@ -20,8 +20,8 @@ def invented(seed: int, syllables: int) -> Iterator[str]:
     """
     others = len(_COMMON) * len(_VOWELS)
     count = syllables * len(_RARE) * len(_VOWELS) * others ** (syllables - 1) * len(_ENDS)
-    dice = Dice(seed, "words", syllables)
-    number, step = dice.roll(0, count - 1), dice.roll(count // 3, count // 2)
+    rng = KeyedRandom(seed, "words", syllables)
+    number, step = rng.integer(0, count - 1), rng.integer(count // 3, count // 2)
     while gcd(step, count) > 1:
         step += 1
     for _ in range(count):

@@ -3,19 +3,18 @@ from statistics import mean
 
 import pytest
 
-from turngym.envs.dice import Dice
 from turngym.envs.household.chore import hiding
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.generate import COPIES, LEVELS, SIZES, generate
 from turngym.envs.household.house import House
 from turngym.envs.household.kinds import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS
-from turngym.envs.tasks import SPLIT_SHARES, text_share
+from turngym.envs.tasks import SPLIT_SHARES, KeyedRandom, text_share
 
 
 def drawn(size="small", difficulty=3, split="train", number=20):
     """Some houses of each task type."""
     return [
-        generate(task_type, size, difficulty, split, Dice("test", i, size, difficulty, split))
+        generate(task_type, size, difficulty, split, KeyedRandom("test", i, size, difficulty, split))
         for task_type in TASK_TYPES
         for i in range(number)
     ]
@@ -109,7 +108,7 @@ def test_nothing_but_the_dice_decides(monkeypatch):
     monkeypatch.setattr(House, "signature", "the same")
     with pytest.raises(RuntimeError, match="pick_and_place_simple at size tiny has no house for split valid"):
         monkeypatch.setattr("turngym.envs.household.generate.ATTEMPTS", 3)
-        generate(TASK_TYPES[0], "tiny", 1, "valid", Dice(0))
+        generate(TASK_TYPES[0], "tiny", 1, "valid", KeyedRandom(0))
 
 
 def test_only_one_thing_hangs_where_one_hangs():

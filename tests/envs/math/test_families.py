@@ -6,17 +6,17 @@ from fractions import Fraction
 
 import pytest
 
-from turngym.envs.dice import Dice
 from turngym.envs.math.families import FAMILIES, LEVELS, make
 from turngym.envs.math.grade import MathGrader
 from turngym.envs.math.problem import decimal, signed
+from turngym.envs.tasks import KeyedRandom
 
 EVERY = [(family, level) for family in FAMILIES for level in LEVELS]
 CONSTANTS = {1, 2, 10, 100} | {60, 24, 7, 12, 1000}  # what a formula or a unit of measure brings along
 
 
 def problems(family, level, count):
-    return [make(family, level, Dice("test", i)) for i in range(count)]
+    return [make(family, level, KeyedRandom("test", i)) for i in range(count)]
 
 
 def printed(program):

@@ -14,7 +14,7 @@ from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
 from turngym.envs.math.grade import GraderFailure, MathGrader
 from turngym.envs.math.workers import Workers
-from turngym.envs.tasks import load_jsonl
+from turngym.envs.rows import load_jsonl
 from turngym.tools import pool
 
 DATA = Path(turngym.__file__).parent.parent / "shared" / "data"

@@ -1,8 +1,7 @@
 import pytest
 
-from turngym.envs.given import Given
-from turngym.envs.hub import is_hub_name, load_hub
 from turngym.envs.math.hub import DATA_SETS, boxed, joined, unframed
+from turngym.envs.sources import SourceOptions, is_hub_name, load_hub
 
 pytestmark = pytest.mark.usefixtures("hub")
 
@@ -77,8 +76,8 @@ CARDS = {
 }
 
 
-def read(name, **given):
-    tasks = load_hub(name, Given(**given), DATA_SETS)
+def read(name, **options):
+    tasks = load_hub(name, SourceOptions(**options), DATA_SETS)
     return [tasks[i] for i in range(len(tasks))]
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from turngym.envs.given import Given
 from turngym.envs.math import MathGrader
 from turngym.envs.math.sources import load
+from turngym.envs.sources import SourceOptions
 
 GRADER = MathGrader()
 
@@ -26,25 +26,25 @@ def write(path, **row):
 def test_a_file_that_exists_is_read_whatever_its_name(here, name):
     write(here / name, problem="1 + 1?", answer="2")
     for source in (name, Path(name)):
-        tasks, grader = load(source, Given(split="test"), GRADER)
+        tasks, grader = load(source, SourceOptions(split="test"), GRADER)
         assert (len(tasks), tasks[0].gold, tasks.split, grader) == (1, "2", "test", GRADER)
 
 
 def test_many_names_are_no_file(here):
     write(here / "t.jsonl", problem="p", answer="1")
     names = ",".join(["chain_sum"] * 50)
-    tasks, _ = load(f"reasoning-gym:{names}", Given(), GRADER)
+    tasks, _ = load(f"reasoning-gym:{names}", SourceOptions(), GRADER)
     assert tasks[49].id == "chain_sum-train-0"
 
 
 def test_the_options_of_a_file_reach_it(here):
     path = write(here / "t.jsonl", ask="1 + 1?", reply="2")
-    given = Given(problem_field="ask", answer_field="reply", bad_rows=1, check_gold=GRADER.check_gold)
-    assert load(str(path), given, GRADER)[0][0].prompt == "1 + 1?"
+    options = SourceOptions(problem_field="ask", answer_field="reply", bad_rows=1, check_gold=GRADER.check_gold)
+    assert load(str(path), options, GRADER)[0][0].prompt == "1 + 1?"
     with pytest.raises(ValueError, match=r"holdout is 1e-09 and leaves no task of .*t.jsonl for valid"):
-        load(path, Given("valid", 1e-9, problem_field="ask", answer_field="reply"), GRADER)
+        load(path, SourceOptions("valid", 1e-9, problem_field="ask", answer_field="reply"), GRADER)
     with pytest.raises(ValueError, match=r"config is 'main', but .*t.jsonl is a file; leave it out"):
-        load(path, Given(config="main"), GRADER)
+        load(path, SourceOptions(config="main"), GRADER)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_options_of_a_file_reach_it(here):
 )
 def test_what_looks_like_a_path_and_is_none_says_so(source):
     with pytest.raises(FileNotFoundError, match=r"task file .*absent.* does not exist|task file a/b/c does not exist"):
-        load(source, Given(), GRADER)
+        load(source, SourceOptions(), GRADER)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_looks_like_a_path_and_is_none_says_so(source):
 )
 def test_an_unknown_name_is_answered_with_what_there_is(name, hint):
     with pytest.raises(ValueError) as caught:
-        load(name, Given(), GRADER)
+        load(name, SourceOptions(), GRADER)
     there_is = (
         f"unknown task set {name!r}; {hint}the data sets are gsm8k, math, math500, aime24, aime25, amc23, minerva, "
     )
@@ -76,4 +76,4 @@ def test_options_that_reasoning_gym_would_ignore_are_refused(option):
     with pytest.raises(
         ValueError, match=f"{next(iter(option))} is .*, but reasoning-gym makes its tasks; leave it out"
     ):
-        load("reasoning-gym:chain_sum", Given(**option), GRADER)
+        load("reasoning-gym:chain_sum", SourceOptions(**option), GRADER)

@@ -2,10 +2,9 @@ import json
 
 import pytest
 
-from turngym.envs.given import Given
-from turngym.envs.hub import is_hub_name
 from turngym.envs.qa.sources import DATA_SETS, SHAPES, entity, listed, load
 from turngym.envs.qa.task import QATask
+from turngym.envs.sources import SourceOptions, is_hub_name
 
 pytestmark = pytest.mark.usefixtures("hub")
 
@@ -81,8 +80,8 @@ CARDS = {
 }
 
 
-def read(name, **given):
-    tasks = load(name, Given(**given))
+def read(name, **options):
+    tasks = load(name, SourceOptions(**options))
     return [tasks[i] for i in range(len(tasks))]
 
 
@@ -170,7 +169,7 @@ def write(path, *rows):
     ],
 )
 def test_every_known_shape_of_a_row_is_read(tmp_path, row, golds):
-    tasks = load(write(tmp_path / "t.jsonl", {"question": "who?"} | row), Given())
+    tasks = load(write(tmp_path / "t.jsonl", {"question": "who?"} | row), SourceOptions())
     assert tasks[0] == QATask("t.jsonl-1", "who?", golds[0], aliases=golds[1:])
 
 
@@ -181,7 +180,7 @@ def test_gold_passages_and_queries_are_read_where_they_are(tmp_path):
         row | {"passages": ["p3", 4]},
         row | {"gold_passages": [], "queries": None},
     ]
-    tasks = load(write(tmp_path / "t.jsonl", *rows), Given())
+    tasks = load(write(tmp_path / "t.jsonl", *rows), SourceOptions())
     assert [(task.id, task.passages, task.queries) for task in (tasks[0], tasks[1], tasks[2])] == [
         ("7", ("p1", "p2"), ("Ann", "Anne")),
         ("7", ("p3", "4"), ()),
@@ -206,13 +205,13 @@ def test_gold_passages_and_queries_are_read_where_they_are(tmp_path):
 def test_a_bad_row_is_an_error_that_names_file_line_and_field(tmp_path, row, complaint):
     path = write(tmp_path / "t.jsonl", {"question": "a?", "answer": "1"}, {"question": "b?"} | row)
     with pytest.raises(ValueError, match=complaint):
-        load(path, Given())
-    assert len(load(path, Given(bad_rows=1))) == 1
+        load(path, SourceOptions())
+    assert len(load(path, SourceOptions(bad_rows=1))) == 1
 
 
 def test_fields_of_other_names_hold_several_answers_too(tmp_path):
     path = write(tmp_path / "t.jsonl", {"ask": {"text": "who?"}, "reply": ["Ann", "Anne"]})
-    assert load(path, Given(problem_field="ask.text", answer_field="reply"))[0].golds == ("Ann", "Anne")
+    assert load(path, SourceOptions(problem_field="ask.text", answer_field="reply"))[0].golds == ("Ann", "Anne")
     assert SHAPES[0].answer == "answers"
 
 
@@ -220,7 +219,7 @@ def test_an_unknown_name_is_answered_with_what_there_is():
     with pytest.raises(
         ValueError, match=r"unknown task set 'hotpot'; did you mean 'hotpotqa'. the data sets are hotpotqa, nq"
     ):
-        load("hotpot", Given())
+        load("hotpot", SourceOptions())
 
 
 @pytest.mark.parametrize(
@@ -241,7 +240,7 @@ def test_an_unknown_name_is_answered_with_what_there_is():
 )
 def test_real_files_load_but_for_rows_without_a_gold(shared_data, name, rows, refused, first):
     path = shared_data / "search_qa" / f"{name}.jsonl"
-    tasks = load(path, Given(split="test", bad_rows=refused))
+    tasks = load(path, SourceOptions(split="test", bad_rows=refused))
     tasks = [tasks[i] for i in range(len(tasks))]
     assert len({task.id for task in tasks}) == len(tasks) == rows - refused
     assert sum(bool(task.passages) for task in tasks) == (1368 if name == "questions_with_gold" else 0)
@@ -249,4 +248,4 @@ def test_real_files_load_but_for_rows_without_a_gold(shared_data, name, rows, re
         with pytest.raises(
             ValueError, match=rf"{first}.* \({refused} rows cannot be used; --option bad_rows={refused} l"
         ):
-            load(path, Given(bad_rows=refused - 1))
+            load(path, SourceOptions(bad_rows=refused - 1))

@@ -112,7 +112,7 @@ def _corpus(disputed: Sequence[Pair]) -> Row:
 
 def _golds(folder: Path, seed: int) -> list[str]:
     """Return golds of GSM8K and MATH in turn, drawn by `seed`."""
-    from turngym.envs.tasks import load_jsonl
+    from turngym.envs.rows import load_jsonl
 
     drawn = []
     for names in GOLDS:

@@ -17,7 +17,8 @@ from typing import Any
 
 from turngym.envs.math import MathGrader
 from turngym.envs.question import QuestionEnv
-from turngym.envs.tasks import ListTasks, Task, load_jsonl
+from turngym.envs.rows import load_jsonl
+from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.grader.processes import family
 from turngym.tools import PythonTool, ToolResult, get_format

@@ -16,9 +16,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from turngym.envs.given import Given
 from turngym.envs.qa import QAGrader, QATask, SearchEnv
 from turngym.envs.qa.sources import load
+from turngym.envs.sources import SourceOptions
 from turngym.envs.tasks import ListTasks
 from turngym.tests.support.faults import FAULTS, FaultServer
 from turngym.tests.verify.grader.predicates import Seen
@@ -169,7 +169,7 @@ def _refused(golds: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tasks.jsonl"
         path.write_text(json.dumps({"question": QUESTION, "answers": list(golds)}))
-        checks = (lambda: [QAGrader.check_gold(gold) for gold in golds], lambda: load(path, Given()))
+        checks = (lambda: [QAGrader.check_gold(gold) for gold in golds], lambda: load(path, SourceOptions()))
         return all(map(_raises, checks))
 
 
