@@ -92,7 +92,7 @@ def test_a_journal_of_a_level_that_this_machine_cannot_give_is_not_replayed(turn
         raise LevelRefused(level, "it is another system")
 
     monkeypatch.setattr("turngym.envs.registry.require", refuse)
-    status, out, err = turngym("replay", "found/trees.jsonl")
+    status, out, err = turngym("replay", "found/trees.jsonl", "--option", "level=rlimits-only")
     assert (status, out) == (2, "") and "'rlimits-only': it is another system" in err
 
 
