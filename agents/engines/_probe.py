@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..policy import Policy
-from ._runner import evaluating
+from .torch.runner import evaluating
 
 # Longer than two blocks of a server's prefix cache, so that what it has kept there shows.
 LENGTH = 288

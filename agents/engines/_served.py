@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import Completion, Cut, EngineFailure, EngineFault, Sampling, Stop
-from ._cut import Said
-from ._session import check_turn
 from ._wire import Drawn, entropies
+from .generation import DecodedText, check_turn
 
 if TYPE_CHECKING:
     from .vllm import VllmEngine
@@ -43,7 +42,7 @@ class VllmSession:
         have; ValueError on an id outside the vocabulary, nothing to begin with, a temperature that servers do not
         take, or a cut without closers.
         """
-        check_turn(self, self._task is not None, tokens, cut)
+        check_turn(self, self.engine.policy, self._task is not None, tokens, cut)
         if 0 < sampling.temperature < LEAST_TEMPERATURE:
             raise ValueError(
                 f"temperature is {sampling.temperature}; vLLM draws below {LEAST_TEMPERATURE} as if it were that: "
@@ -101,7 +100,7 @@ class _Turn:
         self.tokens: list[int] = []
         self.logp: list[NDArray[np.float64]] = []
         self.entropy: list[NDArray[np.float64]] = []
-        self.said = Said()
+        self.said = DecodedText()
 
     async def draw(self, most: int, version: int) -> Completion:
         """Draw up to `most` tokens: ask, and ask on where a server stopped at a text that completes nothing."""
@@ -150,7 +149,7 @@ class _Turn:
     def _stop(self, most: int) -> Stop | None:
         if self.tokens[-1] in self.engine.policy.end_ids:
             return "end"
-        if self.cut is not None and self.engine.closers.complete(self.tokens, self.cut, self.said):
+        if self.cut is not None and self.engine.closers.completes(self.tokens, self.cut, self.said):
             return "closer"
         if len(self.tokens) >= self.sampling.max_tokens:
             return "length"

@@ -19,10 +19,10 @@ from ...tools.search.exchange import Trouble
 from ...tools.search.shape import Misfit, Node, parse
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from ..policy import Policy
-from ._cut import Closers
 from ._served import VllmSession
 from ._servers import Server, ServerPool
 from ._sync import Publisher
+from .generation import StopRule
 from ._wire import Ask, Drawn, read
 
 REASON = "a server's numbers depend on what else is in its batch"
@@ -75,7 +75,7 @@ class VllmEngine:
         self.policy, self.pool, self.deadline, self.top = policy, pool, deadline, top
         self.publisher = publisher or Publisher(policy, [server.url for server in pool.servers], adapters)
         self.version: int | None = None  # of the weights that the servers have
-        self.closers = Closers(policy.tokenizer)
+        self.closers = StopRule(policy.tokenizer)
         self.drawing: set[VllmSession] = set()
         self._numbers = itertools.count()
         self._open = True

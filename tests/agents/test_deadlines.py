@@ -15,8 +15,8 @@ from turngym.agents import stage
 from turngym.agents.chat import Chat
 from turngym.agents.deadlines import Deadlines
 from turngym.agents.engine import Sampling
-from turngym.agents.engines._session import TorchSession
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.engines.torch.engine import TorchSession
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import to_json
 from turngym.agents.policy import load_policy

@@ -160,11 +160,11 @@ def cut_row(style: Format, rows: Sequence[Recorded], tokenizer: Tokenizer, name:
 
 def cut_at(style: Format, tokens: list[int], tokenizer: Tokenizer) -> int | None:
     """Return after how many tokens the engine cuts a turn; None where it goes on to the end."""
-    from turngym.agents.engines._cut import Closers, Said
+    from turngym.agents.engines.generation import DecodedText, StopRule
 
-    closers, said = Closers(tokenizer), Said()
+    rule, text = StopRule(tokenizer), DecodedText()
     sizes = range(1, len(tokens) + 1)
-    return next((size for size in sizes if closers.complete(tokens[:size], style, said)), None)
+    return next((size for size in sizes if rule.completes(tokens[:size], style, text)), None)
 
 
 def completed_at(style: Format, tokens: list[int], tokenizer: Tokenizer) -> int | None:

@@ -62,13 +62,13 @@ def attend(
     parts, start = [], 0
     for window, run in groupby(windows or [key.shape[2]] * rows):  # neighbours that see as much go together
         stop = start + len([*run])
-        seen, said = (part[start:stop, :, :window] for part in (key, value))
+        keys, values = (part[start:stop, :, :window] for part in (key, value))
         mask = attention_mask[start:stop, ..., :window]
         gqa = query.shape[1] != key.shape[1]
-        parts.append(scaled_dot_product_attention(query[start:stop], seen, said, mask, scale=scaling, enable_gqa=gqa))
+        parts.append(scaled_dot_product_attention(query[start:stop], keys, values, mask, scale=scaling, enable_gqa=gqa))
         start = stop
-    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return whole.reshape(rows, heads, queries, -1).transpose(1, 2), None
+    output = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return output.reshape(rows, heads, queries, -1).transpose(1, 2), None
 
 
 AttentionInterface.register(NAME, attend)

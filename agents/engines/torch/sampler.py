@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..engine import Sampling
+from ...engine import Sampling
 
 
 @dataclass
-class Knobs:
-    """What each of n rows is drawn with: uniforms in [0, 1), temperatures, top-p, top-k (0 = off); arrays [n]."""
+class RowSampling:
+    """How each of n rows is sampled: uniforms in [0, 1), temperatures, top-p, top-k (0 = off); arrays [n]."""
 
     uniform: NDArray[np.float64]
     temperature: NDArray[np.float32]
@@ -23,19 +23,19 @@ class Knobs:
     top_k: NDArray[np.int64]
 
     @classmethod
-    def neutral(cls, rows: int) -> "Knobs":
-        """Temperature 1 and no truncation."""
+    def neutral(cls, rows: int) -> "RowSampling":
+        """Return settings of temperature 1 without truncation."""
         return cls(np.zeros(rows), np.ones(rows, np.float32), np.ones(rows), np.zeros(rows, np.int64))
 
     def set(self, row: int, sampling: Sampling, uniform: float) -> None:
-        """Draw `row` as `sampling` says, at `uniform`."""
+        """Sample `row` as `sampling` says, at `uniform`."""
         self.uniform[row], self.temperature[row] = uniform, sampling.temperature
         self.top_p[row], self.top_k[row] = sampling.top_p, sampling.top_k
 
 
 @torch.inference_mode()
-def draw(logits: Tensor, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
-    """Token, its log-probability as drawn (nats) and the untempered, untruncated entropy (nats) of every row, [n] each.
+def sample(logits: Tensor, sampling: RowSampling) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+    """Return token, log-probability as drawn (nats) and untempered, untruncated entropy (nats) of every row, [n] each.
 
     `logits` is float32 [n, vocabulary]. Temperature 0 takes the most likely token, the lowest id among equals, with
     log-probability 0.
@@ -44,15 +44,15 @@ def draw(logits: Tensor, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np.fl
         logits = logits.cpu()
     logp, probability = logits.log_softmax(-1), logits.softmax(-1)
     entropy = -(probability * logp.clamp_min(torch.finfo(logp.dtype).min)).sum(-1)
-    shaped = _shaped(logits, knobs)
+    shaped = _shaped(logits, sampling)
     if shaped is not logits:
         logp, probability = shaped.log_softmax(-1), shaped.softmax(-1)
     cdf = probability.cumsum(-1, dtype=torch.float64)
     # A target in (0, total] never meets a token of probability 0 and never runs past the last one.
-    target = (1 - torch.from_numpy(knobs.uniform).to(cdf.device))[:, None] * cdf[:, -1:]
+    target = (1 - torch.from_numpy(sampling.uniform).to(cdf.device))[:, None] * cdf[:, -1:]
     token = torch.searchsorted(cdf, target).clamp_(max=logits.shape[1] - 1)
     drawn = logp.gather(1, token)
-    if (greedy := knobs.temperature == 0).any():  # a maximum, which costs no sort of the vocabulary
+    if (greedy := sampling.temperature == 0).any():  # a maximum, which costs no sort of the vocabulary
         chosen = torch.from_numpy(greedy).to(logits.device)[:, None]
         token = torch.where(chosen, logits.argmax(-1, keepdim=True), token)
         drawn = drawn.masked_fill(chosen, 0)
@@ -61,16 +61,16 @@ def draw(logits: Tensor, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np.fl
     return rows[0].astype(np.int64), rows[1], rows[2]
 
 
-def _shaped(logits: Tensor, knobs: Knobs) -> Tensor:
-    """Logits after temperature and truncation, -inf where cut; the same object where nothing is asked for.
+def _shaped(logits: Tensor, sampling: RowSampling) -> Tensor:
+    """Return logits after temperature and truncation, -inf where cut; the same object where nothing is asked for.
 
     Rows of temperature 0 are left as at temperature 1.
     """
-    temperature = np.where(knobs.temperature == 0, np.float32(1), knobs.temperature)
+    temperature = np.where(sampling.temperature == 0, np.float32(1), sampling.temperature)
     if (temperature != 1).any():
         logits = logits / torch.from_numpy(temperature).to(logits.device)[:, None]
-    if (knobs.top_p < 1).any() or (knobs.top_k > 0).any():
-        logits = _truncated(logits, knobs.top_p, np.where(knobs.top_k == 0, logits.shape[1], knobs.top_k))
+    if (sampling.top_p < 1).any() or (sampling.top_k > 0).any():
+        logits = _truncated(logits, sampling.top_p, np.where(sampling.top_k == 0, logits.shape[1], sampling.top_k))
     return logits
 
 

@@ -13,10 +13,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from turngym.agents.engine import Completion, Sampling
-from turngym.agents.engines import _session
-from turngym.agents.engines import torch as engines_torch
-from turngym.agents.engines._cut import Closers, Said
+from turngym.agents.engines.generation import DecodedText, StopRule
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.engines.torch import engine as engine_module
 from turngym.agents.policy import load_policy
 from turngym.tests.verify.formats.area import completed_at
 from turngym.tests.verify.formats.recorded import recorded
@@ -62,14 +61,14 @@ def pools(qwen: Tokenizer, qwen3_folder: Path, blanks: Tokenizer) -> list[tuple[
 def test_a_turn_is_cut_at_the_token_that_completes_a_closer(pools):
     rng = np.random.default_rng(0)
     for tokenizer, pool in pools:
-        watch, found = Closers(tokenizer), 0
+        rule, found = StopRule(tokenizer), 0
         for _ in range(150):
-            tokens, said = [], Said()
+            tokens, text_of = [], DecodedText()
             while len(tokens) < 40:
                 tokens.append(int(rng.choice(pool)))
                 text = tokenizer.decode(tokens, skip_special_tokens=False)
                 closed = Ends().complete(text)
-                assert watch.complete(tokens, Ends(), said) == closed
+                assert rule.completes(tokens, Ends(), text_of) == closed
                 if closed:
                     found += 1
                     break
@@ -80,11 +79,11 @@ def test_the_text_of_a_turn_is_that_of_all_its_tokens_whenever_it_is_asked_for(p
     rng, compared = np.random.default_rng(1), 0
     for tokenizer, pool in pools:
         for _ in range(100):
-            tokens, said = [], Said()
+            tokens, text_of = [], DecodedText()
             while len(tokens) < 40:
                 tokens += rng.choice(pool, rng.integers(1, 5)).tolist()
                 text = plain(tokenizer, tokens)
-                grown = said.grow(tokens, partial(plain, tokenizer))
+                grown = text_of.extend(tokens, partial(plain, tokenizer))
                 # Byte tokens that are no text together are all replaced, even those that were text before.
                 if tokenizer is not pools[-1][0] or "\ufffd" not in text:
                     assert grown == text
@@ -104,10 +103,10 @@ def test_the_text_of_a_turn_is_not_decoded_again_and_again(qwen):
         seen += len(ids)
         return qwen.decode(ids, skip_special_tokens=False)
 
-    unit, said, tokens = qwen.encode("a, ").ids, Said(), []
+    unit, text_of, tokens = qwen.encode("a, ").ids, DecodedText(), []
     for _ in range(500):
         tokens += unit
-        said.grow(tokens, decode)
+        text_of.extend(tokens, decode)
     assert seen < 5 * len(tokens)
 
 
@@ -131,9 +130,9 @@ class Script:
         return np.array(self.tokens[:count], np.float64)
 
 
-def dictate(logits: torch.Tensor, knobs: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    nothing = np.zeros(len(knobs.uniform), np.float32)
-    return knobs.uniform.astype(np.int64), nothing, nothing
+def dictate(logits: torch.Tensor, settings: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    nothing = np.zeros(len(settings.uniform), np.float32)
+    return settings.uniform.astype(np.int64), nothing, nothing
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +171,8 @@ def dictated(engine: TorchEngine, name: str, turns: list[list[int]]) -> list[Com
 def test_a_turn_ends_with_the_token_that_completes_the_first_call(name, engine, qwen, shared_data, monkeypatch):
     rows = [row for row in recorded(shared_data / "tool_calls") if row.style == name and len(row.text) < 450][-8:]
     turns = [qwen.encode(f"{row.text}; and then").ids for row in rows]
-    monkeypatch.setattr(_session, "keyed_rng", lambda key: Script(turns[key[0]]))
-    monkeypatch.setattr(engines_torch, "draw", dictate)
+    monkeypatch.setattr(engine_module, "keyed_rng", lambda key: Script(turns[key[0]]))
+    monkeypatch.setattr(engine_module, "sample", dictate)
     ends = []
     for row, turn, drawn in zip(rows, turns, dictated(engine, name, turns)):
         size = completed_at(FORMATS[name], turn, qwen)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.engines._draw import Knobs, draw
-from turngym.agents.engines._runner import check_supported
+from turngym.agents.engines.torch.sampler import RowSampling, sample
+from turngym.agents.engines.torch.runner import check_supported
 
 
 def test_draws_follow_the_tempered_and_truncated_distribution():
@@ -18,8 +18,8 @@ def test_draws_follow_the_tempered_and_truncated_distribution():
     cases |= {(1.0, 1.0, 3): base * [0, 1, 1, 1, 0, 0, 0], (0.0, 1.0, 0): base * [0, 1, 0, 0, 0, 0, 0]}
     for (temperature, top_p, top_k), weight in cases.items():
         want = weight / weight.sum()
-        knobs = Knobs(uniform, np.full(n, temperature, np.float32), np.full(n, top_p), np.full(n, top_k))
-        token, logp, entropy = draw(logits.expand(n, -1), knobs)
+        settings = RowSampling(uniform, np.full(n, temperature, np.float32), np.full(n, top_p), np.full(n, top_k))
+        token, logp, entropy = sample(logits.expand(n, -1), settings)
         share = np.bincount(token, minlength=7) / n
         assert np.abs(share - want).max() < 5 * 0.5 / np.sqrt(n)
         assert not share[want == 0].any()
@@ -29,9 +29,9 @@ def test_draws_follow_the_tempered_and_truncated_distribution():
 
 def test_the_extreme_uniforms_draw_tokens_that_have_probability():
     logits = torch.tensor([-torch.inf, 0.0, 0.0, -torch.inf]).repeat(2, 1)
-    knobs = Knobs.neutral(2)
-    knobs.uniform[:] = 0.0, np.nextafter(1.0, 0.0)
-    assert draw(logits, knobs)[0].tolist() == [2, 1]
+    settings = RowSampling.neutral(2)
+    settings.uniform[:] = 0.0, np.nextafter(1.0, 0.0)
+    assert sample(logits, settings)[0].tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(

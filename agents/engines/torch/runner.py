@@ -16,17 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._attend import BLOCK, attending, shares_keys
-from ._cache import SlotCache, ceil_to
+from .attention import BLOCK, attending, shares_keys
+from .cache import SlotCache, ceil_to
 
 CHUNK = 32  # chunks are padded to a multiple of this many tokens
 WINDOW = 64  # and see a multiple of this many positions; below 64 small heads take another matrix product
 ROWS = 8  # decoding runs a multiple of this many rows
 
 
-def chunk_shape(start: int, count: int) -> tuple[int, int]:
-    """Padded queries and visible positions of a chunk of `count` tokens at position `start` (tokens)."""
-    queries = ceil_to(count, CHUNK)
+def chunk_shape(start: int, stop: int) -> tuple[int, int]:
+    """Return padded queries and visible positions of a chunk at positions `start` to `stop` (tokens)."""
+    queries = ceil_to(stop - start, CHUNK)
     return queries, ceil_to(start + queries, WINDOW)
 
 
@@ -42,7 +42,7 @@ class Runner:
     @torch.inference_mode()
     def prefill(self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[NDArray[np.int64]]) -> None:
         """Write chunks (token ids [q_i]) of equal `chunk_shape` into `slots` from positions `starts` on."""
-        queries, window = chunk_shape(starts[0], len(chunks[0]))
+        queries, window = chunk_shape(starts[0], starts[0] + len(chunks[0]))
         tokens = np.zeros((len(slots), queries), dtype=np.int64)
         for row, chunk in zip(tokens, chunks):
             row[: len(chunk)] = chunk
@@ -96,10 +96,10 @@ class Runner:
         return torch.from_numpy(array).to(self.device)
 
 
-def probe(model: Any, device: torch.device, rows: int) -> str:
+def batch_dependence(model: Any, device: torch.device, rows: int) -> str:
     """Compare one conversation's logits alone and in a full batch of longer ones; "" where every bit agrees.
 
-    Otherwise the answer says by how much they differ, and sampled tokens may then depend on what else is in flight.
+    Otherwise the text says by how much they differ, and sampled tokens may then depend on what else is in flight.
     """
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
     length, fed = WINDOW - 2, min(rows, ROWS)  # decoding crosses into the next window, where that is one

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from turngym.agents.engines._attend import BLOCK, attend, attending
+from turngym.agents.engines.torch.attention import BLOCK, attend, attending
 
 
 @pytest.mark.parametrize("heads", [2, 6])

@@ -1,0 +1,273 @@
+"""The embedded engine: conversations share one batch, each keeps its cache across turns, and none waits for another.
+
+While turns are in progress a task steps on one worker thread: given chunks first, else one token for every running
+turn. A conversation's cache can be dropped and fed again to the same bits, so having more conversations than slots
+delays them and changes nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...engine import Completion, Cut, Sampling, keyed_rng
+from ...policy import Policy
+from ..generation import Generation, StopRule, check_turn
+from .cache import SlotCache, ceil_to
+from .runner import ROWS, Runner, batch_dependence, check_supported, evaluating, set_threads
+from .sampler import RowSampling, sample
+from .scheduler import Scheduler
+from .sequence import Request, Sequence
+
+T = TypeVar("T")
+
+
+class TorchEngine:
+    """Draws turns from a `Policy` on its own device.
+
+    Args:
+        policy: Whose weights draw.
+        slots: Conversations that are cached at a time.
+        prefill_tokens: Most padded tokens of one chunk batch.
+        max_context: Tokens; lowers the policy's own limit.
+        threads: CPU threads of its worker alone (None: as the process; 1 suits small models next to busy tools).
+
+    Raises:
+        ValueError: a value is out of range, or the model does not fit.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        slots: int = 64,
+        prefill_tokens: int = 4096,
+        max_context: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        for name, value in (("slots", slots), ("prefill_tokens", prefill_tokens), ("threads", threads)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; the engine needs at least 1")
+        self.policy = policy
+        self.max_context = policy.max_context if max_context is None else max_context
+        if not 2 <= self.max_context <= policy.max_context:
+            raise ValueError(f"max_context is {max_context}; the policy takes 2..{policy.max_context} tokens")
+        check_supported(policy.base.config, self.max_context)
+        self.scheduler = Scheduler(slots, prefill_tokens)
+        self._runner = Runner(policy.base, policy.device, self.max_context)
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="turngym-engine")
+        if threads is not None:
+            set_threads(self._worker, threads)
+        self._ends = StopRule(policy.tokenizer)
+        self._task: asyncio.Task[None] | None = None
+        self._open = True
+
+    def session(self) -> "TorchSession":
+        """Return a new, empty conversation; it takes a slot when it first draws."""
+        return TorchSession(self, Sequence())
+
+    async def sync(self) -> None:
+        """Do nothing: the engine draws from the policy itself."""
+
+    @property
+    def mode(self) -> Literal["exact", "batch-dependent"]:
+        """Whether a row's bits are independent of the batch on this machine, found by comparing them once."""
+        return "batch-dependent" if self.mode_reason else "exact"
+
+    @cached_property
+    def mode_reason(self) -> str:
+        """What `mode` found; "" when exact."""
+        rows = ceil_to(max(len(self.scheduler.slots), 2 * ROWS), ROWS)
+        with evaluating(self.policy.model):
+            return self._worker.submit(batch_dependence, self.policy.base, self.policy.device, rows).result()
+
+    def close(self) -> None:
+        """End every turn in progress with RuntimeError and release the worker thread and the cache."""
+        self._open = False
+        self._worker.shutdown()
+        self._fail(RuntimeError("the engine was closed while it drew a turn"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def begin(self, request: Request) -> None:
+        """Take a turn into the batch."""
+        if not self._open:
+            raise RuntimeError("the engine is closed; open another")
+        self.scheduler.add(request)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """Step while there are turns. Ends when idle, so nothing outlives the caller's event loop."""
+        try:
+            with evaluating(self.policy.model):
+                while running := self.scheduler.running():
+                    if all(sequence.chunk is None for sequence in running.values()):
+                        await self._decode(running)
+                    elif batch := self.scheduler.next_chunks(running):
+                        await self._prefill(batch)
+        except Exception as error:
+            self._fail(error)
+        except BaseException:
+            self._fail(RuntimeError("the event loop stopped while the engine drew a turn"))
+            raise
+
+    async def _prefill(self, batch: list[tuple[int, Sequence]]) -> None:
+        """Feed the next chunk of every sequence of the batch."""
+        slots, spans = [slot for slot, _ in batch], [sequence.chunk or (0, 0) for _, sequence in batch]
+        chunks = [np.array(sequence.tokens[slice(*span)], np.int64) for (_, sequence), span in zip(batch, spans)]
+        await self._work(lambda: self._runner.prefill(slots, [start for start, _ in spans], chunks))
+        for (_, sequence), (_, stop) in zip(batch, spans):
+            sequence.cached = stop
+
+    async def _decode(self, running: dict[int, Sequence]) -> None:
+        """Feed one token of every sequence that has a turn; where it was the last, draw the next."""
+        rows = ceil_to(max(running) + 1, ROWS)
+        lengths = np.array([sequence.cached if sequence else 0 for sequence in self.scheduler.slots[:rows]])
+        lengths = np.pad(lengths, (0, rows - len(lengths)))
+        tokens, settings, drawing = np.zeros(rows, np.int64), RowSampling.neutral(rows), {}
+        for slot, sequence in running.items():
+            tokens[slot] = sequence.tokens[sequence.cached]
+            request = sequence.request
+            if request is not None and sequence.cached == len(sequence.tokens) - 1:
+                drawing[slot] = request
+                settings.set(slot, request.sampling, request.uniforms[len(request.tokens)])
+        longest = max(sequence.cached for sequence in running.values())
+        drawn = await self._work(lambda: sample(self._runner.decode(tokens, lengths, longest), settings))
+        for sequence in running.values():
+            sequence.cached += 1
+        self._accept(drawing, *drawn)
+
+    def _accept(
+        self,
+        drawing: dict[int, Request],
+        tokens: NDArray[np.int64],
+        logps: NDArray[np.float32],
+        entropies: NDArray[np.float32],
+    ) -> None:
+        for slot, request in drawing.items():
+            if request.future.done():
+                continue
+            token, logp, entropy = int(tokens[slot]), float(logps[slot]), float(entropies[slot])
+            sequence = request.sequence
+            if not np.isfinite(entropy):
+                raise FloatingPointError(
+                    f"the policy's logits are not finite after {len(sequence.tokens)} tokens (entropy {entropy}); "
+                    f"its weights (version {self.policy.version}) are broken: go back to a checkpoint"
+                )
+            request.tokens.append(token)
+            request.logp.append(logp)
+            request.entropy.append(entropy)
+            sequence.tokens.append(token)
+            stop = self._ends.reason(request, self.policy.end_ids)
+            if stop is not None:
+                self.scheduler.finish(sequence)
+                request.future.set_result(request.completion(stop, self.policy.version))
+
+    async def _work(self, step: Callable[[], T]) -> T:
+        """Run a model step on the worker thread, behind the copies that the scheduler asks for."""
+        copies, self.scheduler.copies = self.scheduler.copies, []
+
+        def copy_and_step() -> T:
+            for copy in copies:
+                self._runner.copy(*copy)
+            return step()
+
+        return await asyncio.get_running_loop().run_in_executor(self._worker, copy_and_step)
+
+    def _fail(self, error: Exception) -> None:
+        """End every turn with `error`; forget the cache, where numbers that are not finite would spoil other rows."""
+        requests = self.scheduler.clear()
+        self._runner.cache = SlotCache()
+        for request in requests:
+            if not request.future.done() and not request.future.get_loop().is_closed():
+                request.future.set_exception(error)
+
+
+class TorchSession:
+    """One conversation on a `TorchEngine`."""
+
+    def __init__(self, engine: TorchEngine, sequence: Sequence) -> None:
+        self.engine, self.sequence = engine, sequence
+        self.version: int | None = None
+        self.closed = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """All tokens so far."""
+        return self.sequence.tokens
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, given and drawn."""
+        return len(self.tokens)
+
+    async def sample(
+        self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
+    ) -> Completion:
+        """Append `tokens` int32 [q], then draw one turn (see `engine.Session`).
+
+        Raises:
+            RuntimeError: it is closed, already drawing, or continued under other weights.
+            ValueError: an id is outside the vocabulary, there is nothing to begin with, or the cut has no closers.
+            FloatingPointError: the policy's logits are not finite.
+        """
+        sequence = self.sequence
+        check_turn(self, self.engine.policy, sequence.request is not None, tokens, cut)
+        version = self.engine.policy.version
+        room = self.engine.max_context - self.length - len(tokens)
+        if room <= 0:
+            return Generation(sampling, 0, cut).completion("context", version)
+        self.version = version
+        sequence.append(tokens)
+        most = min(sampling.max_tokens, room)
+        sequence.request = Request(
+            sampling=sampling,
+            most=most,
+            cut=cut,
+            sequence=sequence,
+            uniforms=keyed_rng(key).random(most),
+            future=asyncio.get_running_loop().create_future(),
+        )
+        try:
+            self.engine.begin(sequence.request)
+            return await sequence.request.future
+        except BaseException:
+            self.close()  # with half a turn among its tokens the session has no sensible next
+            raise
+        finally:
+            sequence.request = None
+
+    def fork(self, length: int | None = None) -> "TorchSession":
+        """Return an independent sibling: its prefix is copied where a slot is free, else fed when it next draws.
+
+        Raises:
+            RuntimeError: a turn is being drawn.
+            ValueError: the length cuts through what was fed at once.
+        """
+        if self.sequence.request is not None:
+            raise RuntimeError("the session is drawing; fork it between two turns")
+        twin = TorchSession(self.engine, self.sequence.fork(self.length if length is None else length))
+        twin.version = self.version
+        if twin.length:
+            self.engine.scheduler.share(self.sequence, twin.sequence)
+        return twin
+
+    def close(self) -> None:
+        """Free the slot; a turn in progress ends with RuntimeError."""
+        if not self.closed:
+            self.closed = True
+            self.engine.scheduler.release(self.sequence)
+            request = self.sequence.request
+            if request is not None and not request.future.done():
+                request.future.set_exception(RuntimeError("the session was closed while it drew a turn"))

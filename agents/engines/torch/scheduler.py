@@ -1,0 +1,91 @@
+"""The scheduler: which conversations hold the slots of the cache, and which tokens are fed next."""
+
+from .runner import chunk_shape
+from .sequence import Prefix, Request, Sequence
+
+
+class Scheduler:
+    """Seats requests in `slots` slots; `prefill_tokens` bounds the padded tokens of one chunk batch.
+
+    slots: the sequence in each slot. copies: (source slot, target slot, tokens) to be made before the next step.
+    """
+
+    def __init__(self, slots: int, prefill_tokens: int) -> None:
+        self.slots: list[Sequence | None] = [None] * slots
+        self.copies: list[tuple[int, int, int]] = []
+        self._prefill_tokens = prefill_tokens
+        self._requests: list[Request] = []
+        self._clock = 0
+
+    def add(self, request: Request) -> None:
+        """Take a request in."""
+        self._requests.append(request)
+
+    def running(self) -> dict[int, Sequence]:
+        """Return the sequences with a turn in progress by slot, lowest first; none only where no request is left.
+
+        Free slots go to waiting requests in order. Where no request has a slot, idle sequences lose theirs.
+        """
+        self._requests = [request for request in self._requests if not request.future.done()]
+        waiting = [request.sequence for request in self._requests if request.sequence.slot is None]
+        if len(waiting) == len(self._requests) and None not in self.slots:
+            # Every slot is idle, perhaps for a tool, perhaps for a sequence that waits here: only this surely goes on.
+            idle = sorted((sequence for sequence in self.slots if sequence), key=lambda sequence: sequence.used)
+            for sequence in idle[: len(waiting)]:
+                self.release(sequence)
+        for sequence in waiting:
+            if None in self.slots:
+                self._seat(sequence)
+        return {slot: sequence for slot, sequence in enumerate(self.slots) if sequence and sequence.drawing}
+
+    def next_chunks(self, running: dict[int, Sequence]) -> list[tuple[int, Sequence]]:
+        """Return the slots and sequences whose next chunk goes into one batch: those of the first one's padded shape.
+
+        Where sequences have the same tokens so far, as the branches of a group have, they are fed once and copied.
+        """
+        fresh: dict[Prefix, tuple[int, Sequence]] = {}
+        for slot, sequence in running.items():
+            if sequence.chunk is None:
+                continue
+            prefix = sequence.prefix(sequence.chunk[1])
+            donor = next((other for other in self.slots if other and other.holds(prefix)), None)
+            if donor is None or donor.slot is None:
+                fresh.setdefault(prefix, (slot, sequence))
+            else:
+                sequence.cached = len(prefix[0])
+                self.copies.append((donor.slot, slot, sequence.cached))
+        shapes = [chunk_shape(*sequence.chunk) for _, sequence in fresh.values() if sequence.chunk]
+        alike = [pair for pair, shape in zip(fresh.values(), shapes) if shape == shapes[0]]
+        return alike[: max(self._prefill_tokens // shapes[0][0], 1)] if alike else []
+
+    def share(self, source: Sequence, twin: Sequence) -> None:
+        """Copy what `source` has cached for its `twin`, if a slot is free."""
+        if source.slot is not None and None in self.slots:
+            twin.cached = min(source.cached, len(twin.tokens) - 1)  # the last token is fed with what comes behind it
+            self.copies.append((source.slot, self._seat(twin), twin.cached))
+
+    def finish(self, sequence: Sequence) -> None:
+        """Note that a turn of the sequence has ended."""
+        self._clock += 1
+        sequence.used = self._clock
+
+    def release(self, sequence: Sequence) -> None:
+        """Free the sequence's slot, if it has one; what it had cached is gone."""
+        if sequence.slot is not None:
+            self.slots[sequence.slot] = None
+            sequence.slot, sequence.cached = None, 0
+
+    def clear(self) -> list[Request]:
+        """Free all slots, and return the requests that were left."""
+        for sequence in self.slots:
+            if sequence is not None:
+                self.release(sequence)
+        self.copies.clear()
+        requests, self._requests = self._requests, []
+        return requests
+
+    def _seat(self, sequence: Sequence) -> int:
+        """Take the lowest free slot, so that decoding covers few idle rows."""
+        slot = sequence.slot = self.slots.index(None)
+        self.slots[slot] = sequence
+        return slot
