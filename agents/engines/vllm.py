@@ -22,8 +22,8 @@ from ..policy import Policy
 from ._served import VllmSession
 from ._servers import Server, ServerPool
 from ._sync import Publisher
-from .generation import StopRule
 from ._wire import Ask, Drawn, read
+from .generation import StopRule
 
 REASON = "a server's numbers depend on what else is in its batch"
 FLAG = "--logprobs-mode processed_logprobs"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.engines.torch.sampler import RowSampling, sample
 from turngym.agents.engines.torch.runner import check_supported
+from turngym.agents.engines.torch.sampler import RowSampling, sample
 
 
 def test_draws_follow_the_tempered_and_truncated_distribution():
