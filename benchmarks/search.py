@@ -34,7 +34,7 @@ from turngym.tests.verify.search.retrieval import BUILD, QUERY
 from turngym.tests.verify.search.serving import server
 from turngym.tools.search.core import Passage
 from turngym.tools.search.index import BM25, words
-from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.search.servers import SearchR1
 
 DEPTH = 20  # passages a query
 CLIENTS = (1, 32, 200)
@@ -193,7 +193,7 @@ def clients(given: Given, queries: int) -> None:
     """Print searches a second of the server, with some clients at once."""
     asked = [question.text for question in given.questions]
     with server(given.corpus) as (url, _):
-        retriever = Retrieve(url)
+        retriever = SearchR1(url)
         retriever.search(asked[0], DEPTH)
         for count in CLIENTS:
             texts = list(islice(cycle(asked), max(queries, 5 * count)))

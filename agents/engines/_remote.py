@@ -13,9 +13,9 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tools.search.core import Fault
-from ...tools.search.exchange import Trouble, exchange
-from ...tools.search.shape import Misfit, Node, parse, unparse
+from ...tools.http.connections import exchange
+from ...tools.http.core import Fault, HttpFailure
+from ...tools.http.payload import Node, ShapeError, parse, serialize
 from ..engine import EngineFailure, EngineFault
 from ._probe import TOP, Answer
 
@@ -37,7 +37,7 @@ class Line:
             EngineFailure: CONNECT, TIMEOUT, FULL, STATUS or MALFORMED.
         """
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        content = None if body is None else unparse(body)
+        content = None if body is None else serialize(body)
         request = httpx.Request(method, self.url.rstrip("/") + path, headers=headers, content=content)
         secure = self.url.startswith("https:")  # else the certificates would be read for nothing, which takes long
         try:
@@ -48,7 +48,7 @@ class Line:
                 return await exchange(transport, request, MOST_BYTES)
         except TimeoutError:
             raise self.failure(EngineFault.TIMEOUT, f"no answer to {path} in {self.deadline:g} s") from None
-        except Trouble as trouble:
+        except HttpFailure as trouble:
             kinds = {Fault.CONNECT: EngineFault.CONNECT, Fault.MALFORMED: EngineFault.MALFORMED}
             fault = EngineFault.FULL if trouble.status in (429, 503) else kinds.get(trouble.fault, EngineFault.STATUS)
             raise self.failure(fault, f"{path}: {trouble.what}") from None
@@ -58,8 +58,8 @@ class Line:
         answer = await self.send(method, path, body)
         try:
             return Node(parse(answer))
-        except Misfit as misfit:
-            raise self.failure(EngineFault.MALFORMED, f"{path}: {misfit}") from None
+        except ShapeError as error:
+            raise self.failure(EngineFault.MALFORMED, f"{path}: {error}") from None
 
     def failure(self, fault: EngineFault, what: str) -> EngineFailure:
         """What to raise, with the server's name."""
@@ -70,9 +70,9 @@ async def base_name(line: Line) -> str:
     """Return the name of the model that the server has without adapters."""
     models = await line.read("GET", "/v1/models")
     try:
-        names = [card["id"].text() for card in models["data"].items() if card.members().get("parent") is None]
-    except Misfit as misfit:
-        raise line.failure(EngineFault.MALFORMED, f"/v1/models: {misfit}") from None
+        names = [card["id"].string() for card in models["data"].array() if card.object().get("parent") is None]
+    except ShapeError as error:
+        raise line.failure(EngineFault.MALFORMED, f"/v1/models: {error}") from None
     if not names:
         raise line.failure(EngineFault.MALFORMED, "/v1/models names no model")
     return names[0]
@@ -109,19 +109,19 @@ async def ask(line: Line, name: str, prompts: Sequence[NDArray[np.int32]]) -> An
     settings = {"seed": 0, "logprobs": TOP, "return_tokens_as_token_ids": True}
     answer = await line.read("POST", "/v1/completions", {**question, **settings})
     try:
-        choices = {choice["index"].whole(0, len(prompts) - 1): choice for choice in answer["choices"].items()}
+        choices = {choice["index"].integer(0, len(prompts) - 1): choice for choice in answer["choices"].array()}
         return Answer(tuple(_top(choices[i]) for i in range(len(prompts))))
-    except (Misfit, KeyError, IndexError) as misfit:
-        raise line.failure(EngineFault.MALFORMED, f"the probe's answer: {misfit!r}") from None
+    except (ShapeError, KeyError, IndexError) as error:
+        raise line.failure(EngineFault.MALFORMED, f"the probe's answer: {error!r}") from None
 
 
 def _top(choice: Node) -> dict[int, float]:
-    shown = choice["logprobs"]["top_logprobs"].items()[0]
-    return {_id(token, shown): shown[token].number() for token in shown.members()}
+    shown = choice["logprobs"]["top_logprobs"].array()[0]
+    return {_id(token, shown): shown[token].number() for token in shown.object()}
 
 
 def _id(token: str, shown: Node) -> int:
     number = token.removeprefix("token_id:")
     if number == token or not number.isdecimal():
-        raise shown.misfit("names such as token_id:7")
+        raise shown.error("names such as token_id:7")
     return int(number)

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import httpx
 
-from ...tools.search.core import Fault
-from ...tools.search.exchange import Trouble, exchange
+from ...tools.http.connections import exchange
+from ...tools.http.core import Fault, HttpFailure
 from ..engine import EngineFailure, EngineFault
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Server:
         self.url, self.model, self.why = url, "", ""
         self.up, self.inspected, self.flying = True, False, 0
 
-    def failure(self, trouble: Trouble) -> EngineFailure:
+    def failure(self, trouble: HttpFailure) -> EngineFailure:
         """What to raise where `trouble` with it is not tried again."""
         full = trouble.status in FULL
         fix = "; have fewer in flight (in_flight)" if full else ""
@@ -104,7 +104,7 @@ class ServerPool:
                     server = await self._server(home)
                     try:
                         return await self.tried(server, attempt)
-                    except Trouble as trouble:
+                    except HttpFailure as trouble:
                         tried += 1
                         last = f" (before that {server.url}: {trouble.what})"
                         lost = trouble.fault is Fault.CONNECT or trouble.status == 404
@@ -129,7 +129,7 @@ class ServerPool:
             server.flying -= 1
 
     async def send(self, server: Server, method: str, path: str, body: bytes = b"", most: int = 2**20) -> bytes:
-        """Send a request once, or twice where its connection had been kept too long; raises `Trouble`."""
+        """Send a request once, or twice where its connection had been kept too long; raises `HttpFailure`."""
         lines = (await self._here()).lines[server]
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "turngym"}
         if body:
@@ -140,7 +140,7 @@ class ServerPool:
         try:
             try:
                 return await exchange(line, request, most)
-            except Trouble as trouble:
+            except HttpFailure as trouble:
                 if not (kept and trouble.fault is Fault.CONNECT):
                     raise
                 await line.aclose()  # the server closed it meanwhile, as it may; that says nothing of the server
@@ -192,7 +192,7 @@ class ServerPool:
                 while server.flying:  # a probe may need the server for itself
                     await asyncio.sleep(DRAIN)
                 await self.admit(server)
-            except (Trouble, TimeoutError):
+            except (HttpFailure, TimeoutError):
                 await asyncio.sleep(POLL)
             except Exception as error:  # what waits for it ends in time, and says this
                 server.why = f"{type(error).__name__}: {error}"

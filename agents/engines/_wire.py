@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tools.search.core import Fault
-from ...tools.search.exchange import Trouble
-from ...tools.search.shape import Misfit, Node, unparse
+from ...tools.http.core import Fault, HttpFailure
+from ...tools.http.payload import Node, ShapeError, serialize
 from ..engine import EngineFailure, EngineFault, Sampling
 
 FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
@@ -46,7 +45,7 @@ class Ask:
     def body(self, model: str) -> bytes:
         """The request; whatever a server's own defaults could change is said."""
         greedy = self.sampling.temperature == 0
-        return unparse(
+        return serialize(
             {
                 "model": model,
                 "prompt": self.prompt,
@@ -91,17 +90,17 @@ def read(answer: bytes, ask: Ask, model: str, vocabulary: int) -> Drawn:
 
     Raises:
         EngineFailure: MALFORMED, MISMATCH, NUMBERS or VERSION; the answer is not what was asked for.
-        Trouble: the server broke the request off; it may be sent again.
+        HttpFailure: the server broke the request off; it may be sent again.
     """
     try:
         whole = Node(_parse(answer))
-        if (named := whole["model"].text()) != model:
+        if (named := whole["model"].string()) != model:
             raise EngineFailure(EngineFault.VERSION, f"model {named[:80]!r} answered, and {model!r} was asked")
-        choices = whole["choices"].items()
+        choices = whole["choices"].array()
         _match(len(choices) == 1, f"it holds {len(choices)} choices, and 1 was asked for")
-        return _choice(choices[0], whole["id"].text(), ask, vocabulary)
-    except Misfit as misfit:
-        raise EngineFailure(EngineFault.MALFORMED, str(misfit)) from None
+        return _choice(choices[0], whole["id"].string(), ask, vocabulary)
+    except ShapeError as error:
+        raise EngineFailure(EngineFault.MALFORMED, str(error)) from None
 
 
 def entropies(
@@ -133,12 +132,12 @@ def entropies(
 
 def _choice(choice: Node, name: str, ask: Ask, vocabulary: int) -> Drawn:
     _match(name == f"cmpl-{ask.name}", f"it is the answer to {name[:80]!r}, and {ask.name!r} was sent")
-    index = choice["index"].whole(-(2**31), 2**31)
+    index = choice["index"].integer(-(2**31), 2**31)
     _match(index == 0, f"it holds choice {index}, and 1 was asked for")
     _match(choice["prompt_token_ids"].value == ask.prompt, "it answers another prompt")
     if choice["finish_reason"].value == "abort":
-        raise Trouble(Fault.STATUS, "the server broke the request off", 0.0)
-    tokens = [token.whole(-(2**63), 2**63) for token in choice["token_ids"].items()]
+        raise HttpFailure(Fault.STATUS, "the server broke the request off", 0.0)
+    tokens = [token.integer(-(2**63), 2**63) for token in choice["token_ids"].array()]
     _match(0 < len(tokens) <= ask.most, f"it holds {len(tokens)} tokens, and 1 to {ask.most} were asked for")
     outside = [token for token in tokens if not 0 <= token < vocabulary]
     _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{vocabulary - 1}")
@@ -157,7 +156,7 @@ def _end(choice: Node, tokens: list[int], ask: Ask) -> str | None:
         _match(full, f"it ends for length with {len(tokens)} of {ask.most} tokens, the last {tokens[-1]}")
         return None
     if reason != "stop":
-        raise choice["finish_reason"].misfit("'stop' or 'length'")
+        raise choice["finish_reason"].error("'stop' or 'length'")
     if why in ask.stops:
         return str(why)
     _match(type(why) is int and why == tokens[-1] and why in ask.ends, f"its stop_reason is {str(why)[:80]!r}")
@@ -166,13 +165,13 @@ def _end(choice: Node, tokens: list[int], ask: Ask) -> str | None:
 
 def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The log-probabilities of `tokens`, and of the likeliest at each."""
-    names, logps, tops = node["tokens"].items(), node["token_logprobs"].items(), node["top_logprobs"].items()
+    names, logps, tops = node["tokens"].array(), node["token_logprobs"].array(), node["top_logprobs"].array()
     lengths = (len(names), len(logps), len(tops))
     _match(set(lengths) == {len(tokens)}, f"it holds {len(tokens)} tokens with {lengths} names, log-probs, likeliest")
     rows = []
     for token, name, logp, top in zip(tokens, names, logps, tops):
         _match(name.value == f"token_id:{token}", f"the log-prob of {str(name.value)[:60]!r} is that of token {token}")
-        shown = top.members()
+        shown = top.object()
         _match(name.value in shown, f"{top.path} lacks the token itself, {token}")
         _match(least <= len(shown) <= least + 1, f"{top.path} holds {len(shown)} tokens, and {least} were asked for")
         rows.append([logp.value, shown[name.value], *shown.values()] + [-math.inf] * (least + 1 - len(shown)))
@@ -209,4 +208,4 @@ def _parse(data: bytes) -> Any:
     try:
         return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise Misfit(f"it is not JSON: {str(error)[:200]} in {data[:60]!r}") from None
+        raise ShapeError(f"it is not JSON: {str(error)[:200]} in {data[:60]!r}") from None

@@ -14,9 +14,8 @@ from typing import Literal, Protocol, Self
 
 import numpy as np
 
-from ...tools.search.core import Fault
-from ...tools.search.exchange import Trouble
-from ...tools.search.shape import Misfit, Node, parse
+from ...tools.http.core import Fault, HttpFailure
+from ...tools.http.payload import Node, ShapeError, parse
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from ..policy import Policy
 from ._served import VllmSession
@@ -107,9 +106,9 @@ class VllmEngine:
         for server in self.pool.servers:
             try:
                 if server.url not in self.publisher.verified:
-                    raise Trouble(Fault.CONNECT, "it was away when weights were published")
+                    raise HttpFailure(Fault.CONNECT, "it was away when weights were published")
                 await self._inspect(server)
-            except Trouble as trouble:
+            except HttpFailure as trouble:
                 if trouble.fault is not Fault.CONNECT:
                     raise server.failure(trouble) from None
                 await self.pool.lost(server, trouble.what)
@@ -150,7 +149,7 @@ class VllmEngine:
         return Ask(f"turngym-{seed:016x}", prompt, most, seed, sampling, self.policy.end_ids, stops, self.top)
 
     async def answer(self, ask: Ask, server: Server) -> Drawn:
-        """What `server` answers; raises Trouble where it may be asked again."""
+        """What `server` answers; raises HttpFailure where it may be asked again."""
         model, ask = server.model, replace(ask, name=f"{ask.name}-{next(self._numbers)}")
         answer = await self.pool.send(server, "POST", "/v1/completions", ask.body(model), ask.most_bytes)
         return read(answer, ask, model, self.policy.vocabulary)
@@ -184,8 +183,8 @@ class VllmEngine:
     async def _room(self, server: Server) -> int:
         """The most tokens a server takes."""
         try:
-            models = Node(parse(await self.pool.send(server, "GET", "/v1/models")))["data"].items()
+            models = Node(parse(await self.pool.send(server, "GET", "/v1/models")))["data"].array()
             rooms = [model["max_model_len"] for model in models if model["max_model_len"].value is not None]
-            return min([self.max_context, *(room.whole(1, 2**40) for room in rooms)])
-        except Misfit as misfit:
-            raise EngineFailure(EngineFault.MALFORMED, f"{server.url}/v1/models: {misfit}") from None
+            return min([self.max_context, *(room.integer(1, 2**40) for room in rooms)])
+        except ShapeError as error:
+            raise EngineFailure(EngineFault.MALFORMED, f"{server.url}/v1/models: {error}") from None

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from ...tools import Retriever, Search, SearchFailure, Tool
-from ...tools.search.backends import SERVERS, embedded, served
+from ...tools.search.core import SERVERS, embedded, served
 from ..question import TOOL_TIMEOUT
 from ..sources import SourceOptions
 from ..tasks import Tasks

@@ -8,8 +8,7 @@ from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines import _servers
 from turngym.agents.engines._servers import SPILL, Server, ServerPool, choose
 from turngym.tests.support.faults import RESET, FaultServer, Kept, Request, head
-from turngym.tools.search.core import Fault
-from turngym.tools.search.exchange import Trouble
+from turngym.tools.http.core import Fault, HttpFailure
 
 OK = Kept([head("200 OK", "Content-Length: 2") + b"ok"])
 
@@ -224,7 +223,7 @@ def test_tries_are_counted_and_pauses_grow(monkeypatch):
     waits = iter([0.0, 0.0, 1.5, 0.0, 0.0, 0.0, 0.0])
 
     async def attempt(server: Server) -> bytes:
-        raise Trouble(Fault.STATUS, "it is full", next(waits), 429)
+        raise HttpFailure(Fault.STATUS, "it is full", next(waits), 429)
 
     with pytest.raises(EngineFailure, match=r"http://a: it is full; .*in_flight") as failure:
         run(ServerPool(["http://a"], tries=7).run(b"", attempt, 2.0**40))
@@ -238,7 +237,7 @@ def test_what_no_try_can_help_is_not_tried_again():
     async def attempt(server: Server) -> bytes:
         nonlocal tried
         tried += 1
-        raise Trouble(Fault.STATUS, "it says no", None, 400)
+        raise HttpFailure(Fault.STATUS, "it says no", None, 400)
 
     with pytest.raises(EngineFailure, match="says no") as failure:
         run(ServerPool(["http://a"]).run(b"", attempt, 2.0**40))

@@ -11,7 +11,7 @@ import pytest
 import turngym
 from turngym.__main__ import main
 from turngym.tools.search import Passage
-from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.search.servers import SearchR1
 
 ROWS = [
     {"id": "p", "title": "Paris", "text": "Paris is the capital of France."},
@@ -54,7 +54,7 @@ def test_a_corpus_is_served_until_a_signal(corpus, tmp_path, number):
     ) as server:
         line = server.stdout.readline()
         url = re.match(r"(http://127\.0\.0\.1:[0-9]+/retrieve): .* 2 passages\n", line)[1]
-        back_end = Retrieve(url, token="s3cret")
+        back_end = SearchR1(url, token="s3cret")
         back_end.probe()
         found = back_end.search("capital of France", 1)
         assert [(passage.id, passage.title, passage.text) for passage in found] == [

@@ -11,7 +11,7 @@ from turngym.agents.engine import EngineFailure, EngineFault, Sampling
 from turngym.agents.engines._wire import Ask, entropies, read
 from turngym.tests.support.faults import Kept
 from turngym.tests.support.model_server import FAULTS
-from turngym.tools.search.exchange import Trouble
+from turngym.tools.http.core import HttpFailure
 
 from .served import END, made_up
 
@@ -79,7 +79,7 @@ def test_what_errs_is_a_typed_failure(name):
             or name == "other stop"
         ):
             return  # nothing of it comes so far, or the words that were drawn are needed
-        with pytest.raises(Trouble if name == "abort" else EngineFailure) as failure:
+        with pytest.raises(HttpFailure if name == "abort" else EngineFailure) as failure:
             read(made[0].partition(b"\r\n\r\n")[2], ask, "v1", MODEL.vocabulary)
         if name == "abort":
             assert failure.value.wait == 0

@@ -1,10 +1,20 @@
-"""What a search back end is: a query and a number go in, passages come out, best first."""
+"""Search back ends: what they have in common, and how one is opened by what it searches."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from ..core import ToolFailure
+from ..http.core import Fault, Limits
+
+if TYPE_CHECKING:
+    from .servers import Elastic, SearchR1
+
+SERVERS = ("search-r1", "elastic")
+TOKEN = "TURNGYM_SEARCH_TOKEN"  # what a server of Search-R1's protocol asks for, where it asks for something
 
 
 @dataclass(frozen=True)
@@ -15,16 +25,6 @@ class Passage:
     title: str
     text: str
     score: float = 0.0
-
-
-class Fault(StrEnum):
-    """Why a back end gave no passages."""
-
-    CONNECT = "connect"  # it could not be reached, or the connection broke
-    TIMEOUT = "timeout"  # it did not answer in time
-    STATUS = "status"  # it answered with an error
-    TOO_LARGE = "too_large"  # its answer is larger than allowed
-    MALFORMED = "malformed"  # its answer is not what its protocol says
 
 
 class SearchFailure(ToolFailure):
@@ -47,3 +47,56 @@ class Retriever(Protocol):
 
     def close(self) -> None:
         """Release what it holds; it may be called twice."""
+
+
+def embedded(source: str | Path | Sequence[Passage]) -> Retriever:
+    """Return the embedded back end over a corpus file or over passages.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The corpus cannot be used, or the packages that this needs are missing.
+    """
+    from .index import BM25, open_index  # not at the top: most uses of the package search nothing
+
+    try:
+        return open_index(source) if isinstance(source, str | Path) else BM25(source)
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+
+
+def served(url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0) -> Retriever:
+    """Return the back end that asks a server, once that has shown that it is there.
+
+    Args:
+        url: The server's address.
+        kind: What it speaks, one of `SERVERS`.
+        index: The index to search; `elastic` has several, `search-r1` one.
+        timeout: Seconds that a search may take, further tries included.
+
+    Raises:
+        ValueError: An argument cannot be.
+        SearchFailure: No such server answers within 2 seconds.
+    """
+    if kind not in SERVERS:
+        near = get_close_matches(kind, SERVERS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"unknown back end {kind!r}; {hint}a server speaks {' or '.join(SERVERS)}")
+    if (kind == "elastic") == (index is None):
+        fix = "name the one to search" if index is None else "leave it out"
+        raise ValueError(f"index is {index!r}, and the back end is {kind!r}; {fix}")
+    retriever = _client(url, index, timeout)
+    try:
+        retriever.probe()
+    except SearchFailure:
+        retriever.close()
+        raise
+    return retriever
+
+
+def _client(url: str, index: str | None, timeout: float) -> "SearchR1 | Elastic":
+    from .servers import Elastic, SearchR1  # not at the top: the client of HTTP is large, and few need it
+
+    limits = Limits(deadline=timeout)
+    if index is None:
+        return SearchR1(url, token=os.environ.get(TOKEN, ""), limits=limits)
+    return Elastic(url, index, limits=limits)

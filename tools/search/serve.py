@@ -18,10 +18,10 @@ from typing import Any
 
 import h11
 
+from ..http.payload import Node, ShapeError, parse, serialize
 from ..threads import start
 from .core import Passage, Retriever, SearchFailure
 from .corpus import join_contents
-from .shape import Misfit, Node, parse, unparse
 from .wire import Refusal, Wire
 
 QUERIES = 4096  # in one request
@@ -158,7 +158,7 @@ class _Server:
             self._busy.add(task)
             refusal, answer = None, await self._answer(*received)
         except Refusal as refused:
-            refusal, answer = refused, unparse({"error": str(refused)})
+            refusal, answer = refused, serialize({"error": str(refused)})
         last = self._stopping.is_set() or len(self._connections) > CONNECTIONS
         async with asyncio.timeout(PATIENCE):
             again = await wire.send(answer, refusal, last=last)
@@ -177,14 +177,14 @@ class _Server:
             raise Refusal(404, f"there is no {path[:80]!r} here; there are POST /retrieve and GET /health")
         if method != allowed:
             raise Refusal(405, f"{path} takes {allowed}", ("Allow", allowed))
-        return await self._retrieve(body) if method == "POST" else unparse({"searching": self._retriever.name})
+        return await self._retrieve(body) if method == "POST" else serialize({"searching": self._retriever.name})
 
     async def _retrieve(self, body: bytes) -> bytes:
         queries, topk, scores = _read(body)
         try:
             found = [self._searchers.run(partial(self._retriever.search, query, topk)) for query in queries]
             results = [[_shown(passage, scores) for passage in passages] for passages in await asyncio.gather(*found)]
-            return unparse({"result": results})
+            return serialize({"result": results})
         except SearchFailure as failure:
             raise Refusal(502, str(failure)) from None
         except Exception as error:
@@ -196,20 +196,20 @@ def _read(body: bytes) -> tuple[list[str], int, bool]:
     """Queries, how many passages for each, and whether with scores."""
     try:
         request = Node(parse(body))
-        fields = request.members()
-    except Misfit as misfit:
-        raise Refusal(400, f"the body: {misfit}") from None
+        fields = request.object()
+    except ShapeError as error:
+        raise Refusal(400, f"the body: {error}") from None
     try:
         for name in fields:
             if name not in ("queries", "topk", "return_scores"):
-                raise Misfit(f"{name[:80]!r} is no field; there are queries, topk and return_scores")
-        queries = [query.text() for query in request["queries"].items()]
+                raise ShapeError(f"{name[:80]!r} is no field; there are queries, topk and return_scores")
+        queries = [query.string() for query in request["queries"].array()]
         if len(queries) > QUERIES:
-            raise Misfit(f"queries has {len(queries)} entries; at most {QUERIES} are answered at once")
-        topk = DEFAULT_TOPK if fields.get("topk") is None else request["topk"].whole(1, TOPK)
-        return queries, topk, "return_scores" in request and request["return_scores"].flag()
-    except Misfit as misfit:
-        raise Refusal(422, str(misfit)) from None
+            raise ShapeError(f"queries has {len(queries)} entries; at most {QUERIES} are answered at once")
+        topk = DEFAULT_TOPK if fields.get("topk") is None else request["topk"].integer(1, TOPK)
+        return queries, topk, "return_scores" in request and request["return_scores"].boolean()
+    except ShapeError as error:
+        raise Refusal(422, str(error)) from None
 
 
 def _shown(passage: Passage, scores: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from turngym.agents.contract.episodes import Case
 from turngym.envs import qa, registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
 from turngym.envs.qa.expert import SearchExpert
-from turngym.tools.search.backends import embedded
+from turngym.tools.search.core import embedded
 from turngym.tools.search.serve import serve
 
 SEARCH = "turngym/Search-v0"
@@ -158,7 +158,7 @@ def test_limits_reach_the_search():
             "unknown back end 'bm25'; a server speaks search-r1 or",
         ),
         ({"tasks": "FILE", "url": "http://x", "backend": "elastic"}, "index is None, .*; name the one to search"),
-        ({"tasks": "FILE", "url": "x"}, "'x' is no address of a search server"),
+        ({"tasks": "FILE", "url": "x"}, "'x' is no address of a server"),
         ({"tasks": "hotpot", "corpus": "CORPUS"}, "unknown task set 'hotpot'; did you mean 'hotpotqa'"),
         ({"tasks": "FILE", "corpus": "FILE"}, "questions.jsonl"),
     ],

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from turngym.tools import Passage, SearchFailure
-from turngym.tools.search.backends import TOKEN, embedded, served
+from turngym.tools.search.core import TOKEN, embedded, served
 from turngym.tools.search.serve import serve
 
 PASSAGES = [Passage("p1", "Paris", "The capital of France."), Passage("p2", "Lyon", "A city on the Rhône.")]
@@ -88,7 +88,7 @@ def test_a_server_that_is_down_is_an_error_at_once(kind, closed_port):
         (("http://x", "elastic"), "index is None, and the back end is 'elastic'; name the one to search"),
         (("http://x", "search-r1", "wiki"), "index is 'wiki', and the back end is 'search-r1'; leave it out"),
         (("http://x", "elastic", "*"), r"index is '\*'"),
-        (("ftp://x",), "is no address of a search server"),
+        (("ftp://x",), "is no address of a server"),
         (("http://x", "search-r1", None, 0.0), "deadline is 0.0; give seconds above 0"),
     ],
 )

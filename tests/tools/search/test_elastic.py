@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turngym.tests.support.faults import FaultServer
+from turngym.tools.http.core import Limits
 from turngym.tools.search import Fault, Passage, SearchFailure
-from turngym.tools.search.elastic import BASIC, KEY, Elastic
-from turngym.tools.search.exchange import Bounds
+from turngym.tools.search.servers import BASIC, KEY, Elastic
 
 from .faults import FAULTS, answer
 
@@ -34,7 +34,7 @@ def asked(monkeypatch):
 
         def ask(body, query="who?", k=3, status="200 OK", **fields):
             said["answer"] = answer(body, status)
-            back_end = Elastic(server.url, "wiki", bounds=Bounds(20.0, 1), **fields)
+            back_end = Elastic(server.url, "wiki", limits=Limits(20.0, 1), **fields)
             try:
                 return back_end.search(query, k)
             finally:
@@ -120,7 +120,7 @@ def test_what_is_incomplete_or_of_a_wrong_shape_is_a_failure(asked, body, fault,
 def test_faults_of_the_wire_are_typed(name):
     fault, made = FAULTS[name]
     with FaultServer(lambda request: made()) as server:
-        back_end = Elastic(server.url, "wiki", bounds=Bounds(20.0, 1, 2**20))
+        back_end = Elastic(server.url, "wiki", limits=Limits(20.0, 1, 2**20))
         with pytest.raises(SearchFailure) as failed:
             back_end.search("q", 1)
         back_end.close()

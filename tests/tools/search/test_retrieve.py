@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import turngym
 from turngym.tests.support.faults import FaultServer
+from turngym.tools.http.core import Limits
 from turngym.tools.search import Fault, Passage, SearchFailure
-from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.search.servers import SearchR1
 
 from .faults import FAULTS, GOOD, answer
 
@@ -29,7 +29,7 @@ def asked():
     """`asked(body)` is what a search makes of an answer; `asked.server` has the requests."""
     said = {}
     with FaultServer(lambda request: [answer(said["body"], "200 OK", "Connection: close")]) as server:
-        back_end = Retrieve(server.url, bounds=Bounds(20.0, 1))
+        back_end = SearchR1(server.url, limits=Limits(20.0, 1))
 
         def ask(body, k=3):
             said["body"] = body
@@ -138,7 +138,7 @@ def test_any_shape_gives_passages_or_a_failure(asked, body):
 
 
 def test_the_token_is_a_bearers(asked):
-    back_end = Retrieve(f"{asked.server.url}/retrieve/", token="s3cret")
+    back_end = SearchR1(f"{asked.server.url}/retrieve/", token="s3cret")
     asked(GOOD)
     assert back_end.search("q", 1) == [PARIS]
     assert "authorization: bearer s3cret" in asked.server.requests[-1].head.lower()
@@ -147,7 +147,7 @@ def test_the_token_is_a_bearers(asked):
 
 
 def test_a_server_that_is_down_is_said_with_how_to_start_one():
-    back_end = Retrieve("http://127.0.0.1:1")
+    back_end = SearchR1("http://127.0.0.1:1")
     with pytest.raises(SearchFailure, match=r"127\.0\.0\.1:1.*turngym serve-search CORPUS") as failed:
         back_end.probe()
     assert failed.value.fault is Fault.CONNECT
@@ -174,7 +174,7 @@ def test_a_server_killed_under_200_searches_fails_each_search_by_type_and_mixes_
     command = [sys.executable, "-c", SERVER]
     environment = {**os.environ, "PYTHONPATH": root}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
-        back_end = Retrieve(server.stdout.readline().strip(), bounds=Bounds(20.0, 2))
+        back_end = SearchR1(server.stdout.readline().strip(), limits=Limits(20.0, 2))
         kills = iter([None] * 500 + [lambda: server.send_signal(signal.SIGKILL)])
 
         def search(number):

@@ -8,11 +8,11 @@ from http.client import HTTPConnection
 
 import pytest
 
+from turngym.tools.http.core import Limits
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search import serve as module
-from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.retrieve import Retrieve
 from turngym.tools.search.serve import DEFAULT_TOPK, QUERIES, TOPK, serve
+from turngym.tools.search.servers import SearchR1
 from turngym.tools.search.wire import BODY
 
 
@@ -130,7 +130,7 @@ def test_a_search_that_fails_is_an_answer(url, caplog):
 
 
 def test_200_searches_at_once_are_all_right(url):
-    back_end = Retrieve(url, bounds=Bounds(60.0))
+    back_end = SearchR1(url, limits=Limits(60.0))
     with ThreadPoolExecutor(200) as pool:
         found = list(pool.map(lambda i: back_end.search(f"q{i}", 2), range(400)))
     back_end.close()
@@ -160,7 +160,7 @@ def test_a_token_is_needed_on_every_path(letters):
             for method, path in (("POST", "/retrieve"), ("GET", "/health"), ("GET", "/none")):
                 status, headers, read = ask(url, b"", method, path, given)
                 assert (status, headers["WWW-Authenticate"]) == (401, "Bearer") and "s3cret" not in read["error"]
-        good, wrong = Retrieve(url, token="s3cret"), Retrieve(url, token="other")
+        good, wrong = SearchR1(url, token="s3cret"), SearchR1(url, token="other")
         good.probe()
         assert len(good.search("a", 2)) == 2
         with pytest.raises(SearchFailure, match="give the secret") as failed:
@@ -194,7 +194,7 @@ def test_a_port_that_is_taken_is_named(url, letters):
 def test_it_listens_on_other_forms_of_this_machine(letters):
     for host in ("localhost", "127.0.0.2", "::1"):
         with serve(letters, host, 0) as url:
-            back_end = Retrieve(url)
+            back_end = SearchR1(url)
             assert back_end.search("a", 1)[0].id == "a-0"
             back_end.close()
 
@@ -202,7 +202,7 @@ def test_it_listens_on_other_forms_of_this_machine(letters):
 def test_the_end_lets_searches_under_way_finish_and_cuts_idle_connections(letters, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 20.0)
     with ThreadPoolExecutor(1) as pool, serve(letters, port=0) as url:
-        idle = Retrieve(url, bounds=Bounds(20.0, 1))
+        idle = SearchR1(url, limits=Limits(20.0, 1))
         idle.search("a", 1)
         under_way = pool.submit(ask, url, {"queries": ["hold"]})
         assert letters.begun.wait(20.0)
@@ -217,10 +217,10 @@ def test_the_end_lets_searches_under_way_finish_and_cuts_idle_connections(letter
 
 def test_the_end_does_not_wait_for_a_search_that_hangs(letters, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 0.05)
-    back_end = Retrieve("http://127.0.0.1:1")
+    back_end = SearchR1("http://127.0.0.1:1")
     with ThreadPoolExecutor(1) as pool:
         with serve(letters, port=0) as url:
-            back_end = Retrieve(url, bounds=Bounds(20.0, 1))
+            back_end = SearchR1(url, limits=Limits(20.0, 1))
             under_way = pool.submit(back_end.search, "hold", 1)
             assert letters.begun.wait(20.0)
         with pytest.raises(SearchFailure) as failed:

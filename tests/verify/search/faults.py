@@ -16,12 +16,12 @@ from typing import Any
 
 from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.search.loopback import RESET, Loopback, Request, Said, found, whole
-from turngym.tools.search.core import Fault, Retriever, SearchFailure
-from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.http.core import Fault, Limits
+from turngym.tools.search.core import Retriever, SearchFailure
+from turngym.tools.search.servers import SearchR1
 from turngym.tools.threads import start
 
-BOUNDS = Bounds(deadline=2.0, tries=3, max_bytes=2**20)
+BOUNDS = Limits(deadline=2.0, tries=3, max_bytes=2**20)
 LATE = 2.0  # seconds after its deadline by which a search must have ended: the machine may be busy
 CROWD = 200  # searches
 PATIENCE = 60.0  # seconds for all of them
@@ -154,7 +154,7 @@ def alone_row(cases: Mapping[str, Case] = CASES) -> Row:
     faults = []
     for name, case in cases.items():
         with Loopback(case.answer) as server:
-            retriever, began = Retrieve(server.url, bounds=BOUNDS), time.monotonic()
+            retriever, began = SearchR1(server.url, limits=BOUNDS), time.monotonic()
             got = outcome(partial(_few, retriever))
             seconds = time.monotonic() - began
             retriever.close()
@@ -177,7 +177,7 @@ def crowd_row(searches: int = CROWD) -> Row:
         return ways[number % len(ways)].answer(request, number)
 
     with Loopback(answer) as server:
-        retriever = Retrieve(server.url, bounds=BOUNDS)
+        retriever = SearchR1(server.url, limits=BOUNDS)
         asked = [start(partial(outcome, partial(_few, retriever)), "a search") for _ in range(searches)]
         got = Counter(future.result(PATIENCE) for future in asked)
         retriever.close()

@@ -26,16 +26,16 @@ from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.search.corpus import Given
 from turngym.tests.verify.search.faults import outcome
 from turngym.tools import Search
-from turngym.tools.search.core import Fault, Retriever
-from turngym.tools.search.exchange import Bounds
+from turngym.tools.http.core import Fault, Limits
+from turngym.tools.search.core import Retriever
 from turngym.tools.search.index import BM25
-from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.search.servers import SearchR1
 from turngym.tools.threads import start
 
 CROWD = 200  # searches at once
 DEPTH = 5  # passages a search
 PATIENCE = 120.0  # seconds
-BOUNDS = Bounds(deadline=3.0, tries=2)
+BOUNDS = Limits(deadline=3.0, tries=2)
 THREADS, SEARCHES, EPISODES = 16, 600, 200
 
 
@@ -86,7 +86,7 @@ def _same(given: Given, index: Retriever, url: str) -> Row:
     """Compare the answers to many searches at once with those of the embedded index."""
     queries, wrong = _queries(given, CROWD), []
     wanted = [_shown(index, query) for query in queries]
-    retriever = Retrieve(url)
+    retriever = SearchR1(url)
     asked = [start(partial(_shown, retriever, query), "a search") for query in queries]
     for query, expected, future in zip(queries, wanted, asked, strict=True):
         try:
@@ -101,7 +101,7 @@ def _same(given: Given, index: Retriever, url: str) -> Row:
 def _killed(given: Given, index: Retriever, url: str, kill: Callable[[], None]) -> Row:
     """Kill the server when a third of the searches is done; count those that end right or with a fault."""
     wanted = {query: _shown(index, query) for query in set(_queries(given, SEARCHES))}
-    retriever, done, lock = Retrieve(url, bounds=BOUNDS), Counter[str](), Lock()
+    retriever, done, lock = SearchR1(url, limits=BOUNDS), Counter[str](), Lock()
 
     def search(query: str) -> None:
         def compared() -> None:
@@ -129,7 +129,7 @@ def _left(given: Given, url: str, kill: Callable[[], None]) -> Row:
     The last third waits for that, so that some are under way then, however fast the others were.
     """
     tasks = [QATask(f"q{i}", text, "yes", queries=(text,)) for i, text in enumerate(_queries(given, EPISODES))]
-    env = SearchEnv(ListTasks(tasks), [Search(Retrieve(url, bounds=BOUNDS), DEPTH)])
+    env = SearchEnv(ListTasks(tasks), [Search(SearchR1(url, limits=BOUNDS), DEPTH)])
     played, killed = list[Tree](), Event()
 
     def on_tree(tree: Tree) -> None:

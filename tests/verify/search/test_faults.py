@@ -5,7 +5,7 @@ import pytest
 from turngym.tests.verify.search import faults
 from turngym.tests.verify.search.faults import CASES, Case, alone_row, crowd_row, outcome
 from turngym.tools.search.core import Fault, Passage, SearchFailure
-from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.search.servers import SearchR1
 
 QUICK = (
     *("404", "a redirect", "deep JSON", "connections reset", "a compressed bomb", "damaged gzip", "429 twice"),
@@ -48,13 +48,13 @@ def test_what_is_raised_otherwise_falls_short(quick, monkeypatch):
     def search(self, query, k):
         raise KeyError("result")
 
-    monkeypatch.setattr(Retrieve, "search", search)
+    monkeypatch.setattr(SearchR1, "search", search)
     row = crowd_row(5)
     assert (row.held, row.note) == (0, "KeyError: 'result' 5")
 
 
 def test_more_passages_than_asked_for_fall_short(quick, monkeypatch):
-    monkeypatch.setattr(Retrieve, "search", lambda self, query, k: [Passage("1", "", "x")] * (k + 1))
+    monkeypatch.setattr(SearchR1, "search", lambda self, query, k: [Passage("1", "", "x")] * (k + 1))
     assert alone_row({"429 twice": quick["429 twice"]}).note.startswith("429 twice: ValueError: there are more than 3")
 
 

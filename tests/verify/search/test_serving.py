@@ -4,8 +4,8 @@ import pytest
 
 from turngym.tests.verify.search import serving
 from turngym.tools.search.index import BM25
-from turngym.tools.search.retrieve import Retrieve
 from turngym.tools.search.serve import serve
+from turngym.tools.search.servers import SearchR1
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_without_an_end_nothing_is_shown(read, index, served, small):
 
 def test_another_answer_falls_short(read, index, served, small, monkeypatch):
     url, end = served
-    search = Retrieve.search
-    monkeypatch.setattr(Retrieve, "search", lambda self, query, k: search(self, query, k)[::-1])
+    search = SearchR1.search
+    monkeypatch.setattr(SearchR1, "search", lambda self, query, k: search(self, query, k)[::-1])
     row = serving._same(read, index, url)
     assert row.held == 0 and row.note.startswith("another answer to ")
     assert serving._killed(read, index, url, end).held < 24

@@ -27,7 +27,7 @@ from turngym.tests.verify.search.predicates import Searched
 from turngym.tools import Search, Tool, get_format
 from turngym.tools.process import serve
 from turngym.tools.search.corpus import join_contents
-from turngym.tools.search.retrieve import Retrieve
+from turngym.tools.search.servers import SearchR1
 from turngym.tools.search.visit import Visit
 
 HOST = "{{HOST}}"  # in a completion: the address of a server that answers badly
@@ -121,7 +121,7 @@ class Server:
 
     def _env(self, format: str, golds: Sequence[str]) -> SearchEnv:
         task = QATask("row", QUESTION, golds[0], aliases=tuple(golds[1:]))
-        tools: list[Tool] = [Search(Retrieve(self.index.url)), Visit(allow=[self.pages.host])]
+        tools: list[Tool] = [Search(SearchR1(self.index.url)), Visit(allow=[self.pages.host])]
         return SearchEnv(ListTasks([task]), tools, format=format)
 
     def _next_ok(self) -> bool:

@@ -8,30 +8,30 @@ from email.utils import formatdate
 import pytest
 
 from turngym.tests.support.faults import FaultServer, head
-from turngym.tools.search import Fault, SearchFailure, exchange
-from turngym.tools.search.exchange import Bounds
-from turngym.tools.search.http import JsonClient
-
-from .faults import FAULTS, GOOD, PACKED, answer
+from turngym.tests.tools.search.faults import FAULTS, GOOD, PACKED, answer
+from turngym.tools.http import core
+from turngym.tools.http.client import JsonClient
+from turngym.tools.http.connections import _retry_after
+from turngym.tools.http.core import Fault, HttpFailure, Limits, retried
 
 SLOW = ("slow head", "slow continue", "slow body", "slow chunks", "silent", "silent body")
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(exchange, "BACKOFF", 0.01)
+    monkeypatch.setattr(core, "BACKOFF", 0.01)
 
 
-USUAL = Bounds(20.0, 3, 2**20)
+USUAL = Limits(20.0, 3, 2**20)
 
 
-def ask(answers, bounds=USUAL):
+def ask(answers, limits=USUAL):
     """What a client makes of a server whose answer to the nth request is `answers(n)`, and the server."""
     with FaultServer(lambda request: answers(request.number)) as server:
-        client = JsonClient(server.url, "/x", bounds=bounds, down="start it")
+        client = JsonClient(server.url, "/x", limits=limits)
         try:
             return client.post({"a": 1}).value, server
-        except SearchFailure as failure:
+        except HttpFailure as failure:
             return failure, server
         finally:
             client.close()
@@ -41,15 +41,14 @@ def ask(answers, bounds=USUAL):
 def test_each_fault_is_a_typed_failure(name):
     fault, made = FAULTS[name]
     failure, server = ask(lambda n: made())
-    assert isinstance(failure, SearchFailure) and failure.fault is fault, failure
-    assert f"{server.url}/x: " in str(failure)
+    assert isinstance(failure, HttpFailure) and failure.fault is fault, failure
     retried = fault is Fault.CONNECT or name in ("storm", "internal", "too many", "slow error")
     assert len(server.requests) == (3 if retried else 1)
 
 
 @pytest.mark.parametrize("name", SLOW)
 def test_a_deadline_holds_however_the_bytes_drip(name):
-    failure, server = ask(lambda n: FAULTS[name][1](), Bounds(0.3))
+    failure, server = ask(lambda n: FAULTS[name][1](), Limits(0.3))
     assert failure.fault is Fault.TIMEOUT and "within 0.3 s" in str(failure)
     assert len(server.requests) == 1
 
@@ -58,11 +57,11 @@ def test_a_deadline_holds_however_the_bytes_drip(name):
 def test_no_answer_takes_more_memory_than_allowed(name):
     tracemalloc.start()
     try:
-        failure, _ = ask(lambda n: FAULTS[name][1](), Bounds(0.5, 1, 2**18))
+        failure, _ = ask(lambda n: FAULTS[name][1](), Limits(0.5, 1, 2**18))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert isinstance(failure, SearchFailure)
+    assert isinstance(failure, HttpFailure)
     assert peak < 2**24  # the server's own part: some blocks of a mebibyte
 
 
@@ -74,7 +73,7 @@ def test_what_may_pass_is_tried_again(first):
     assert {request.body for request in server.requests} == {b'{"a": 1}'}
 
 
-def persisted(monkeypatch, waits, bounds):
+def persisted(monkeypatch, waits, limits):
     """The pauses of a request whose tries fail, one for each of `waits`, before it succeeds."""
     pauses, left = [], iter(waits)
 
@@ -84,22 +83,22 @@ def persisted(monkeypatch, waits, bounds):
     async def attempt():
         if (wait := next(left, None)) is None:
             return b"there"
-        raise exchange.Trouble(Fault.STATUS, "it answered 503", exchange._retry_after(wait), 503)
+        raise HttpFailure(Fault.STATUS, "it answered 503", _retry_after(wait), 503)
 
-    monkeypatch.setattr("turngym.tools.search.exchange.asyncio.sleep", sleep)
-    assert asyncio.run(exchange.persist(attempt, bounds)) == b"there"
+    monkeypatch.setattr("turngym.tools.http.core.asyncio.sleep", sleep)
+    assert asyncio.run(retried(attempt, limits)) == b"there"
     return pauses
 
 
 def test_the_pauses_double(monkeypatch):
-    assert persisted(monkeypatch, [""] * 4, Bounds(20.0, 5)) == [exchange.BACKOFF * 2**n for n in range(4)]
+    assert persisted(monkeypatch, [""] * 4, Limits(20.0, 5)) == [core.BACKOFF * 2**n for n in range(4)]
 
 
 def test_a_wait_that_the_server_asks_for_is_kept(monkeypatch):
     soon = formatdate(time.time() + 9, usegmt=True)
-    pauses = persisted(monkeypatch, ["3", soon, "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"], Bounds(60, 9))
+    pauses = persisted(monkeypatch, ["3", soon, "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"], Limits(60, 9))
     assert pauses[0] == 3.0 and 5.0 < pauses[1] <= 9.0
-    assert pauses[2:] == [exchange.BACKOFF * 2**n for n in range(2, 6)]
+    assert pauses[2:] == [core.BACKOFF * 2**n for n in range(2, 6)]
 
 
 def test_a_server_that_asks_for_no_wait_is_asked_again_at_once():
@@ -108,12 +107,12 @@ def test_a_server_that_asks_for_no_wait_is_asked_again_at_once():
 
 
 def test_no_wait_is_begun_that_would_outlast_the_deadline():
-    failure, server = ask(lambda n: [answer(b"", "503 Oh", "Retry-After: 21")], Bounds(20.0))
+    failure, server = ask(lambda n: [answer(b"", "503 Oh", "Retry-After: 21")], Limits(20.0))
     assert failure.fault is Fault.STATUS and len(server.requests) == 1
 
 
 def test_a_timeout_tells_what_came_before():
-    failure, _ = ask(lambda n: [60.0] if n else [answer(b"busy", "503 Oh")], Bounds(0.5))
+    failure, _ = ask(lambda n: [60.0] if n else [answer(b"busy", "503 Oh")], Limits(0.5))
     assert failure.fault is Fault.TIMEOUT and "before that: it answered 503: 'busy'" in str(failure)
 
 
@@ -137,14 +136,14 @@ def test_the_largest_answer_is_as_large_as_allowed():
     body = b'"' + b"x" * 1000 + b'"'
     for form, sent in (("identity", body), ("gzip", gzip.compress(body))):
         made = [answer(sent, "200 OK", f"Content-Encoding: {form}")]
-        assert ask(lambda n, made=made: made, Bounds(20.0, 1, 1002))[0] == "x" * 1000
-        assert ask(lambda n, made=made: made, Bounds(20.0, 1, 1001))[0].fault is Fault.TOO_LARGE
+        assert ask(lambda n, made=made: made, Limits(20.0, 1, 1002))[0] == "x" * 1000
+        assert ask(lambda n, made=made: made, Limits(20.0, 1, 1001))[0].fault is Fault.TOO_LARGE
 
 
 def test_bytes_that_unpack_to_nothing_count():
     empty = gzip.compress(b"", mtime=0)[:10] + b"\0\0\0\xff\xff" * 100_000  # empty blocks
     made = [head("200 OK", "Content-Encoding: gzip"), *itertools.repeat(empty, 3)]
-    assert ask(lambda n: made, Bounds(20.0, 1, 2**17))[0].fault is Fault.TOO_LARGE
+    assert ask(lambda n: made, Limits(20.0, 1, 2**17))[0].fault is Fault.TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -157,6 +156,6 @@ def test_bytes_that_unpack_to_nothing_count():
         ({"max_bytes": -1}, "max_bytes is -1"),
     ],
 )
-def test_bounds_are_checked(given, said):
+def test_limits_are_checked(given, said):
     with pytest.raises(ValueError, match=said):
-        Bounds(**given)
+        Limits(**given)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.tools.search.shape import Misfit, Node, parse, unparse
+from turngym.tools.http.payload import Node, ShapeError, parse, serialize
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -15,7 +15,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_is_written_is_read_again(value):
-    assert parse(unparse(value)) == value == json.loads(unparse(value))
+    assert parse(serialize(value)) == value == json.loads(serialize(value))
 
 
 @pytest.mark.parametrize(
@@ -31,28 +31,33 @@ def test_what_is_written_is_read_again(value):
         (b"9" * 5000, "not JSON"),
     ],
 )
-def test_what_is_no_json_is_a_misfit(data, said):
-    with pytest.raises(Misfit, match=said):
+def test_what_is_no_json_is_a_shape_error(data, said):
+    with pytest.raises(ShapeError, match=said):
         parse(data)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, [-math.inf]])
 def test_no_number_is_written_that_json_has_not(value):
     with pytest.raises(ValueError):
-        unparse(value)
+        serialize(value)
 
 
 def test_half_a_character_is_carried_as_a_question_mark():
-    assert unparse("a\ud800b") == b'"a?b"'
-    assert Node("a\ud800b").text() == "a?b"
+    assert serialize("a\ud800b") == b'"a?b"'
+    assert Node("a\ud800b").string() == "a?b"
 
 
 def test_a_node_reads_what_is_there():
     node = Node({"a": [1, {"b": "c", "d": 2.5, "e": True, "f": 7}]})
-    inner = node["a"].items()[1]
+    inner = node["a"].array()[1]
     assert inner.path == "a[1]"
-    assert (inner["b"].text(), inner["d"].number(), inner["e"].flag()) == ("c", 2.5, True)
-    assert (inner["f"].whole(7, 7), inner["f"].key(), inner["b"].key(), inner["f"].number()) == (7, "7", "c", 7.0)
+    assert (inner["b"].string(), inner["d"].number(), inner["e"].boolean()) == ("c", 2.5, True)
+    assert (inner["f"].integer(7, 7), inner["f"].identifier(), inner["b"].identifier(), inner["f"].number()) == (
+        7,
+        "7",
+        "c",
+        7.0,
+    )
     assert "a" in node and "b" not in node
 
 
@@ -61,22 +66,22 @@ def test_a_node_reads_what_is_there():
     [
         (lambda node: node["x"], "x is missing"),
         (lambda node: node["a"]["b"], "a is a list; expected an object"),
-        (lambda node: node["a"].items()[0].text(), r"a\[0\] is 1; expected a string"),
+        (lambda node: node["a"].array()[0].string(), r"a\[0\] is 1; expected a string"),
         (lambda node: node["o"]["i"].number(), "o.i is inf; expected a finite number"),
         (lambda node: node["o"]["big"].number(), "o.big is 1000.*; expected a finite number"),
         (lambda node: node["o"].number(), "o is an object; expected a number"),
         (lambda node: node["t"].number(), "t is True; expected a number"),
-        (lambda node: node["t"].whole(0, 5), "t is True; expected a whole number from 0 to 5"),
-        (lambda node: node["a"].items()[0].whole(2, 5), "expected a whole number from 2 to 5"),
-        (lambda node: node["a"].items()[0].flag(), "expected true or false"),
-        (lambda node: node["o"].items(), "o is an object; expected a list"),
-        (lambda node: node["e"].key(), "e is ''; expected a string or a whole number"),
-        (lambda node: node["t"].key(), "t is True; expected a string"),
-        (lambda node: node["long"].items(), r"long is 'xx.*\.\.\.; expected a list"),
-        (lambda node: Node(3).members(), "the JSON is 3; expected an object"),
+        (lambda node: node["t"].integer(0, 5), "t is True; expected a whole number from 0 to 5"),
+        (lambda node: node["a"].array()[0].integer(2, 5), "expected a whole number from 2 to 5"),
+        (lambda node: node["a"].array()[0].boolean(), "expected true or false"),
+        (lambda node: node["o"].array(), "o is an object; expected a list"),
+        (lambda node: node["e"].identifier(), "e is ''; expected a string or a whole number"),
+        (lambda node: node["t"].identifier(), "t is True; expected a string"),
+        (lambda node: node["long"].array(), r"long is 'xx.*\.\.\.; expected a list"),
+        (lambda node: Node(3).object(), "the JSON is 3; expected an object"),
     ],
 )
-def test_a_misfit_names_the_path_and_the_value(read, said):
+def test_a_shape_error_names_the_path_and_the_value(read, said):
     node = Node({"a": [1], "o": {"i": math.inf, "big": 10**400}, "t": True, "e": "", "long": "x" * 99})
-    with pytest.raises(Misfit, match=said):
+    with pytest.raises(ShapeError, match=said):
         read(node)

@@ -1,0 +1,161 @@
+"""Asynchronous requests over reused connections, with answers of bounded size."""
+
+import asyncio
+import base64
+import re
+import time
+import zlib
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from .core import Fault, HttpFailure
+
+CONNECTIONS = 256
+KEEP = 4.0  # seconds an idle connection is kept: less than the 5 after which common servers close theirs
+EXCERPT = 200  # characters of an error page in a message
+HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "turngym"}
+
+
+class Connections:
+    """Up to `most` connections, on one event loop.
+
+    Args:
+        secure: Whether `https` is used; without it no certificate is read, which takes long.
+        headers: Sent with each request, besides `HEADERS`.
+        most: Requests at a time; further ones wait.
+    """
+
+    def __init__(self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = CONNECTIONS) -> None:
+        self._tls = httpx.create_ssl_context(verify=secure, trust_env=False)
+        self._headers = {**HEADERS, **(headers or {})}
+        self._places, self._idle = asyncio.Semaphore(most), list[httpx.AsyncHTTPTransport]()
+
+    def request(self, method: str, url: str, content: bytes = b"") -> httpx.Request:
+        """Return a request; `content` is JSON."""
+        headers = {**self._headers, "Content-Type": "application/json"} if content else self._headers
+        return httpx.Request(method, url, headers=headers, content=content)
+
+    async def send(self, request: httpx.Request, max_bytes: int) -> bytes:
+        """Send a request once and return the body of a good answer.
+
+        It is sent again where a reused connection breaks: servers close idle ones at any time.
+
+        Raises:
+            HttpFailure: There is no good answer.
+        """
+        async with self._places:
+            reused = bool(self._idle)
+            try:
+                return await self._send(self._idle.pop() if reused else self._open(), request, max_bytes)
+            except HttpFailure as failure:
+                if not (reused and failure.fault is Fault.CONNECT):
+                    raise
+            return await self._send(self._open(), request, max_bytes)
+
+    async def aclose(self) -> None:
+        """Close idle connections."""
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    async def _send(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, max_bytes: int) -> bytes:
+        try:
+            body = await exchange(transport, request, max_bytes)
+        except BaseException:
+            await transport.aclose()
+            raise
+        self._idle.append(transport)
+        return body
+
+    def _open(self) -> httpx.AsyncHTTPTransport:
+        # A pool of httpx looks through all its connections for each request: 200 in one triple the processor time.
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP)
+        return httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
+
+
+async def exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int) -> bytes:
+    """Send a request once and return the body of a good answer.
+
+    Raises:
+        HttpFailure: There is no good answer.
+    """
+    try:
+        response = await transport.handle_async_request(request)
+        try:
+            if not 200 <= response.status_code < 300:
+                raise await _refusal(response)
+            return await _body(response, max_bytes)
+        finally:
+            await response.aclose()
+    except (httpx.TransportError, OSError, UnicodeError) as error:
+        cause: BaseException = error
+        while below := cause.__cause__ or cause.__context__:  # those on top name no reason
+            cause = below
+        raise HttpFailure(Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0) from None
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return an address without user, password and last slash, and the value of the `Authorization` that they make.
+
+    Raises:
+        ValueError: It is no `http(s)://[user:password@]host[:port][/path]`.
+    """
+    shown = re.sub(r"//.*@", "//", url)
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{shown!r} is no URL: {error}") from None
+    good = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 1) <= 65535
+    if not good or parsed.query or parsed.fragment:
+        raise ValueError(f"{shown!r} is no address of a server; it looks like http://127.0.0.1:8000/path")
+    pair = f"{parsed.username}:{parsed.password}".encode()
+    secret = f"Basic {base64.b64encode(pair).decode()}" if parsed.userinfo else ""
+    return str(parsed.copy_with(userinfo=b"")).rstrip("/"), secret
+
+
+async def _refusal(response: httpx.Response) -> HttpFailure:
+    status = response.status_code
+    if 300 <= status < 400:
+        to = response.headers.get("location", "")[:EXCERPT]
+        what = f"it answered {status}, a redirect to {to!r}, which is not followed"
+        return HttpFailure(Fault.STATUS, what, None, status)
+    page = await anext(response.aiter_raw(), b"")
+    what = f"it answered {status}: {page.decode('utf-8', 'replace')[:EXCERPT]!r}"
+    wait = _retry_after(response.headers.get("retry-after", "")) if status >= 500 or status == 429 else None
+    return HttpFailure(Fault.STATUS, what, wait, status)
+
+
+def _retry_after(value: str) -> float:
+    """Return the seconds that a server asks for, as a number or as a date; else 0 (RFC 9110, section 10.2.3)."""
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+async def _body(response: httpx.Response, max_bytes: int) -> bytes:
+    """Return the unpacked body. It is unpacked here with a limit: httpx would unpack a block of any ratio at once."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip"):
+        what = f"the encoding of its answer is {encoding[:60]!r}, and only gzip was offered"
+        raise HttpFailure(Fault.MALFORMED, what)
+    inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding == "gzip" else None
+    too_large = HttpFailure(Fault.TOO_LARGE, f"its answer has more than {max_bytes} bytes")
+    if int(response.headers.get("content-length", 0)) > max_bytes:
+        raise too_large
+    sent, body = 0, bytearray()
+    try:
+        async for chunk in response.aiter_raw():
+            sent += len(chunk)
+            # One byte more than allowed is enough to see; 0 would mean no limit.
+            body += inflate.decompress(chunk, max_bytes + 1 - len(body)) if inflate else chunk
+            if max(sent, len(body)) > max_bytes:
+                raise too_large
+    except zlib.error:
+        raise HttpFailure(Fault.MALFORMED, "its gzip answer is damaged") from None
+    if inflate and not inflate.eof:
+        raise HttpFailure(Fault.MALFORMED, "its gzip answer ends too soon")
+    return bytes(body)
