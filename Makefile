@@ -9,7 +9,7 @@ PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test312 test-vllm check format lint types package clean
+.PHONY: help setup train test test-slow test312 test-vllm check format lint types package clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -25,8 +25,11 @@ train: $(READY)  ## train the tiny policy on MathPython and print before and aft
 	$(BIN)/turngym train $(ARGS)
 
 # Two processes of one thread each: that is what two cores can do, and a file's fixtures are made once.
-test: $(READY)  ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+test: $(READY)  ## run the quick tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
+
+test-slow: $(READY)  ## run the slow tests: whole runs, kills, every area of `turngym verify`
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow --timeout 1200 $(ARGS)
 
 $(READY312): pyproject.toml constraints.txt
 	$(PYTHON312) -m venv .venv/3.12

@@ -50,18 +50,6 @@ def environments(monkeypatch):
     return environments
 
 
-def test_every_clause_and_every_canary_has_a_row(monkeypatch):
-    monkeypatch.setattr(check, "CLAUSES", [clause for clause in check.CLAUSES if clause.name in ("gold", "steps")])
-    rows = list(Contracts(episodes=5, tool_episodes=1).rows())
-    assert [(row.held, row.of, row.note, row.good) for row in rows] == [(4, 4, "", True)] * 2 + [
-        (5, 5, "", True),
-        (1, 1, "", True),
-        (1, 1, "", True),
-    ]
-    assert rows[0].what == "environments keep the clause gold: playing the gold earns a total reward of 1"
-    assert rows[3].what == "episodes of turngym/MathPython-v0 show the canary in place of the gold nowhere"
-
-
 def test_a_broken_clause_makes_its_row_fall_short(environments):
     environments(Secret, Cheap)
     rows = {row.what.split(":")[0].split()[-1]: row for row in Contracts(episodes=1, tool_episodes=1).rows()}
@@ -88,8 +76,3 @@ def test_the_clauses_that_one_environment_keeps_are_a_row(environments, monkeypa
     assert row.note.startswith("gold: seed 0: the gold ['4'] earns 0.5")
     noted = kept(Case("test/Way-v0", {}), "a way").note
     assert "canary: not checked" in noted
-
-
-def test_a_number_of_episodes_below_one_is_refused():
-    with pytest.raises(ValueError, match="episodes is 0 and tool_episodes is 100; both must be 1 or more"):
-        next(Contracts(episodes=0).rows())

@@ -12,16 +12,6 @@ def stage():
         yield stage
 
 
-def test_retries_hold(stage):
-    row = stage.retries()
-    assert (row.held, row.of) == (12, 12), row.note
-
-
-def test_faults_of_a_grader_change_no_journal(stage):
-    row = stage.faults()
-    assert row.good and row.of == 4 and not row.note.startswith("0 "), row.note
-
-
 def test_a_retry_with_another_key_is_found(stage, monkeypatch):
     plain = rollout.Path
     attempts = iter(range(10**6))

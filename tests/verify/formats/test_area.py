@@ -26,15 +26,6 @@ def area(shared_data, monkeypatch):
     return replace(small, data=shared_data / "tool_calls", tokenizers=shared_data / "tokenizer")
 
 
-def test_every_promise_holds_on_a_small_setting(area):
-    rows = {row.what: row for row in area.rows()}
-    assert all(row.good for row in rows.values()), [row for row in rows.values() if not row.good]
-    assert rows["hermes: recorded completions, the first call"].of == 8
-    assert "completions.jsonl:1 on purpose otherwise" in rows["hermes: recorded completions, the first call"].note
-    assert {row.of for what, row in rows.items() if "fuzzed" in what} == {350}
-    assert len(rows) == 5 * len(FORMATS)
-
-
 def test_real_completions_are_cut_at_their_first_call_in_the_tokens_of_qwen(qwen_folder, shared_data):
     tokenizer = Tokenizer.from_file(str(qwen_folder / "tokenizer.json"))
     real = recorded(shared_data / "tool_calls")

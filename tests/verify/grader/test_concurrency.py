@@ -9,11 +9,6 @@ WRITTEN = [Written(str(n), rf"\boxed{{{n}}}", ("as it is",)) for n in range(40)]
 HOSTILE = [("42", r"\boxed{41}"), ("42", "no box")] * 3
 
 
-def test_all_are_graded_alike_from_many_threads():
-    row = concurrency.together(WRITTEN, HOSTILE, 4, 1.0, 0)
-    assert (row.held, row.of, row.note) == (43, 43, "40 plain completions, 3 hostile ones")
-
-
 def test_what_changes_or_raises_in_other_threads_is_found(monkeypatch):
     right = MathGrader.grade
 

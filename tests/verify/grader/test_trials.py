@@ -6,18 +6,10 @@ from turngym.tests.verify.grader import trials
 from turngym.tests.verify.grader.answers import Answer
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.grader.processes import Process
-from turngym.tests.verify.grader.trials import Trial, seen, unheld
+from turngym.tests.verify.grader.trials import Trial, unheld
 from turngym.tools.process import Died
 
 PAID = Answer("paid", "math", r"\boxed{7}", "7", ("reward=1", "stable", "deadline"))
-WRONG = Answer("wrong", "math", r"\boxed{\sqrt{7}}", r"2\sqrt{2}", ("reward=0", "next_ok"))
-CALLED = Answer(
-    "called",
-    "math_tool",
-    '<tool_call>{"name": "python", "arguments": {"code": "print(7)"}}</tool_call>',
-    "7",
-    ("calls_run=1", "no_control_ids_from_text"),
-)
 SELF = Process(os.getpid(), 0, False, "python worker.py")
 
 
@@ -49,12 +41,6 @@ class FakeProbe:
 def faked(monkeypatch):
     monkeypatch.setattr(trials, "Probe", FakeProbe)
     monkeypatch.setattr(trials, "SETTLE", 0.0)
-
-
-def test_completions_are_graded_in_fresh_processes_that_leave_nothing(tmp_path):
-    found, leaks = seen([CALLED, PAID, WRONG], 1, 0)
-    assert [unheld(answer, found[answer.id]) for answer in (PAID, WRONG, CALLED)] == [[], [], []]
-    assert len(found["paid"]) == 1 and leaks.good, leaks.note
 
 
 def test_what_does_not_hold_is_told_with_what_was_raised():

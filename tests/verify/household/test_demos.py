@@ -26,11 +26,6 @@ def changed(demo, turn, text):
     return Episode(demo.where, demo.id, "", demo.opening, None, moments)
 
 
-def test_the_game_of_a_demonstration_is_found_and_replayed(catalogue, demo):
-    row = demos.demo_row(catalogue, [demo])
-    assert row.good and "1 without any other line; 7 of 7 lines" in row.note and "1 lines `think: …`" in row.note
-
-
 def test_a_line_that_is_not_the_games_falls_short_unless_it_is_listed(catalogue, demo, monkeypatch):
     edited = changed(demo, 1, "On the microwave 1, you see a pineapple 1.")
     row = demos.demo_row(catalogue, [edited])

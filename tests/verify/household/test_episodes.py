@@ -10,12 +10,6 @@ def rows_of(catalogue, *recorded):
     return list(episodes.replay_rows(catalogue, found, "recorded"))
 
 
-def test_a_recorded_episode_is_replayed(catalogue, recorded, write):
-    assert [(row.held, row.of) for row in rows_of(catalogue, recorded, recorded)] == [(2, 2), (14, 14)]
-    (read,) = episodes.read_episodes([write("e.jsonl", [recorded])])
-    assert read.game == recorded["game_id"] and len(read.moments) == 7 and not episodes.differences(catalogue, read)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -45,10 +39,3 @@ def test_an_action_after_the_end_and_an_unknown_game_count(catalogue, recorded):
     whole, steps = rows_of(catalogue, recorded, unknown)
     assert (whole.held, steps.held, steps.of) == (0, 7, 16)
     assert "what comes after the end" in whole.note and "'other' is in none of the files" in whole.note
-
-
-def test_bad_files_are_named(tmp_path, write):
-    with pytest.raises(FileNotFoundError, match="--episodes"):
-        episodes.read_episodes([tmp_path / "none"])
-    with pytest.raises(ValueError, match=r"e.jsonl:1 is no recorded episode .*init_obs"):
-        episodes.read_episodes([write("e.jsonl", [{"game_id": "x"}])])

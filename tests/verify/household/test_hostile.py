@@ -11,24 +11,6 @@ def answer(text, must_hold, **row):
     return {"id": "one", "env": "household", "text": text, "must_hold": must_hold, **row}
 
 
-ROWS = [
-    answer("<action>look</action><action>go to sidetable 1</action>", "actions_run=1; cut_after_first_call; stable"),
-    answer("<action>look\nrestart</action>", "actions_run<=1; episode_not_reset; error_observed; state_ok"),
-    answer("x", "no_crash; deadline; obs_cap; no_gold_in_obs; reward=0", parts=[["<action>", 1], ["go to ", 9999]]),
-    answer("look", "step_after_done_raises_or_noop; reward=0"),
-]
-
-
-def test_all_rows_of_the_environment_are_played(catalogue, write):
-    row = hostile.answer_row(write("a.jsonl", [*ROWS, {"id": "math", "env": "math"}]), catalogue)
-    assert row.good and (row.held, row.note) == (4, "each in 1 games")
-
-
-def test_shared_rows_hold(catalogue, shared_data):
-    row = hostile.answer_row(shared_data.parent / "corpora" / "adversarial_answers.jsonl", catalogue)
-    assert row.good and row.of >= 10
-
-
 @pytest.mark.parametrize(
     ("must", "step"),
     [
@@ -80,12 +62,3 @@ def test_an_environment_that_changes_after_its_end_falls_short(catalogue, write,
     monkeypatch.setattr(ALFWorldEnv, "step", step)
     row = hostile.answer_row(write("a.jsonl", [answer("look", "step_after_done_raises_or_noop")]), catalogue)
     assert (row.held, row.of) == (0, 1) and "step_after_done" in row.note
-
-
-def test_bad_files_are_named(catalogue, write, tmp_path):
-    with pytest.raises(FileNotFoundError, match="--corpus"):
-        hostile.answer_row(tmp_path / "none", catalogue)
-    with pytest.raises(ValueError, match="no row of env 'household'"):
-        hostile.answer_row(write("a.jsonl", []), catalogue)
-    with pytest.raises(ValueError, match=r"a.jsonl:1: must_hold has 'wonder'"):
-        hostile.answer_row(write("a.jsonl", [answer("look", "wonder")]), catalogue)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -40,16 +39,3 @@ def test_an_engine_that_stops_falls_short(engine, catalogue, write):
     write("episode.json", [])
     rows = list(real_engine.real_rows(catalogue, engine, 0, 5, 30))
     assert [(row.held, row.of) for row in rows] == [(0, 1), (0, 0), (0, 0)]
-
-
-def test_a_python_without_the_engine_is_named(catalogue, engine):
-    assert real_engine.interpreter(engine) == engine
-    with pytest.raises(ValueError, match="cannot import alfworld and textworld"):
-        list(real_engine.recorded(catalogue, _without(engine), [0], 0, 1))
-
-
-def _without(engine):
-    path = Path(engine).with_name("bare")
-    path.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('ModuleNotFoundError: no alfworld')\n")
-    path.chmod(0o755)
-    return path

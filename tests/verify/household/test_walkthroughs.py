@@ -4,11 +4,6 @@ from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.household.walkthroughs import walk_rows
 
 
-def test_a_walkthrough_wins(catalogue):
-    won, admissible, alike = walk_rows(catalogue)
-    assert (won.held, admissible.held, alike.held) == (1, 6, 6) and all(row.good for row in (won, admissible, alike))
-
-
 def test_lost_refused_and_early_walkthroughs_fall_short(row, write):
     walk = row["walkthrough"]
     changed = {"short": walk[:-1], "none": [], "refused": ["dance", *walk], "early": [*walk, "look"]}

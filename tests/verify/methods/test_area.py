@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from turngym.tests.verify.methods import examples, examples_turns
 from turngym.tests.verify.methods.area import Methods
 from turngym.training.methods import METHODS
@@ -24,15 +22,6 @@ def test_every_method_has_its_rows():
     assert shown == set(METHODS) - without
 
 
-def test_branches_are_counted_in_both_worlds():
-    rows = list(Methods(only="branching", households=3, sessions=1).rows())
-    assert [(row.what, row.held, row.of) for row in rows] == [
-        ("branching: household", 3, 3),
-        ("branching: persistent Python session", 1, 1),
-    ]
-    assert "18 trained paths" in rows[0].note
-
-
 def test_a_wrong_number_is_named(monkeypatch):
     (right,) = (example for example in examples_turns.TURNS if example.method == "aepo-clip")
     wrong = replace(right, expected=[*right.expected[:-1], 9.0])
@@ -40,8 +29,3 @@ def test_a_wrong_number_is_named(monkeypatch):
     row = next(Methods(method="aepo-clip").rows())
     assert (row.held, row.of, row.good) == (0, 1, False)
     assert "0.000000 for 9.000000" in row.note
-
-
-def test_an_unknown_method_is_named():
-    with pytest.raises(ValueError, match="no method is called 'epoo'; did you mean 'epo'"):
-        list(Methods(method="epoo").rows())

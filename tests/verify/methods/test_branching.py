@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turngym.agents.branching import Event
 from turngym.agents.replay import replay
 from turngym.envs import Outcome
 from turngym.envs.registry import make
 from turngym.tests.verify.methods import branching
-from turngym.tests.verify.methods.branching import BUDGET, acts, at_random, branch_row, fault, programs
+from turngym.tests.verify.methods.branching import BUDGET, acts, branch_row, fault
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +43,3 @@ def test_another_answer_a_path_too_few_and_a_failure_are_faults(grown):
     assert fault(env, replace(trees[0], leaves=trained[:-1])) == f"{BUDGET - 1} trained paths of {BUDGET}, 0 failed"
     lost = [replace(trained[0], outcome=Outcome.INFRA_ERROR), *trained[1:]]
     assert fault(env, replace(trees[0], leaves=lost)) == f"{BUDGET} trained paths of {BUDGET}, 1 failed"
-
-
-def test_the_plan_depends_on_its_key_alone(grown):
-    _, trees = grown
-    event = Event("turn", 2, 0, 4)
-    assert [at_random(trees[0], event, (0, 0, 0, branch)) for branch in range(20)] == [
-        at_random(trees[0], event, (0, 0, 0, branch)) for branch in range(20)
-    ]
-
-
-def test_what_is_said_names_what_was_seen_and_changes_variables():
-    rng = np.random.default_rng(0)
-    said = {acts("You see a cabinet 1 and an apple 2.", rng) for _ in range(80)}
-    assert {"inventory", "go to cabinet 1", "take apple 2 from cabinet 1"} <= said
-    calls = [programs("", rng) for _ in range(80)]
-    assert any("\\boxed" in call for call in calls) and sum("x = x +" in call for call in calls) > 5

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from turngym.tests.verify.methods.nonfinite import WHERE, Numbers
+from turngym.tests.verify.methods.nonfinite import Numbers
 from turngym.training.learner import Learner
 
 
@@ -12,11 +12,6 @@ def numbers() -> Iterator[Numbers]:
     before = torch.get_num_threads()
     yield Numbers(seed=0)
     torch.set_num_threads(before)
-
-
-def test_a_number_that_is_not_finite_anywhere_changes_nothing_and_is_named(numbers):
-    rows = list(numbers.rows(len(WHERE)))
-    assert [(row.held, row.of) for row in rows] == [(len(WHERE), len(WHERE))] * 3, [row.note for row in rows]
 
 
 def test_a_learner_that_takes_every_step_makes_the_row_fall_short(numbers, monkeypatch):

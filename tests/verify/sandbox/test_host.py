@@ -9,10 +9,6 @@ import pytest
 from turngym.tests.verify.sandbox import host
 
 
-def test_nothing_changed():
-    assert host.changed(host.state(), host.state()) == []
-
-
 @pytest.mark.parametrize(
     ("change", "restore", "names"),
     [

@@ -33,7 +33,7 @@ def test_what_is_kept_ready_is_idle(world, sleeper, monkeypatch):
 
 def test_what_is_more_than_idle_is_told(world, sleeper, monkeypatch):
     monkeypatch.setattr(idle, "SETTLE", 0.1)
-    known, ends = Idle(descriptors=idle.supervisor.descriptors()), os.pipe()
+    known, ends = Idle(descriptors=idle.host.descriptors()), os.pipe()
     (world.scratch / "more").touch()
     assert "processes are left: [1]" in known.more_processes(known.settle())[0]
     assert "'pipe': 2" in known.more_descriptors()[0] and "more" in known.more_files(world)[0]
@@ -42,10 +42,3 @@ def test_what_is_more_than_idle_is_told(world, sleeper, monkeypatch):
     world.clear()
     for end in ends:
         os.close(end)
-
-
-def test_the_most_of_each_namespace_is_kept(world, monkeypatch):
-    known = Idle(shape=[3, 1])
-    monkeypatch.setattr(proc, "shape", lambda processes: [2, 2, 1])
-    known.widen(world)
-    assert known.shape == [3, 2, 1]

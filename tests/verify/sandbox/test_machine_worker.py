@@ -30,11 +30,6 @@ def machine(monkeypatch):
     return make
 
 
-def test_the_level_asked_for_works(machine):
-    report = machine({})
-    assert (report["level"], report["answer"], report["reached"], report["refusals"]) == ("namespaces", "42\n", "", [])
-
-
 def test_a_refusal_is_followed_to_the_level_it_names(machine):
     first = "the level namespaces cannot be had: no user namespaces; allow landlock"
     second = "the level landlock cannot be had: no landlock; allow rlimits-only"

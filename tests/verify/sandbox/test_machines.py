@@ -25,11 +25,6 @@ def test_a_script_that_fails_does_not_count(world):
     assert "ended with 3" in visit(Machine("broken", (), "exit 3"), world, "namespaces")["error"]
 
 
-def test_the_visitor_is_what_a_machine_becomes(world):
-    report = visit(Machine("echo", (), """set -- echo '{"level": "'"$4"'"}'"""), world, "landlock")
-    assert report == {"level": "landlock"}
-
-
 def test_files_that_are_left_are_told(world):
     machine = Machine("leaving", (), "touch \"$TMPDIR/left\"; set -- echo '{}'")
     assert "left" in visit(machine, world, "landlock")["error"]

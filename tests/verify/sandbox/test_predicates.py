@@ -1,13 +1,11 @@
 """Every predicate holds where nothing is the matter, and says what is wrong where it is broken."""
 
-import os
-import re
 from collections import deque
 from dataclasses import replace
 
 import pytest
 
-from turngym.tests.verify.sandbox.predicates import ALLOWED, DISK, INODES, KNOWN, MIB, PREDICATES, Seen, users
+from turngym.tests.verify.sandbox.predicates import DISK, INODES, KNOWN, MIB, PREDICATES, Seen, users
 from turngym.tests.verify.sandbox.sampler import Peaks
 from turngym.tests.verify.sandbox.surroundings import World
 from turngym.tools import Status, ToolResult
@@ -106,11 +104,6 @@ def test_what_was_not_measured_does_not_hold(seen, name):
         assert PREDICATES[name](unmeasured, "") == f"the {what} could not be measured"
 
 
-def test_an_unknown_status_is_refused(seen):
-    with pytest.raises(ValueError, match="'fine' is unknown"):
-        PREDICATES["status"](seen, "ok|fine")
-
-
 def test_a_core_file_is_found(seen):
     (seen.world.scratch / "call").mkdir()
     (seen.world.scratch / "call" / "core.17").write_text("x")
@@ -143,9 +136,3 @@ def test_users_of_the_host_are_found(seen, monkeypatch):
     hidden = PREDICATES["host_users_hidden"]
     assert "ann" in hidden(text(f"I see\n{account}")(seen), "") and hidden(text("ann: hello\n")(seen), "") == ""
     assert "4 users" in hidden(text("users 4\n")(seen), "") and hidden(text("users 3\n")(seen), "") == ""
-
-
-def test_harmless_variables_are_allowed_and_others_not():
-    assert all(ALLOWED.fullmatch(name) for name in ("PATH", "PYTHONHASHSEED", "OMP_NUM_THREADS", "LC_ALL"))
-    assert not any(ALLOWED.fullmatch(name) for name in ("HF_TOKEN", "SSH_AUTH_SOCK", "RLGYM_CANARY"))
-    assert not re.search("TURNGYM", " ".join(filter(ALLOWED.fullmatch, os.environ)))

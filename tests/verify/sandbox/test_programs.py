@@ -51,21 +51,6 @@ def test_nothing_is_run_without_a_boundary():
     assert ran(tool) == [] and tool.closed
 
 
-def test_all_programs_are_run_in_an_order_of_the_seed():
-    orders = []
-    for seed in (0, 0, 1):
-        tool = Fake()
-        assert not any(go_through(CORPUS, lambda keep, tool=tool: tool, Way(seed)).values())
-        orders.append([code[:5] for code in ran(tool)])
-    assert orders[0] == orders[1] != orders[2] and len(orders[0]) == 3
-
-
-def test_other_names_are_given():
-    tool = Fake()
-    go_through(CORPUS, lambda keep: tool, Way(0, rename=True))
-    assert len(ran(tool)) == 1 and len(tool.codes) > 6  # the other two hold none of their names
-
-
 def test_a_program_that_holds_in_some_passes_is_flaky():
     counted = row("what", CORPUS, [{"a": [], "b": [], "c": ["x"]}, {"a": [], "b": ["late"], "c": ["x"]}])
     assert (counted.held, counted.of) == (1, 3) and counted.note == "b: late, c: x; flaky: b"

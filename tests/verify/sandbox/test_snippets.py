@@ -6,7 +6,7 @@ import pytest
 
 from turngym.tests.verify.sandbox import snippets as snippets_module
 from turngym.tests.verify.sandbox.corpus import Program
-from turngym.tests.verify.sandbox.snippets import Ended, benign_row, ended, reference, snippet_row, snippets
+from turngym.tests.verify.sandbox.snippets import Ended, benign_row, ended, reference, snippet_row
 from turngym.tools import Status, ToolFailure, ToolResult
 
 TEXT = """So <execute> print(1) </execute> and <execute>print(</execute> then ```python
@@ -33,21 +33,6 @@ class Answers:
 def calls(tmp_path):
     (tmp_path / "calls.jsonl").write_text(json.dumps({"text": TEXT}) + "\n" + json.dumps({"text": TEXT}) + "\n")
     return tmp_path
-
-
-def test_each_program_that_compiles_is_found_once(calls):
-    assert list(snippets(calls).values()) == ["print(1)", "1/0", "x = 2\nx + 1"]
-    assert snippets(calls / "calls.jsonl") == snippets(calls)
-
-
-def test_the_snippets_of_the_real_data_are_found(shared_data):
-    assert len(snippets(shared_data / "tool_calls")) >= 115
-
-
-@pytest.mark.parametrize("name", ["", "none.jsonl"])
-def test_missing_completions_name_the_option(tmp_path, name):
-    with pytest.raises(FileNotFoundError, match="--calls"):
-        snippets(tmp_path / name)
 
 
 @pytest.mark.parametrize(

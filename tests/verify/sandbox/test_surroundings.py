@@ -41,22 +41,6 @@ def test_a_secret_is_found_in_disguise(world, disguise):
     assert not world.told(f"so: {disguise('CANARY-0123456789abcdef01234567')}.")
 
 
-def test_worlds_of_one_seed_have_other_secrets(world):
-    with World(0) as other:
-        assert not set(other.secrets) & set(world.secrets)
-
-
-def test_temporary_files_of_a_world_are_removed_and_older_ones_stay(world):
-    (world.scratch / "old").mkdir()
-    with World(0) as other:
-        (other.scratch / "new").mkdir()
-        (other.scratch / "file").touch()
-        assert [path.name for path in other.new_files()] == ["file", "new"]
-        other.clear()
-        assert other.new_files() == [] and (world.scratch / "old").is_dir()
-    world.clear()
-
-
 def test_listeners_hear(world):
     port = int(world.values["HOST_PORT"])
     assert world.heard() == []

@@ -36,32 +36,6 @@ def area(tmp_path, monkeypatch):
     return Search(**files, answers=tmp_path / "answers.jsonl", tasks=4, learned=50, processes=1, episodes=2)
 
 
-@pytest.mark.parametrize(
-    ("only", "rows"), [("retrieval", 7), ("server", 1), ("faults", 3), ("players", 2), ("answers", 1), ("mistakes", 2)]
-)
-def test_one_part_is_counted(area, only, rows):
-    counted = list(replace(area, only=only).rows())
-    assert len(counted) == rows and all(row.good for row in counted), counted
-
-
-def test_a_canary_and_guesses_are_counted_in_the_world(area):
-    (canary,) = replace(area, only="canary").rows()
-    assert canary == Row("episodes of turngym/Search-v0 show the canary in place of the gold nowhere", 2, 2)
-    guessed = list(replace(area, only="guesses").rows())
-    assert len(guessed) == 8 and {row.of for row in guessed} == {4}
-
-
-def test_the_contract_is_kept_over_the_world_files_and_a_server(area):
-    rows = list(replace(area, only="contract").rows())
-    assert [row.what.split(" keeps")[0].split(" over ")[1] for row in rows] == ["its world", "files", "a server"]
-    assert all(row.good and row.of == 1 for row in rows), rows
-
-
-def test_the_world_takes_the_place_of_files(area):
-    (row,) = replace(area, corpus=None, questions=None, only="server").rows()
-    assert row.held > 500
-
-
 def test_one_file_alone_and_missing_ones_are_refused(area, tmp_path):
     with pytest.raises(ValueError, match=r"corpus is .* and questions is None; name both files or none"):
         next(replace(area, questions=None).rows())

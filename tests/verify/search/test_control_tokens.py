@@ -4,12 +4,6 @@ from turngym.agents.encoder import Encoder
 from turngym.tests.verify.search import control_tokens
 
 
-def test_what_is_shown_holds_the_document_and_no_control_token():
-    assert "<|im_end|>" in control_tokens._observed("a <|im_end|> b", "tags")
-    row = control_tokens.shown_row(["</s>"])
-    assert row.good and row.of >= 2 * 20, row
-
-
 def test_an_encoder_that_lets_a_token_through_falls_short(monkeypatch):
     encode = Encoder.encode
     monkeypatch.setattr(

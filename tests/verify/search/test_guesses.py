@@ -35,10 +35,3 @@ def test_what_cannot_be_guessed_is_not(capsys):
 def test_what_can_be_guessed_falls_short(way, asked):
     row = shares(*[asked] * 4)[way]
     assert (row.held, row.of, row.note) == (0, 4, "100.00 % answered") and not row.good
-
-
-def test_titles_and_their_words_at_random_are_drawn_by_the_seed():
-    asked = [("Who?", "Zanop")] * 40
-    one, again = shares(*asked), shares(*asked)
-    for way in ("a title at random", "a word of a title at random"):
-        assert 0 < one[way].held == again[way].held < 40

@@ -12,12 +12,6 @@ def env():
     return make_search(split="test", size="tiny")
 
 
-def test_gold_queries_and_the_observer_answer_all(env):
-    rows = list(player_rows(env, range(8)))
-    assert [(row.held, row.of, row.need) for row in rows] == [(8, 8, 0.95)] * 2
-    assert rows[0].note == "1 hops 2/2, 2 hops 2/2, 3 hops 2/2, 4 hops 2/2, 2.50 searches a question"
-
-
 def test_an_expert_that_errs_falls_short(env, monkeypatch):
     monkeypatch.setattr(SearchEnv, "gold", lambda self: ["<answer>who knows</answer>"])
     gold, observer = player_rows(env, range(4))

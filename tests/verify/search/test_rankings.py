@@ -2,12 +2,11 @@
 
 import math
 import random
-import sys
 
 import numpy as np
 import pytest
 
-from turngym.tests.verify.search.rankings import lucene, okapi, plain, shares
+from turngym.tests.verify.search.rankings import lucene, shares
 
 TEXTS = ["a cat sat on a mat", "a dog sat", "the cat and the dog and the cat", "nothing here", "a dog sat"]
 QUERIES = ["cat", "dog sat", "the the cat", "unseen", "a mat", "cat unseen dog"]
@@ -24,12 +23,6 @@ def by_hand(query, text, texts=TEXTS):
         idf = math.log(1 + (len(words) - held + 0.5) / (held + 0.5))
         total += idf * times / (times + 1.2 * (1 - 0.75 + 0.75 * len(text.split()) / mean))
     return total
-
-
-@pytest.mark.parametrize("query", QUERIES)
-def test_lucene_is_its_formula(query):
-    expected = sorted(range(len(TEXTS)), key=lambda i: (-by_hand(query, TEXTS[i]), i))
-    assert lucene(TEXTS, str.split)(query, 5) == expected
 
 
 def test_lucene_is_its_formula_where_lengths_and_counts_weigh():
@@ -50,28 +43,6 @@ def test_lucene_is_that_of_bm25s(query):
     known = [word for word in query.split() if any(word in text.split() for text in TEXTS)]
     scores = index.get_scores(known) if known else np.zeros(len(TEXTS))
     assert lucene(TEXTS, str.split)(query, 3) == np.argsort(-scores, kind="stable")[:3].tolist()
-
-
-@pytest.mark.parametrize("query", QUERIES)
-def test_okapi_is_the_class_itself(query):
-    from rank_bm25 import BM25Okapi
-
-    scores = BM25Okapi([text.split() for text in TEXTS]).get_scores(query.split())
-    assert okapi(TEXTS, str.split)(query, 5) == np.argsort(-scores, kind="stable").tolist()
-
-
-def test_without_the_package_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rank_bm25", None)
-    with pytest.raises(ValueError, match="pip install rank-bm25"):
-        okapi(TEXTS, str.split)
-
-
-def test_equal_texts_come_in_the_order_of_the_corpus():
-    assert lucene(TEXTS, str.split)("dog sat", 2) == [1, 4]
-
-
-def test_plain_words_are_small_letters_and_digits():
-    assert plain("Röntgen's 2 X-rays") == ["röntgen", "s", "2", "x", "rays"]
 
 
 def test_shares_by_hand():

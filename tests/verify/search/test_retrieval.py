@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from turngym.tests.verify.search import digest, retrieval
+from turngym.tests.verify.search import retrieval
 from turngym.tools.search.index import BM25
 
 
@@ -27,16 +27,6 @@ def said(monkeypatch):
     return say
 
 
-def test_every_figure_has_a_row(read, said):
-    wanted = digest.digest(BM25(read.passages), [question.text for question in read.questions])
-    said(wanted, wanted, wanted)
-    rows = list(retrieval.retrieval_rows(read))
-    assert all(row.good for row in rows) and len(rows) == 8
-    assert [row.of for row in rows] == [4, 4, 4, 4, 1, 1, 1, 2]
-    assert rows[0].note.startswith("recall@5 1.0000 / ") and "1 without gold passages left out" in rows[0].note
-    assert "Lucene" in rows[1].what and "own words" in rows[2].what
-
-
 def test_a_process_that_finds_something_else_falls_short(read, said):
     said("x", "x", "y")
     rows = list(retrieval._same(read, "x"))
@@ -50,11 +40,3 @@ def test_an_index_that_finds_less_or_is_slow_falls_short(read, said, monkeypatch
     monkeypatch.setattr(retrieval, "QUERY", 0.0)
     rows = list(retrieval.retrieval_rows(read))
     assert not any(row.good for row in rows) and [row.held for row in rows[:6]] == [0] * 6
-
-
-def test_processes_of_their_own_find_the_same(read, monkeypatch):
-    for name, count in (("CROWD", 2), ("PROCESSES", 1), ("RUNS", 1)):
-        monkeypatch.setattr(retrieval, name, count)
-    wanted = digest.digest(BM25(read.passages), [question.text for question in read.questions])
-    rows = list(retrieval._same(read, wanted))
-    assert [(row.held, row.of) for row in rows] == [(2, 2), (1, 1)], rows

@@ -37,27 +37,6 @@ def served(index):
     end()
 
 
-def test_a_process_of_its_own_answers_the_same(read, index, small):
-    with serving.server(read.corpus) as (url, kill):
-        same = serving._same(read, index, url)
-        ended = serving._killed(read, index, url, kill)
-    assert same.good and (same.held, same.of) == (12, 12)
-    assert ended.good and "connect" in ended.note, ended
-
-
-def test_a_server_that_does_not_start_is_named(tmp_path):
-    with (
-        pytest.raises(OSError, match=r"serve-search .*none.jsonl says '': .*none.jsonl"),
-        serving.server(tmp_path / "none.jsonl"),
-    ):
-        pass
-
-
-def test_episodes_go_on_when_the_server_ends(read, served, small):
-    row = serving._left(read, *served)
-    assert row.good and row.held == 12 and "tool_error" in row.note
-
-
 def test_without_an_end_nothing_is_shown(read, index, served, small):
     url, _ = served
     killed, left = serving._killed(read, index, url, lambda: None), serving._left(read, url, lambda: None)

@@ -22,20 +22,10 @@ def see(server):
     return lambda text, *golds: server.see(text, golds or ["Paris"])
 
 
-def test_an_answer_is_graded_and_the_next_one_too(see):
-    seen = see("<answer>the paris</answer>")
-    assert (seen.seen.score, seen.seen.turns, seen.seen.next_ok, seen.seen.limits) == (1.0, 1, True, True)
-    assert not seen.seen.refused and seen.status is None and seen.queries == [] and 0 < seen.memory < 2**25
-
-
 def test_a_search_is_seen_by_the_server(see):
     seen = see("<search>a\r\nHost: evil</search> more")
     assert seen.queries == ["a Host: evil"] and "host" in seen.fields and "evil" not in seen.fields
     assert (seen.seen.calls, seen.seen.cut, seen.seen.turns, seen.seen.error) == (1, True, None, False)
-
-
-def test_golds_of_which_nothing_is_left_are_refused(see):
-    assert see("<answer></answer>", "").seen.refused and see("x", "the").seen.refused
 
 
 def test_a_visit_tells_how_it_ended(see, server):
