@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, Warmup
-from .agents.serving import ServeSearch
+from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearch, Warmup
 from .agents.terminal import mistakes
 from .training.commands import Audit, Compare, Methods, Train, recipe_of, verify_command, warmup_of
 from .training.config import TrainConfig

@@ -1,4 +1,5 @@
-"""The commands that need no training loop: `turngym eval | play | check | replay | warmup | envs | doctor`.
+"""The commands that need no training loop: `turngym eval | play | check | replay | warmup | envs | doctor |
+serve-search`.
 
 Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
 mistake is answered at once.
@@ -7,6 +8,8 @@ mistake is answered at once.
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -26,7 +29,7 @@ from .terminal import console, mistakes
 
 if TYPE_CHECKING:
     from .scores import Report
-    from .warmup import Progress as Told
+    from .warmup.pretrain import Progress as Told
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Check:
     def run(self) -> int:
         """Print each clause as it is decided."""
         with mistakes():
-            from .check import check
+            from .check.clauses import check
 
             env = make(self.env, **self.options.kwargs())
             check_levels(env)
@@ -268,18 +271,54 @@ class Warmup:
     def run(self) -> int:
         """Make it, with live progress."""
         with mistakes():
-            from . import warmup
+            from .warmup.pretrain import prepare, run
+            from .warmup.settings import Settings
 
-            names = [field.name for field in fields(warmup.Settings) if field.name != "options"]
-            settings = warmup.Settings(options=self.options.kwargs(), **{name: getattr(self, name) for name in names})
-            prepared = warmup.prepare(settings, self.out, resume=self.resume)
+            names = [field.name for field in fields(Settings) if field.name != "options"]
+            settings = Settings(options=self.options.kwargs(), **{name: getattr(self, name) for name in names})
+            prepared = prepare(settings, self.out, resume=self.resume)
         try:
             with mistakes((ValueError, OSError)):
-                _watch(warmup.run(prepared))
+                _watch(run(prepared))
         except KeyboardInterrupt:
             console.print("interrupted; the same command with --resume goes on")
             raise
         console.print(f"policy: {self.out}  (turngym eval {self.env} --policy {self.out})")
+        return 0
+
+
+@dataclass(frozen=True)
+class ServeSearch:
+    """Serve a corpus over HTTP, by the protocol of Search-R1's retrieval server, until interrupted."""
+
+    corpus: tyro.conf.Positional[Path]
+    """JSONL file, also `.gz`: rows `{id, title, text}` or `{id, contents}`."""
+    host: str = "127.0.0.1"
+    """Address to listen on; one that other machines reach needs a token."""
+    port: int = 8000
+    """Port to listen on; 0 is any that is free."""
+    k1: float = 1.5
+    """BM25: how slowly the weight of a word saturates with its count."""
+    b: float = 0.75
+    """BM25: how much the length of a passage counts, 0 to 1."""
+    cache: Path | None = None
+    """Folder that keeps the index; the user's cache when left out."""
+    token_env: str | None = None
+    """Environment variable with the token that clients must send as `Authorization: Bearer`."""
+
+    def run(self) -> int:
+        """Open the index, say where it is served, and wait."""
+        with mistakes():
+            from ..tools.search.index import open_index
+            from ..tools.search.serve import serve
+
+            token = "" if self.token_env is None else os.environ.get(self.token_env, "")
+            if self.token_env is not None and not token:
+                raise ValueError(f"--token-env: the environment variable {self.token_env} is not set or empty")
+            index = open_index(self.corpus, self.cache, k1=self.k1, b=self.b)
+            with serve(index, self.host, self.port, token=token) as url:
+                console.print(f"{url}/retrieve: {escape(index.name)}", soft_wrap=True)
+                threading.Event().wait()
         return 0
 
 

@@ -17,15 +17,15 @@ import numpy as np
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, make
-from .chat import Chat
+from .chat.chat import Chat, check_fit
 from .engine import Continued, Cut, Engine, Sampling
 from .engines.opening import EngineChoice, open_engine
-from .fit import check_fit
 from .journal import origin_of, write_trees
 from .players import PLAYERS, play_all
-from .rollout import Actor, collect
+from .rollout.collect import collect
+from .rollout.path import Actor
 from .scores import Episode, Report, from_trees, summarize
-from .source import Source, check_machine, find, load
+from .source import Source, check_machine, find
 from .trajectory import Tree
 
 
@@ -109,7 +109,9 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] | None = N
 
 
 def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree], None] | None) -> list[Tree]:
-    policy = load(source, device=evaluation.device, dtype=evaluation.dtype, threads=evaluation.threads)
+    from .policy import load_policy
+
+    policy = load_policy(source, device=evaluation.device, dtype=evaluation.dtype, threads=evaluation.threads)
     chat = checked_chat(source.folder, evaluation.env)
     with TemporaryDirectory() as spare, open_engine(evaluation.choice, policy, evaluation.out or Path(spare)) as engine:
         return collect(

@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ..envs import TextEnv
-from .answer import Answer, failure, take
-from .trajectory import Leaf, Tree, given, opening
+from .trajectory import Answer, Leaf, Tree, failure, given, opening, take
 
 NO_TOKENS = np.zeros(0, np.int32)  # players speak and are spoken to in text
 

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from .folder import model_folder
 from .memory import check_fits
+from .source import Source, model_folder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"
@@ -137,7 +137,7 @@ class Policy:
 
 
 def load_policy(
-    path_or_name: str | Path,
+    source: Source | str | Path,
     *,
     device: str = "cpu",
     dtype: str = "float32",
@@ -148,7 +148,9 @@ def load_policy(
     checkpointing: bool = False,
     compile: bool = False,
 ) -> Policy:
-    """Load a model folder, or a model of the Hugging Face hub by name, and put LoRA on it.
+    """Load a source, a model folder, or a model of the Hugging Face hub by name, and put LoRA on it.
+
+    The adapter of a source keeps its own rank, alpha, targets and type.
 
     `dtype` is that of the frozen weights, `lora_dtype` that of the LoRA weights ("float32", "bfloat16"). `threads`
     fixes torch's CPU threads for the process; `seed` determines the LoRA start (the update is 0 there). `checkpointing`
@@ -166,7 +168,10 @@ def load_policy(
         if threads < 1:
             raise ValueError(f"threads is {threads}; torch needs at least 1")
         torch.set_num_threads(threads)
-    folder = model_folder(path_or_name)
+    source = source if isinstance(source, Source) else Source(model_folder(source))
+    folder = source.folder
+    if (shape := source.lora()) is not None:
+        lora, lora_dtype = LoraSpec(*shape), source.lora_dtype() or lora_dtype
     rank, targets = (0, ()) if lora is None else (lora.rank, lora.targets)
     check_fits(folder, dtype, device, rank=rank, targets=targets, lora_dtype=lora_dtype)
     base = _load_model(folder, DTYPES[dtype], where)
@@ -176,7 +181,10 @@ def load_policy(
     ends = _end_ids(folder, base, tokenizer)
     if not ends:
         raise ValueError(f"{folder} names no token that ends a turn; set eos_token_id in its generation_config.json")
-    return Policy(model, base, tokenizer, folder, where, lora, ends, checkpointing=checkpointing, compile=compile)
+    policy = Policy(model, base, tokenizer, folder, where, lora, ends, checkpointing=checkpointing, compile=compile)
+    if source.adapter is not None:
+        policy.load_adapter(source.adapter)
+    return policy
 
 
 def _peft_name(name: str) -> str:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .check import Clause
-    from .contract.episodes import Case
+    from .check.clauses import Clause
+    from .check.episodes import Case
 
 # What a test needs is imported when one needs it: pytest loads this file wherever turngym is installed.
 
@@ -41,8 +41,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that asks for `turngym_clause` one case for each clause of each environment."""
     if "turngym_clause" not in metafunc.fixturenames:
         return
-    from .check import CLAUSES
-    from .contract.episodes import Case
+    from .check.clauses import CLAUSES
+    from .check.episodes import Case
 
     marks = metafunc.definition.iter_markers(MARK)
     given = [environment(mark) for mark in marks] or [(name, {}) for name in declared(metafunc.config.rootpath)]
@@ -63,7 +63,7 @@ def turngym_clause(request: pytest.FixtureRequest) -> Callable[[], None]:
 
     def hold() -> None:
         __tracebackhide__ = True
-        from .check import run
+        from .check.clauses import run
 
         result = run(clause, case)
         if not result.ok:

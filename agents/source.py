@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .checkpoint import latest
-from .folder import model_folder
 from .memory import header, layer_names
 
 if TYPE_CHECKING:
-    from .policy import LoraSpec, Policy
+    pass
 
 TINY = Path(__file__).parent / "tiny"
 DTYPES = ("float32", "bfloat16")
@@ -93,35 +92,41 @@ def check_machine(device: str, dtype: str, threads: int, seed: int) -> None:
         raise ValueError(f"seed is {seed}; it must be 0 or more")
 
 
-def load(
-    source: Source,
-    *,
-    device: str = "cpu",
-    dtype: str = "float32",
-    lora: LoraSpec | None = None,
-    threads: int | None = None,
-    seed: int = 0,
-    lora_dtype: str = "float32",
-    checkpointing: bool = False,
-    compile: bool = False,
-) -> Policy:
-    """Load the policy of a source; an adapter that was trained before keeps its own rank, alpha, targets and type."""
-    from .policy import LoraSpec, load_policy
+def model_folder(name: str | Path) -> Path:
+    """Return the folder of a model given by path or hub name (fetched first), checked for the files a policy needs.
 
-    shape = source.lora()
-    if shape is not None:
-        lora = LoraSpec(*shape)
-    policy = load_policy(
-        source.folder,
-        device=device,
-        dtype=dtype,
-        lora=lora,
-        threads=threads,
-        seed=seed,
-        lora_dtype=source.lora_dtype() or lora_dtype,
-        checkpointing=checkpointing,
-        compile=compile,
-    )
-    if source.adapter is not None:
-        policy.load_adapter(source.adapter)
-    return policy
+    Raises:
+        FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
+    """
+    folder = Path(name).expanduser()
+    if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
+        folder = _download(str(name))
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{str(folder)!r} is not a folder; name `tiny`, a run folder, a model folder or a hub model such as "
+            "Qwen/Qwen3-0.6B; `turngym warmup RECIPE` makes the one that a recipe starts from"
+        )
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} has no config.json, so it is no model folder; save the model with save_pretrained"
+        )
+    if not (folder / "tokenizer.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} has no tokenizer.json; save the model's tokenizer there: "
+            "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
+    return folder
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
+            "the spelling, the connection, or give a folder"
+        ) from error

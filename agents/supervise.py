@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..envs import Message
-from .bpe import END, PAD
-from .chat import Chat
+from .chat.chat import Chat
 from .engine import Cut
-from .sizes import SIZES
+from .warmup.settings import SIZES
+from .warmup.tokenizer import END, PAD
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises

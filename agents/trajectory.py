@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..envs import Outcome, StopReason, outcome_of
+from ..envs import Message, Outcome, StopReason, TextEnv, outcome_of
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -34,7 +35,7 @@ class Turn:
     ended: str = ""  # why drawing stopped: end, closer, length or context
     estimate: bool = False  # whether `entropy` is the sampler's estimate from its most likely tokens
     reward: float = 0.0  # what the environment paid for this turn
-    thought: int = 0  # tokens before its call or answer (`phases.py`)
+    thought: int = 0  # tokens before its call or answer (`rollout/phases.py`)
     twin: int = -1  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none
     copied: int = 0
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -145,3 +146,33 @@ class Tree:
                     order[node] = tree.add(replace(turn, parent=parent, twin=twin))
             tree.leaves.append(replace(leaf, node=order[leaf.node], fork=order[leaf.fork]))
         return tree
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back; `reward` is NaN where `stop` names a failure."""
+
+    messages: list[Message]
+    reward: float
+    stop: StopReason | None
+    info: dict[str, Any]  # without what the other fields say
+
+
+def take(env: TextEnv, text: str) -> Answer:
+    """Step an environment. A reward that is no number is an infrastructure failure; what it raises passes through."""
+    _, reward, terminated, truncated, info = env.step(text)
+    stop = StopReason(info["stop"]) if terminated or truncated else None
+    if not isfinite(reward) and (stop is None or pays(stop)):
+        return failure({"error": f"the environment paid a reward of {reward}"})
+    rest = {name: value for name, value in info.items() if name not in ("messages", "stop", "outcome")}
+    return Answer(info["messages"], reward, stop, rest)
+
+
+def failure(info: Mapping[str, Any]) -> Answer:
+    """Return the answer that stands for an infrastructure failure; `info` says which."""
+    return Answer([], nan, StopReason.INFRA_ERROR, dict(info))
+
+
+def pays(stop: StopReason) -> bool:
+    """Return whether a path that stops so has earned its reward."""
+    return outcome_of(stop) in (Outcome.DONE, Outcome.TRUNCATED)

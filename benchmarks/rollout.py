@@ -25,10 +25,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from turngym.agents.branching import Event, Plan, Spawn
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Completion, Cut, Sampling
-from turngym.agents.rollout import Actor, collect
+from turngym.agents.rollout.branching import Event, Plan, Spawn
+from turngym.agents.rollout.collect import collect
+from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Tree
 from turngym.envs import Reply, StopReason, TextEnv

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..agents import checkpoint
-from ..agents.branching import Plan
-from ..agents.deadlines import Deadlines
 from ..agents.engine import EngineFailure, Sampling
 from ..agents.evaluate import task_count
 from ..agents.incidents import Incident
 from ..agents.journal import origin_of
-from ..agents.rollout import RETRIES, Actor, collect, shuffled_scores
+from ..agents.rollout.branching import Plan
+from ..agents.rollout.collect import RETRIES, collect, shuffled_scores
+from ..agents.rollout.deadlines import Deadlines
+from ..agents.rollout.path import Actor
 from ..agents.scores import Report, from_trees, summarize
 from ..agents.trajectory import Tree
 from ..envs import TextEnv

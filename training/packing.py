@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..agents.phases import PHASES
+from ..agents.rollout.phases import PHASES
 from ..agents.trajectory import Leaf, Tree, Turn
 from .columns import OUTCOMES, Batch, Turns
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..agents.chat import Chat
+from ..agents.chat.chat import Chat
 from ..agents.checkpoint import latest, steps
-from ..agents.deadlines import Deadlines
 from ..agents.durable import alone, write
 from ..agents.engine import Sampling
 from ..agents.engines.opening import EngineChoice, open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.incidents import Incident
-from ..agents.source import Source, find, load
+from ..agents.rollout.deadlines import Deadlines
+from ..agents.source import Source, find
 from ..envs import TextEnv
 from ..envs.registry import EnvOptions, check_levels, levels_of, make, weaker_levels
 from ..envs.sources import is_file
@@ -129,11 +129,11 @@ def execute(prepared: Prepared) -> Iterator[Any]:
 
 
 def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
-    from ..agents.policy import ALL, LoraSpec
+    from ..agents.policy import ALL, LoraSpec, load_policy
 
     config = prepared.config
     lora = LoraSpec(config.rank, config.alpha, config.targets or ALL)
-    policy = load(
+    policy = load_policy(
         prepared.source,
         device=device,
         dtype=config.dtype,

@@ -1,5 +1,10 @@
 """Make the tiny policy from nothing: tokenizer, a Qwen3 model with an untied head, and supervised base skill.
 
+Its demonstrations are mostly planted bad play around a core of good play, so that reinforcement learning has something
+to select. Of the demonstrated episodes `MIX["good"]` compute with the tool and report its result; the others answer at
+once with a number from the problem (`guess`), compute with a wrong operator (`slip`), or compute rightly and then
+report a number from the problem (`misread`).
+
 Run `python -m turngym.agents.tiny.make --out FOLDER`; it takes about 12 minutes on two cores and writes what ships in
 this folder. Weights are trained in float32 and stored in float16.
 """
@@ -7,7 +12,10 @@ this folder. Weights are trained in float32 and stored in float16.
 from __future__ import annotations
 
 import logging
+import random
+import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,18 +23,21 @@ import torch
 from tokenizers import Tokenizer
 
 from ...envs.math import SYSTEM_TOOL, MathTasks
-from ...tools import ToolCall, get_format
-from ..bpe import TEMPLATE, train_tokenizer, write_tokenizer
-from ..chat import Chat
+from ...envs.tasks import Task, Tasks
+from ...tools import Format, ToolCall, get_format
+from ..chat.chat import Chat
+from ..chat.template import Template
 from ..supervise import Course, Lesson, Pupil, lay, new_model
-from ..template import Template
-from .demos import Demo, demos
+from ..warmup.tokenizer import TEMPLATE, train_tokenizer, write_tokenizer
 
 log = logging.getLogger(__name__)
 
 WORDS = r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"  # do not merge
 VOCABULARY = 640
 CONTEXT = 4096
+MIX = {"good": 0.38, "guess": 0.30, "slip": 0.16, "misread": 0.16}
+_OPERATOR = re.compile(r"\*\*|//|[+*%]|(?<=[\d)])-")
+_NUMBER = re.compile(r"\d+")
 _TOOLS = [{"type": "function", "function": {"name": "python"}}]
 
 
@@ -84,6 +95,66 @@ def encode(chat: Chat, one: Demo) -> Lesson:
     observed = [form.observe(result, "python") for result in one.results]
     answers = [[{"role": role, "content": content}] for role, content in observed]
     return lay(chat, opening, _TOOLS, one.says, answers, form)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One episode: what the agent says in each turn, and what the tool answers in between."""
+
+    prompt: str
+    says: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def demos(tasks: Tasks, form: Format, count: int, seed: int) -> Iterator[Demo]:
+    """Yield `count` episodes of the mix on the first `count` tasks; the same arguments give the same episodes."""
+    rng = random.Random(seed)
+    for index in range(count):
+        kind = rng.choices(list(MIX), list(MIX.values()))[0]
+        yield demo(tasks[index], kind, form, rng)
+
+
+def demo(task: Task, kind: str, form: Format, rng: random.Random) -> Demo:
+    """Play one task in one of the ways of `MIX`."""
+    if task.solution is None:
+        raise ValueError(f"task {task.id} has no solution program to demonstrate")
+    numbers = _NUMBER.findall(task.prompt)
+    wrong = _box(rng.choice(numbers))
+    if kind == "guess":
+        return Demo(task.prompt, (wrong,), ())
+    code = _slip(task.solution, rng) if kind == "slip" else task.solution
+    call, result = form.render(ToolCall("python", {"code": code})), run(code)
+    return Demo(task.prompt, (call, wrong if kind == "misread" else _box(result)), (result,))
+
+
+def run(code: str) -> str:
+    """Return what a generator's own `print(<expression>)` program prints."""
+    expression = re.fullmatch(r"print\((.*)\)", code, re.S)
+    if expression is None:
+        raise ValueError(f"not a single print: {code!r}")
+    return str(eval(expression[1], {"__builtins__": {}}))  # noqa: S307 (our own generator wrote it)
+
+
+def _slip(code: str, rng: random.Random) -> str:
+    """Return the program with one operator replaced so that it still runs and prints a whole number."""
+    places = list(_OPERATOR.finditer(code))
+    rng.shuffle(places)
+    for place in places:
+        for other in rng.sample(["+", "-", "*", "//", "%"], 5):
+            if other == place[0]:
+                continue
+            slipped = code[: place.start()] + other + code[place.end() :]
+            try:
+                result = run(slipped)
+            except ArithmeticError:
+                continue
+            if len(result) <= 8 and result != run(code):
+                return slipped
+    return f"print({_NUMBER.findall(code)[0]})"
+
+
+def _box(value: str) -> str:
+    return f"\\boxed{{{value}}}"
 
 
 if __name__ == "__main__":

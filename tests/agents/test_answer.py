@@ -3,7 +3,7 @@ import math
 import gymnasium
 import pytest
 
-from turngym.agents.answer import failure, pays, take
+from turngym.agents.trajectory import failure, pays, take
 from turngym.envs import EnvFailure, Reply, StopReason, TextEnv
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from turngym.agents import evaluate
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
+from turngym.agents.chat.template import TemplateError
 from turngym.agents.engine import Sampling
 from turngym.agents.journal import Origin, read_origin, read_trees
 from turngym.agents.replay import replay_journal
 from turngym.agents.scores import from_trees, summarize
 from turngym.agents.source import TINY, Source
-from turngym.agents.template import TemplateError
 from turngym.envs import EnvFailure, Outcome, Reply, TextEnv
 from turngym.envs.question import QuestionEnv
 from turngym.envs.registry import make

@@ -42,11 +42,12 @@ def quick() -> Iterator[None]:
 
 
 def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, **options: Any) -> list[Tree]:
-    from turngym.agents.chat import Chat
+    from turngym.agents.chat.chat import Chat
     from turngym.agents.engine import Sampling
     from turngym.agents.engines.torch import TorchEngine
     from turngym.agents.policy import load_policy
-    from turngym.agents.rollout import Actor, collect
+    from turngym.agents.rollout.collect import collect
+    from turngym.agents.rollout.path import Actor
 
     policy = load_policy(folder)
     engine = TorchEngine(policy, **options)

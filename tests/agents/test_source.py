@@ -1,9 +1,8 @@
 import json
-from types import SimpleNamespace
 
 import pytest
 
-from turngym.agents import checkpoint, policy, source
+from turngym.agents import checkpoint, policy
 from turngym.agents.engines.servable import servable
 from turngym.agents.source import TINY, Source, find
 
@@ -115,24 +114,22 @@ def test_a_hub_name_that_cannot_be_fetched_is_named(error, monkeypatch):
     assert str(caught.value).startswith(told)
 
 
-def test_a_trained_adapter_keeps_its_own_shape_when_loaded(model, tmp_path, monkeypatch):
-    made = {}
-    loaded = SimpleNamespace(load_adapter=lambda folder: made.update(adapter=folder))
-    monkeypatch.setattr(policy, "load_policy", lambda folder, **options: made.update(options, folder=folder) or loaded)
-    found = find(make_run(tmp_path / "run", model))
-    assert source.load(found, lora=policy.LoraSpec(rank=32), dtype="bfloat16", seed=5) is loaded
-    assert (made["folder"], made["adapter"], made["dtype"], made["seed"]) == (model, found.adapter, "bfloat16", 5)
-    assert made["lora"] == policy.LoraSpec(4, 9.5, ("lm_head", "v_proj"))
-    made.clear()
-    source.load(Source(model), lora=policy.LoraSpec(rank=32))
-    assert "adapter" not in made and made["lora"].rank == 32
+def test_a_trained_adapter_keeps_its_own_shape_when_loaded(qwen3_folder, tmp_path):
+    spec = policy.LoraSpec(4, 9.5, ("lm_head", "v_proj"))
+    trained = policy.load_policy(qwen3_folder, lora=spec, seed=5)
+    trained.save_adapter(tmp_path)
+    found = policy.load_policy(Source(qwen3_folder, tmp_path), lora=policy.LoraSpec(rank=32))
+    assert found.lora == spec
+    for name, weight in found.trainable_parameters().items():
+        assert weight.equal(trained.trainable_parameters()[name])
+    assert policy.load_policy(Source(qwen3_folder), lora=policy.LoraSpec(rank=32)).lora.rank == 32
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_trained_adapter_keeps_its_own_type(qwen3_folder, tmp_path, dtype):
     spec = policy.LoraSpec(rank=2, alpha=4)
     policy.load_policy(qwen3_folder, lora=spec, lora_dtype=dtype).save_adapter(tmp_path)
-    found = source.load(Source(qwen3_folder, tmp_path), lora_dtype="float32", checkpointing=True, compile=True)
+    found = policy.load_policy(Source(qwen3_folder, tmp_path), lora_dtype="float32", checkpointing=True, compile=True)
     assert {f"torch.{dtype}"} == {str(p.dtype) for p in found.trainable_parameters().values()}
     assert found.checkpointing and found.compile and Source(qwen3_folder).lora_dtype() is None
 

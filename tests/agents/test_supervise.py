@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 
 from turngym.agents import supervise
-from turngym.agents.bpe import TEMPLATE, train_tokenizer
-from turngym.agents.chat import Chat
-from turngym.agents.sizes import SIZES
+from turngym.agents.chat.chat import Chat
+from turngym.agents.chat.template import Template
 from turngym.agents.supervise import PADDING, READ, SAID, Course, Lesson, Pupil, batches, lay, new_model, pad
-from turngym.agents.template import Template
+from turngym.agents.warmup.settings import SIZES
+from turngym.agents.warmup.tokenizer import TEMPLATE, train_tokenizer
 from turngym.tools import get_format
 
 CHAT = Chat(train_tokenizer(["ask tell go to shelf user assistant"] * 9, 300), Template(TEMPLATE))

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from turngym.agents.branching import Event, Spawn
 from turngym.agents.engine import Sampling
+from turngym.agents.rollout.branching import Event, Spawn
 from turngym.envs import Outcome
 from turngym.training.columns import Now
 from turngym.training.control import Control, Needs, Request, Stats, Verdict, advantages, chain, require

@@ -16,13 +16,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from turngym.agents.branching import Event, Spawn
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.agents.checkpoint import CheckpointError
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.policy import LoraSpec, Policy, load_policy
-from turngym.agents.rollout import Actor, collect
+from turngym.agents.rollout.branching import Event, Spawn
+from turngym.agents.rollout.collect import collect
+from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv

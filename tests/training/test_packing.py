@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.phases import PHASES
+from turngym.agents.rollout.phases import PHASES
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES

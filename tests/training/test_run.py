@@ -17,11 +17,12 @@ import torch
 from safetensors.torch import load_file
 
 from turngym import __version__
-from turngym.agents import evaluate, source
+from turngym.agents import evaluate
 from turngym.agents.durable import alone
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.source import TINY
+from turngym.agents.policy import load_policy
+from turngym.agents.source import TINY, find
 from turngym.envs import TextEnv
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
 from turngym.training.run import execute, prepare, way_on
@@ -312,7 +313,7 @@ def test_an_interrupted_run_is_told_how_to_go_on(finished, tmp_path):
 
 
 def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):
-    policy = source.load(source.find(finished), threads=1)
+    policy = load_policy(find(finished), threads=1)
     saved = load_file(finished / "checkpoints" / "step-000001" / "adapter" / "adapter_model.safetensors")
     mine = {name.replace(".default.", "."): p.detach() for name, p in policy.trainable_parameters().items()}
     assert mine.keys() == saved.keys() and all(torch.equal(mine[name], saved[name]) for name in saved)

@@ -10,7 +10,7 @@ from turngym.envs.core import TextEnv
 from turngym.tests.verify.rows import Row, first
 
 if TYPE_CHECKING:
-    from turngym.agents.contract.episodes import Case
+    from turngym.agents.check.episodes import Case
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Contracts:
             raise ValueError(
                 f"episodes is {self.episodes} and tool_episodes is {self.tool_episodes}; both must be 1 or more"
             )
-        from turngym.agents.check import CLAUSES, run
-        from turngym.agents.contract.episodes import Case
+        from turngym.agents.check.clauses import CLAUSES, run
+        from turngym.agents.check.episodes import Case
         from turngym.envs.registry import ENVS, make
 
         cases = [Case(entry.id, {}, self.seed) for entry in ENVS if not entry.needs]
@@ -59,7 +59,7 @@ def _takes_canaries(env: TextEnv) -> bool:
 
 def kept(case: Case, what: str) -> Row:
     """Count the clauses that an environment keeps; `what` names it in the row."""
-    from turngym.agents.check import CLAUSES, run
+    from turngym.agents.check.clauses import CLAUSES, run
 
     results = [run(clause, case) for clause in CLAUSES]
     broken = [f"{result.name}: {result.problem}" for result in results if not result.ok]
@@ -70,7 +70,7 @@ def kept(case: Case, what: str) -> Row:
 
 def hunted(case: Case, episodes: int) -> Row:
     """Hunt for a canary in episodes with seeds of their own, from that of `case` on."""
-    from turngym.agents.contract.canary import hunt
+    from turngym.agents.check.canary import hunt
 
     clean, seen = 0, []
     for i in range(episodes):

@@ -1,8 +1,8 @@
 import gymnasium
 import pytest
 
-from turngym.agents import check
-from turngym.agents.contract.episodes import Case
+from turngym.agents.check import clauses
+from turngym.agents.check.episodes import Case
 from turngym.envs import Reply, StopReason, TextEnv, registry
 from turngym.tests.verify.contracts import Contracts, kept
 from turngym.tests.verify.rows import Row
@@ -60,7 +60,7 @@ def test_a_broken_clause_makes_its_row_fall_short(environments):
 
 
 def test_canaries_are_counted_by_episode(environments, monkeypatch):
-    monkeypatch.setattr(check, "CLAUSES", [])
+    monkeypatch.setattr(clauses, "CLAUSES", [])
     environments(Secret, Cheap, Way)
     told, silent = Contracts(seed=3, episodes=12, tool_episodes=1).rows()  # a way of acting is no text to look for
     assert 0 < told.held < 12 == told.of and "the gold is seen in what step gives, the journal" in told.note
@@ -69,8 +69,8 @@ def test_canaries_are_counted_by_episode(environments, monkeypatch):
 
 
 def test_the_clauses_that_one_environment_keeps_are_a_row(environments, monkeypatch):
-    chosen = [clause for clause in check.CLAUSES if clause.name in ("gold", "steps", "canary")]
-    monkeypatch.setattr(check, "CLAUSES", chosen)
+    chosen = [clause for clause in clauses.CLAUSES if clause.name in ("gold", "steps", "canary")]
+    monkeypatch.setattr(clauses, "CLAUSES", chosen)
     row = kept(Case("test/Cheap-v0", {}), "a cheap one")
     assert (row.what, row.held, row.of) == ("clauses of the contract that a cheap one keeps", 2, 3)
     assert row.note.startswith("gold: seed 0: the gold ['4'] earns 0.5")

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...agents.branching import Event, Key, Spawn
+from ...agents.rollout.branching import Event, Key, Spawn
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State, chain, require

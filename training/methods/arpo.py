@@ -30,8 +30,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...agents.branching import Event, Key, Spawn
 from ...agents.engine import keyed_rng
+from ...agents.rollout.branching import Event, Key, Spawn
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, State, require

@@ -33,8 +33,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ...agents.branching import Key
 from ...agents.engine import keyed_rng
+from ...agents.rollout.branching import Key
 from ..columns import Batch, Now, Terms
 from ..control import Control, Replay, Requests, State, Stats, require
 from ..objective import CLIP

@@ -5,7 +5,7 @@ import gymnasium
 import pytest
 
 import turngym
-from turngym.agents.check import check
+from turngym.agents.check.clauses import check
 from turngym.envs.household.alfworld import ALFWorldEnv, make_alfworld
 from turngym.envs.registry import make
 

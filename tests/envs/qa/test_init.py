@@ -7,8 +7,8 @@ import sys
 import gymnasium
 import pytest
 
-from turngym.agents.check import CLAUSES, run
-from turngym.agents.contract.episodes import Case
+from turngym.agents.check.clauses import CLAUSES, run
+from turngym.agents.check.episodes import Case
 from turngym.envs import qa, registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
 from turngym.envs.qa.expert import SearchExpert

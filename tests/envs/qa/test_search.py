@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.envs.math import MathGrader
 from turngym.envs.qa.search import SearchEnv
 from turngym.envs.qa.task import QATask

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
-from turngym.agents.rollout import Actor, collect
+from turngym.agents.rollout.collect import collect
+from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn, given
 from turngym.envs import Outcome, Reply, StopReason, TextEnv

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.branching import Event, Spawn
 from turngym.agents.journal import to_json
+from turngym.agents.rollout.branching import Event, Spawn
 from turngym.training.columns import Current, Now
 from turngym.training.methods.aepo import (
     aepo,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.branching import Event, Spawn
 from turngym.agents.journal import to_json
+from turngym.agents.rollout.branching import Event, Spawn
 from turngym.training.columns import Now
 from turngym.training.methods.arpo import arpo, decides, draws, just_said, shared_mean, surprise, uncertainty
 from turngym.training.methods.grpo import group_advantage

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from turngym.agents.deadlines import Deadlines as Limits
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import to_json
+from turngym.agents.rollout.deadlines import Deadlines as Limits
 from turngym.envs.math import make_math_python
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
@@ -21,7 +21,7 @@ from turngym.tests.verify.rows import Row, first
 from turngym.tools import tool
 
 if TYPE_CHECKING:
-    from turngym.agents.rollout import Actor
+    from turngym.agents.rollout.path import Actor
     from turngym.agents.trajectory import Tree
     from turngym.envs import TextEnv
 
@@ -57,13 +57,14 @@ class _Stage:
     """The tiny policy, and what it does where nothing is the matter."""
 
     def __init__(self, seed: int) -> None:
-        from turngym.agents.chat import Chat
+        from turngym.agents.chat.chat import Chat
         from turngym.agents.engines.torch import TorchEngine
-        from turngym.agents.rollout import Actor
-        from turngym.agents.source import find, load
+        from turngym.agents.policy import load_policy
+        from turngym.agents.rollout.path import Actor
+        from turngym.agents.source import find
 
         source, self.seed = find("tiny"), seed
-        policy = load(source, device="cpu", dtype="float32", threads=1)
+        policy = load_policy(source, device="cpu", dtype="float32", threads=1)
         self.engine = TorchEngine(policy)
         self.actor = Actor(self.engine, Chat.from_folder(source.folder), policy.end_ids)
         self.calm = self.grow(Troubled())[0]
@@ -84,7 +85,7 @@ class _Stage:
     ) -> tuple[list[Tree], list[Incident], float]:
         """Return the trees, the incidents and the seconds of a rollout."""
         from turngym.agents.engine import Sampling
-        from turngym.agents.rollout import collect
+        from turngym.agents.rollout.collect import collect
 
         seen: list[Incident] = []
         began = time.monotonic()

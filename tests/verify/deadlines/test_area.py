@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngym.agents import deadlines, rollout
+from turngym.agents.rollout import collect, deadlines
 from turngym.tests.verify.deadlines.area import _Stage
 
 
@@ -13,9 +13,9 @@ def stage():
 
 
 def test_a_retry_with_another_key_is_found(stage, monkeypatch):
-    plain = rollout.Path
+    plain = collect.Path
     attempts = iter(range(10**6))
-    monkeypatch.setattr(rollout, "Path", lambda key, branch, ends: plain((*key[:3], next(attempts)), branch, ends))
+    monkeypatch.setattr(collect, "Path", lambda key, branch, ends: plain((*key[:3], next(attempts)), branch, ends))
     assert not stage.retries().good
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from turngym.agents.contract.episodes import Case
+from turngym.agents.check.episodes import Case
 from turngym.envs.registry import ENVS
 from turngym.tests.verify.contracts import kept
 from turngym.tests.verify.household.catalogue import Catalogue

@@ -1,13 +1,13 @@
 """The contract of the household environments, as a row."""
 
-from turngym.agents import check
+from turngym.agents.check import clauses
 from turngym.envs.core import Reply
 from turngym.envs.household.alfworld import ALFWorldEnv
 from turngym.tests.verify.household import contract
 
 
 def few(monkeypatch, *names):
-    monkeypatch.setattr(check, "CLAUSES", [clause for clause in check.CLAUSES if clause.name in names])
+    monkeypatch.setattr(clauses, "CLAUSES", [clause for clause in clauses.CLAUSES if clause.name in names])
     monkeypatch.setattr(contract, "NAMES", contract.NAMES[:1])
 
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from turngym.agents.branching import Event, Key, Spawn
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling, keyed_rng
 from turngym.agents.replay import replay
-from turngym.agents.rollout import Actor, collect
+from turngym.agents.rollout.branching import Event, Key, Spawn
+from turngym.agents.rollout.collect import collect
+from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Tree
 from turngym.envs import TextEnv

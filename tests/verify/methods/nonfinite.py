@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.policy import LoraSpec, load_policy
-from turngym.agents.rollout import Actor, collect
+from turngym.agents.rollout.collect import collect
+from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
 from turngym.envs.registry import make
 from turngym.tests.verify.rows import Row, Tally

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Completion, Cut, Sampling, keyed_rng
 
 Says = Callable[[str, np.random.Generator], str]

@@ -273,7 +273,7 @@ def _account(name: str) -> re.Pattern[str]:
 
 @cache
 def _harm() -> Callable[[str, str], str]:
-    from turngym.agents.chat import Chat
+    from turngym.agents.chat.chat import Chat
     from turngym.agents.source import TINY
     from turngym.tests.verify.templates.injections import harm
 

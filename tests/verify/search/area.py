@@ -94,7 +94,7 @@ class Search:
         env.close()
 
     def _kept_rows(self, given: Given, folder: Path) -> Iterator[Row]:
-        from turngym.agents.contract.episodes import Case
+        from turngym.agents.check.episodes import Case
         from turngym.tests.verify.contracts import hunted, kept
         from turngym.tests.verify.search.bad_input import gold_row, mistake_row
         from turngym.tests.verify.search.serving import server

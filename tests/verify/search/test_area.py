@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from turngym.agents import check
+from turngym.agents.check import clauses
 from turngym.tests.verify.rows import Row
 from turngym.tests.verify.search import control_tokens, faults, hostile, retrieval, serving
 from turngym.tests.verify.search.area import Search
@@ -17,7 +17,7 @@ HOSTILE = {"id": "right", "env": "search", "text": "<answer>Paris</answer>", "go
 def area(tmp_path, monkeypatch):
     """A small setting; what has tests of its own is left out or told what to say."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(check, "CLAUSES", [clause for clause in check.CLAUSES if clause.name == "gold"])
+    monkeypatch.setattr(clauses, "CLAUSES", [clause for clause in clauses.CLAUSES if clause.name == "gold"])
     monkeypatch.setattr(retrieval, "_same", lambda given, wanted: [Row("the same", 1, 1)])
     monkeypatch.setattr(serving, "serving_rows", lambda given: [Row("served", len(given.questions), 7)])
     monkeypatch.setattr(faults, "CASES", {"404": faults.CASES["404"]})

@@ -183,8 +183,8 @@ def _raises(check: Any) -> bool:
 
 def control(*texts: str) -> int:
     """Return how many control tokens texts are encoded with by tokenizers that know each of those they spell."""
-    from turngym.agents.encoder import Encoder
-    from turngym.agents.laid import Laid
+    from turngym.agents.chat.encoder import Encoder
+    from turngym.agents.chat.marked import Laid
     from turngym.tests.verify.grader.control_tokens import tokenizers
 
     laid = [Laid(text.encode("utf-8", "replace").decode()) for text in texts]  # UTF-8 carries no lone surrogates

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from turngym.tests.verify.rows import Row, first
 
 if TYPE_CHECKING:
-    from turngym.agents.template import Template
+    from turngym.agents.chat.template import Template
     from turngym.tests.verify.templates.tokenizers import Case
 
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
@@ -53,7 +53,7 @@ class Templates:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the templates, then those of the tokenizers."""
-        from turngym.agents.template import Template
+        from turngym.agents.chat.template import Template
         from turngym.tests.verify.templates.encoding import TOOL, lay_row
         from turngym.tests.verify.templates.tokenizers import odd, shipped
 
@@ -116,7 +116,7 @@ def trl_verdicts(sources: Mapping[str, str]) -> tuple[Mapping[str, bool | None],
 
 def refused_row(templates: Mapping[str, Template]) -> Row:
     """Count the templates that are accepted, or refused with the reason and the way out, as their verdict asks."""
-    from turngym.agents.template import TemplateError
+    from turngym.agents.chat.template import TemplateError
 
     wrong, accepted = [], 0
     for name, template in templates.items():
@@ -136,8 +136,8 @@ def refused_row(templates: Mapping[str, Template]) -> Row:
 
 def injection_row(case: Case, mixed: int, seed: int) -> Row:
     """Count the texts, in every place of a conversation, that bring no control token and are what was written."""
-    from turngym.agents.chat import Chat
-    from turngym.agents.template import Template
+    from turngym.agents.chat.chat import Chat
+    from turngym.agents.chat.template import Template
     from turngym.tests.verify.templates.injections import PLACES, harm, look_alikes, mixtures, spellings
     from turngym.tests.verify.templates.tokenizers import names
 

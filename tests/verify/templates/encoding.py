@@ -11,8 +11,8 @@ import numpy as np
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from turngym.agents.chat import Chat
-from turngym.agents.template import TODAY, Template, TemplateError
+from turngym.agents.chat.chat import Chat
+from turngym.agents.chat.template import TODAY, Template, TemplateError
 from turngym.envs import Message
 from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.templates.area import SPECIAL

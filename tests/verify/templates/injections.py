@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.envs import Message
 
 CALM = "x"

@@ -1,8 +1,8 @@
 import pytest
 
-from turngym.agents.encoder import Encoder
-from turngym.agents.laid import own
-from turngym.agents.template import Template
+from turngym.agents.chat.encoder import Encoder
+from turngym.agents.chat.marked import own
+from turngym.agents.chat.template import Template
 from turngym.tests.verify.templates import area
 from turngym.tests.verify.templates.area import SPECIAL, TRL
 from turngym.tests.verify.templates.tokenizers import odd

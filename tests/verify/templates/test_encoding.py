@@ -1,4 +1,4 @@
-from turngym.agents.chat import Chat
+from turngym.agents.chat.chat import Chat
 from turngym.tests.verify.templates import encoding
 
 

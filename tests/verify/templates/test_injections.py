@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from turngym.agents.chat import Chat, Template
+from turngym.agents.chat.chat import Chat
+from turngym.agents.chat.template import Template
 from turngym.tests.verify.templates.injections import PLACES, harm
 from turngym.tests.verify.templates.tokenizers import Case, letters
 

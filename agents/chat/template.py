@@ -1,0 +1,224 @@
+"""Chat templates: rendering as transformers does it, and which templates can lay a policy's turns end to end.
+
+A template is prefix-preserving when a tool's answer never changes the text rendered before it; only then can a
+policy's own tokens be kept as they were drawn.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from ...envs import Message
+from .encoder import special_tokens
+from .marked import Laid, LaidEnvironment, own
+
+_CONTENT = "turngym-content"  # a word that no template writes by itself
+_ASK: list[Message] = [{"role": "user", "content": "question"}]
+_SYSTEM: Message = {"role": "system", "content": "system"}
+_SAY: Message = {"role": "assistant", "content": _CONTENT}
+_CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+_SAYINGS = (  # what a policy says: plainly, after a thought (which the template may have opened), in a thought, a call
+    "answer",
+    "<think>\nthought\n</think>\n\nanswer",
+    "thought\n</think>\n\nanswer",
+    "<think>\nthought",
+    f"<think>\nthought\n</think>\n\n{_CALL}",
+)
+# Wall-clock time would make prompts depend on the day of the run; this is the day that Llama's templates fall back to.
+TODAY = datetime.datetime(2024, 7, 26, tzinfo=datetime.UTC)
+
+
+class TemplateError(ValueError):
+    """A chat template that cannot be used for training; the message says why and what to do."""
+
+
+class Template:
+    """A jinja chat template with the special-token strings it may name (`bos_token`, `eos_token`, …)."""
+
+    def __init__(self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template") -> None:
+        self.name = name
+        self.special = {key: own(token) for key, token in (special or {}).items()}
+        try:
+            self._template = _compiled(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(
+                f"{name} has a chat template that is not jinja (line {error.lineno}): {error}"
+            ) from error
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Template:
+        """Read `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`.
+
+        Raises:
+            FileNotFoundError: the folder has neither.
+        """
+        config_file, jinja_file = folder / "tokenizer_config.json", folder / "chat_template.jinja"
+        config = json.loads(config_file.read_text("utf-8")) if config_file.is_file() else {}
+        source = jinja_file.read_text("utf-8") if jinja_file.is_file() else config.get("chat_template")
+        if isinstance(source, list):
+            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        if not source:
+            raise FileNotFoundError(
+                f"{folder} has no chat template: put one in chat_template.jinja (a base model has none; use its "
+                "instruct version or write a ChatML template)"
+            )
+        return cls(source, special_tokens(config), str(folder))
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, generate: bool = False
+    ) -> Laid:
+        """Return the text of a conversation; `generate` opens the assistant's next turn.
+
+        Raises:
+            TemplateError: the template itself refuses the messages.
+        """
+        try:
+            made = self._template.render(
+                messages=[_with_own_role(message) for message in messages],
+                tools=list(tools) or None,
+                add_generation_prompt=generate,
+                **self.special,
+            )
+        except Exception as error:  # a template is a program: anything can go wrong in it
+            roles = ", ".join(str(message.get("role")) for message in messages)
+            raise TemplateError(f"{self.name} cannot render the roles {roles}: {error}") from error
+        return made if isinstance(made, Laid) else Laid(made)
+
+    def turn_end(self) -> Laid:
+        """Return the text the template writes after an assistant's content."""
+        return self._said[1]
+
+    def after_turn(self, messages: Sequence[Message]) -> Laid:
+        """Return the text between an assistant's content and the start of its next turn, with `messages` in between."""
+        before, end = self._said
+        after = self.render([*_ASK, _SAY, *messages], generate=True)
+        if not after.startswith(before):
+            change = _change("messages after an assistant's turn", before, after)
+            raise TemplateError(f"{self.name} rewrites earlier turns: {change}")
+        return end + after[len(before) :]
+
+    @cached_property
+    def _said(self) -> tuple[Laid, Laid]:
+        """A question with an assistant's turn, and what of it stands after the content."""
+        text = self.render([*_ASK, _SAY])
+        at = text.rfind(_CONTENT)
+        if at < 0:
+            raise TemplateError(f"{self.name} does not write an assistant's content: it cannot hold a policy's turns")
+        return text, text[at + len(_CONTENT) :]
+
+    @cached_property
+    def opened(self) -> str:
+        """The thought that the opening of an assistant's turn leaves open, from its `<think>` on; else empty."""
+        text = str.__str__(self.render(_ASK, generate=True))
+        at = text.rfind("<think>")
+        return text[at:] if at > text.rfind("</think>") else ""
+
+    def answered_call(self) -> tuple[Laid, Laid] | None:
+        """Return a call without a word, and the same with its answer and the next turn opened.
+
+        It is what TRL's `is_chat_template_prefix_preserving` looks at. None where the template takes no tools' answers
+        (there TRL's function raises).
+        """
+        forms: tuple[Any, ...] = ({}, "{}")  # some templates take arguments only as a string
+        for arguments in forms:
+            call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+            talk: list[Message] = [*_ASK, {"role": "assistant", "content": "", "tool_calls": [call]}]
+            try:
+                answered = [*talk, {"role": "tool", "name": "f", "content": "result"}]
+                return self.render(talk), self.render(answered, generate=True)
+            except TemplateError as error:
+                if not isinstance(error.__cause__, TypeError):
+                    return None
+        return None
+
+    def check(self) -> None:
+        """Raise `TemplateError` unless the template is prefix-preserving.
+
+        The verdict is that of TRL's `is_chat_template_prefix_preserving` (see `answered_call`). Where a template takes
+        no tools' answers, a user's answer takes their place. Which answers it can carry is told by `refuses`.
+        """
+        role, pair = "tool", self.answered_call()
+        if pair is None:
+            role, pair = "user", (self.render([*_ASK, _SAY]), self.render([*_ASK, _SAY, *_ASK], generate=True))
+        before, after = pair
+        if not after.startswith(before):
+            change = _change(f"message 3 ({role})", before, after)
+            raise TemplateError(
+                f"{self.name} has a chat template that is not prefix-preserving: {change}, so the model's own tokens "
+                "could not be kept; put a training variant that keeps earlier turns as they are (no removal of <think> "
+                "blocks) into chat_template.jinja"
+            )
+        self.turn_end()
+
+    def refuses(
+        self, role: str, opening: Sequence[Message] = tuple(_ASK), tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """Return why messages of `role` cannot answer an assistant's turns after `opening`; empty where they can.
+
+        They can where every turn, with a thought or a call or without, stays as it was, and where what follows it is
+        always what `after_turn` gives.
+        """
+        answer: Message = {"role": role, "content": _CONTENT}
+        try:
+            tail = self.after_turn([answer])
+            if _CONTENT not in tail:
+                return "it does not write them"
+            for content in _SAYINGS:
+                talk = list(opening)
+                for _ in range(3):
+                    talk.append({"role": "assistant", "content": content})
+                    before = self.render(talk, tools)
+                    talk.append(answer)
+                    after = self.render(talk, tools, generate=True)
+                    if not after.startswith(before):
+                        return _change(f"message {len(talk)} ({role})", before, after)
+                    if self.turn_end() + after[len(before) :] != tail:
+                        return "after a later turn it writes them in another way"
+        except TemplateError as error:
+            return str(error).removeprefix(f"{self.name} ")
+        return ""
+
+    def speaks(self, role: str) -> bool:
+        """Return whether messages of `role` can follow an assistant's turn."""
+        return not self.refuses(role)
+
+    def shows(self, tools: Sequence[Mapping[str, Any]], opening: Sequence[Message] = (_SYSTEM, *_ASK)) -> bool:
+        """Return whether the names of `tools` reach the model."""
+        text = self.render(opening, tools)
+        return all(tool["function"]["name"] in text for tool in tools)
+
+
+@lru_cache(maxsize=64)
+def _compiled(source: str) -> jinja2.Template:
+    env = LaidEnvironment()
+    env.filters["tojson"] = _tojson
+    env.globals["raise_exception"] = _raise
+    env.globals["strftime_now"] = TODAY.strftime
+    return env.compile_text(source)
+
+
+def _with_own_role(message: Message) -> Message:
+    """Count the role as the template's word: templates write tokens with it, and it comes from code, not from text."""
+    role = message.get("role")
+    return {**message, "role": own(role)} if isinstance(role, str) and role.isidentifier() else message
+
+
+def _change(what: str, before: str, after: str) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
+    was, now = str.__str__(before)[at : at + 40], str.__str__(after)[at : at + 40]
+    return f"adding {what} turns {was!r} into {now!r}"
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)

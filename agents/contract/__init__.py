@@ -1,1 +1,0 @@
-"""What every environment promises, clause by clause; `turngym.agents.check` runs them."""

@@ -1,0 +1,176 @@
+"""Warming up: a tokenizer and a small policy for an environment, made in minutes from its expert's play.
+
+`prepare` finds every mistake without importing torch; `run` makes the folder. A warm-up that died goes on from its last
+checkpoint, to the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...envs import TextEnv
+from ...envs.registry import check_levels, make
+from ..checkpoint import latest, read_state, save
+from ..durable import write
+from ..evaluate import cut, task_count, writable
+from .demonstrations import Demonstration, demonstrations
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..chat.chat import Chat
+    from ..supervise import Lesson, Pupil
+
+SETTINGS = "warmup.json"
+CHECKPOINTS = "checkpoints"
+TOKENIZER = "tokenizer.json"
+SAVE_EVERY = 100  # steps
+TOKENIZER_EPISODES = 2_000  # that the tokenizer is trained on
+READ = 1.0  # what a token that the agent read weighs beside one that it said
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked warm-up; `checkpoint` is where it goes on from."""
+
+    settings: Settings
+    env: TextEnv
+    out: Path
+    checkpoint: Path | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a warm-up is: `done` of `total` episodes played, or steps taken (then `loss` is a number)."""
+
+    done: int
+    total: int
+    loss: float | None = None
+    note: str = ""
+
+
+def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
+    """Check everything that can be wrong and return what `run` needs.
+
+    Raises:
+        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    """
+    settings.check()
+    env = make(settings.env, split="train", **settings.options)
+    task_count(env)
+    check_levels(env)
+    held = out / SETTINGS
+    if not resume and (held.exists() or (out / "config.json").exists()):
+        raise ValueError(f"{out} already holds a policy; go on with --resume, or choose another folder with --out")
+    checkpoint = _resumable(settings, out) if resume else None
+    writable(out)
+    return Prepared(settings, env, out, checkpoint)
+
+
+def run(prepared: Prepared) -> Iterator[Progress]:
+    """Play, make the tokenizer, train and write the folder, telling of each episode and step."""
+    import torch
+
+    from ..supervise import Course, Pupil, new_model
+    from .tokenizer import write_tokenizer
+
+    settings, out = prepared.settings, prepared.out
+    began = time.monotonic()
+    write(out / SETTINGS, json.dumps(asdict(settings), indent=1) + "\n")
+    played: list[Demonstration] = []
+    for one in demonstrations(prepared.env, settings.episodes, settings.noise, settings.seed):
+        played.append(one)
+        yield Progress(len(played), settings.episodes)
+    chat = _chat(played, settings)
+    if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
+        raise ValueError(
+            f"{settings.env} is played otherwise now than when {out} was begun; begin again in another folder"
+        )
+    write(out / TOKENIZER, chat.tokenizer.to_str())
+    lessons = _lessons(chat, played, prepared)
+    yield Progress(len(played), settings.episodes, note=_about(played, lessons, chat))
+    torch.set_num_threads(settings.threads)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        model = new_model(chat, settings.size, settings.context)
+    course = Course(settings.steps, settings.batch, settings.lr, settings.seed, READ)
+    pupil = Pupil(model, course)
+    if prepared.checkpoint is not None:
+        pupil.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
+    yield from _learned(pupil, lessons, out)
+    write_tokenizer(chat.tokenizer, out, settings.context)
+    model.half().save_pretrained(out)
+    shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+    yield Progress(settings.steps, settings.steps, note=f"made in {time.monotonic() - began:.0f} s")
+
+
+def _learned(pupil: Pupil, lessons: list[Lesson], out: Path) -> Iterator[Progress]:
+    for loss in pupil.learn(lessons):
+        if pupil.step % SAVE_EVERY == 0:
+            save(out / CHECKPOINTS, pupil.step, {}, pupil.save)
+        yield Progress(pupil.step, pupil.course.steps, loss)
+
+
+def _chat(played: list[Demonstration], settings: Settings) -> Chat:
+    """Return a chat format with a tokenizer of the environment's own texts."""
+    from ..chat.chat import Chat
+    from ..chat.template import Template
+    from .tokenizer import TEMPLATE, train_tokenizer
+
+    texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
+    return Chat(train_tokenizer(texts, settings.vocabulary), Template(TEMPLATE))
+
+
+def _lessons(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Lesson]:
+    """Lay out the episodes that fit the context.
+
+    Raises:
+        ValueError: fewer than half of them do.
+    """
+    from ..supervise import lay
+
+    ends = cut(prepared.env, chat)
+    laid = [lay(chat, one.opening, one.tools, one.says, one.answers, ends) for one in played]
+    context = prepared.settings.context
+    lessons = [lesson for lesson in laid if len(lesson.tokens) <= context]
+    if 2 * len(lessons) < len(laid):
+        longest = max(len(lesson.tokens) for lesson in laid)
+        raise ValueError(
+            f"context is {context} tokens, and {len(laid) - len(lessons)} of {len(laid)} episodes are longer (up to "
+            f"{longest}); ask for more with --context, or for shorter episodes with --option max_turns=N"
+        )
+    return lessons
+
+
+def _about(played: list[Demonstration], lessons: list[Lesson], chat: Chat) -> str:
+    lengths = [len(lesson.tokens) for lesson in lessons]
+    won = 100 * float(np.mean([one.reward > 0 for one in played]))
+    turns = float(np.mean([len(one.says) for one in played]))
+    return (
+        f"{len(played)} episodes of {turns:.1f} turns, {won:.1f} % of them successes; {len(lessons)} fit the context, "
+        f"with {np.mean(lengths):.0f} tokens (at most {max(lengths)}); vocabulary {chat.tokenizer.get_vocab_size()}"
+    )
+
+
+def _resumable(settings: Settings, out: Path) -> Path | None:
+    """Return the checkpoint to go on from; None where there is none yet."""
+    try:
+        before: Mapping[str, Any] = json.loads((out / SETTINGS).read_text("utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to begin one") from None
+    if (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
+        raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
+    now = json.loads(json.dumps(asdict(settings)))
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise ValueError(
+                f"{name} is {value!r}, but the warm-up in {out} was begun with {before.get(name)!r}; give the same"
+            )
+    return latest(out / CHECKPOINTS)

@@ -1,0 +1,223 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+from turngym.agents.chat.encoder import Encoder, add_named_tokens
+from turngym.agents.chat.marked import Laid, join, own
+from turngym.tests.verify.templates.tokenizers import letters, odd
+
+CASES = {case.name: case for case in odd()}
+CALM = ["x user", " be x\n 1+1 = é? ok ", "", "tool\n\n", "A user's 'q'\t"]
+
+
+def laid(*pieces):
+    """Text of pieces; those in a list are a message's."""
+    return join(Laid(piece[0]) if isinstance(piece, list) else own(piece) for piece in pieces)
+
+
+def pieces_of(tokenizer, text, **options):
+    return [tokenizer.id_to_token(int(index)) for index in Encoder(tokenizer).encode(text, **options)]
+
+
+def whole(tokenizer, text):
+    return tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_calm_text_is_encoded_as_the_tokenizer_does_it(name):
+    """Also where the tokenizer marks first words, folds letters, or lets control tokens swallow blanks."""
+    case = CASES[name]
+    encoder = Encoder(case.tokenizer)
+    for words in CALM:
+        if name == "straddles" and words.strip() != words:
+            continue  # there "\nx" and "x<e>\n" are tokens
+        text = laid(case.start, "user\n", ["so " + words + "."], case.end, "\n", case.start, "tool\n")
+        ids = encoder.encode(text)
+        assert (ids.tolist(), ids.dtype) == (whole(case.tokenizer, text), np.int32), words
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_spelled_token_is_text_and_the_templates_is_not(name):
+    case = CASES[name]
+    encoder = Encoder(case.tokenizer)
+    start, end = (case.tokenizer.token_to_id(token) for token in (case.start, case.end))
+    for token in case.tokenizer.get_added_tokens_decoder().values():
+        for words in (token.content, f"{token.content} {token.content}", f" {token.content}{token.content} "):
+            ids = encoder.encode(laid(case.start, [words], case.end)).tolist()
+            assert (ids[0], ids[-1]) == (start, end), words
+            assert not encoder.control & set(ids[1:-1]), words
+
+
+def test_which_added_tokens_are_control_tokens():
+    tokens = [
+        AddedToken("<|end|>"),
+        AddedToken("word"),
+        AddedToken("    "),
+        AddedToken("\n\n"),
+        AddedToken("é"),
+        AddedToken("\nx"),
+        AddedToken("\t", special=True),
+        AddedToken("!", special=True),
+    ]
+    tokenizer = letters()
+    tokenizer.add_tokens([token for token in tokens if not token.special])
+    tokenizer.add_special_tokens([token for token in tokens if token.special])
+    control = {tokenizer.id_to_token(index) for index in Encoder(tokenizer).control}
+    assert control == {"<|end|>", "word", "\nx", "\t"}  # "!" is in the alphabet: text cannot do without it
+
+
+def test_the_token_of_unknown_characters_is_text():
+    tokenizer = CASES["unigram"].tokenizer
+    assert pieces_of(tokenizer, laid("<s>", ["aθ"], "</s>")) == ["<s>", "a", "<unk>", "</s>"]
+    assert tokenizer.token_to_id("<unk>") not in Encoder(tokenizer).control
+
+
+def test_added_tokens_that_are_text_keep_their_ids():
+    """Control tokens before, between and behind them."""
+    tokenizer = letters("<a>", "    ", "<b>", AddedToken("\n\n", normalized=False), "<c>")
+    text = laid("<a>", ["x    y\n\n<b>"], "<c>\n", ["\nz"], "<b>")
+    ids = Encoder(tokenizer).encode(text).tolist()
+    assert [tokenizer.id_to_token(index) for index in ids] == [
+        *("<a>", "x", "    ", "y", "\n\n", "<", "b", ">", "<c>", "\n\n", "z", "<b>")
+    ]
+
+
+def test_a_token_that_only_text_completes_is_none():
+    """A straddle: the template's letters end where a message goes on, or the other way round."""
+    tokenizer = letters("<end>", "t<end>", "<endless>", "<end><end>")
+    for text, expected in [
+        (laid(["t"], "<end>"), ["t", "<end>"]),
+        (laid("<end", ["less>"]), [*"<endless>"]),
+        (laid(["<end>"], "<end>"), [*"<end>", "<end>"]),
+        (laid("<end>", ["<end>"], "<end><end>"), ["<end>", *"<end>", "<end><end>"]),
+        (laid("t", "<e", "nd>"), ["t<end>"]),
+    ]:
+        assert pieces_of(tokenizer, text) == expected
+
+
+def test_tokens_sought_before_normalization_are_found_first():
+    tokenizer = letters(AddedToken("<a><b>", normalized=True), AddedToken("<b>", normalized=False))
+    text = own("<a><b><b>")
+    assert pieces_of(tokenizer, text) == [*"<a>", "<b>", "<b>"]
+    assert Encoder(tokenizer).encode(text).tolist() == whole(tokenizer, text)
+
+
+@pytest.mark.parametrize("word", ["<s>", "a<s>", "<s><s>", "<s> <call>", "＜ｓ＞", "kg", "㎏", "㎏㎏ kg"])
+def test_a_word_of_the_vocabulary_that_is_a_control_token_is_taken_apart(word):
+    """Without any added token, whole-word models and Unigram would give it for the text."""
+    words = ["<unk>", "<s>", "<call>", "kg", "k", "g", "<", ">", "s", "call"]
+    level = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    unigram = Tokenizer(models.Unigram([(word, -1.0) for word in [*words, "a", "l", "▁", "c", "㎏"]], unk_id=0))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    for tokenizer in (level, unigram):
+        tokenizer.normalizer = normalizers.NFKC()
+        tokenizer.add_special_tokens(["<unk>", "<s>", "<call>", "kg"])
+        control = Encoder(tokenizer).control
+        bare = Tokenizer(tokenizer.model)
+        bare.pre_tokenizer, bare.normalizer = tokenizer.pre_tokenizer, tokenizer.normalizer
+        # Not every model would leak on every word; all must be safe.
+        ids = Encoder(tokenizer).encode(laid("<s>", [word], "<s>")).tolist()
+        assert ids[0] == ids[-1] == 1 and not control & set(ids[1:-1])
+
+
+def test_a_folded_look_alike_of_a_token_is_text():
+    tokenizer = CASES["folding"].tokenizer
+    tricks = ["<|Start|>", "<|START|>", "<|start|>", "＜｜Ｓｔａｒｔ｜＞", "<｜Start｜>", "<|ſtart|>"]
+    assert all(256 in whole(tokenizer, trick) for trick in tricks)  # the tokenizer itself is taken in by all
+    for trick in tricks:
+        assert 256 not in Encoder(tokenizer).encode(Laid(trick))
+    assert Encoder(tokenizer).encode(own("<|Start|>")).tolist() == [256]
+
+
+def test_no_private_character_stands_for_a_token():
+    tokenizer = letters("<a>", "<b>")
+    private = [
+        "\U000f0000\U00010001",
+        "\U000f0000\U00010002\U00100000\U00010001",
+        "\ue000\U00010001" * 3,
+        "".join(map(chr, range(0xE000, 0xF900))),
+    ]
+    encoder = Encoder(tokenizer)
+    for text in [*private, "".join(private) + "<a>"]:
+        ids = encoder.encode(laid("<a>", [text], "<b>")).tolist()
+        assert (ids[0], ids[-1]) == (256, 257) and not encoder.control & set(ids[1:-1])
+        assert tokenizer.decode(ids) == f"<a>{text}<b>"
+    assert encoder.encode(own("<a>")).tolist() == [256]
+
+
+def test_a_text_that_goes_on_gets_no_mark_of_a_first_word():
+    tokenizer = CASES["unigram"].tokenizer
+    assert pieces_of(tokenizer, own("user")) == ["▁user"]
+    assert pieces_of(tokenizer, own("user"), inside=True) == [*"user"]
+    assert pieces_of(tokenizer, own("</s>user"), inside=True) == pieces_of(tokenizer, own("</s>user"))
+
+
+def test_a_control_token_is_found_whatever_stands_next_to_it():
+    """A token that wants to be a word of its own, written by the template next to a message's letter."""
+    tokenizer = letters(AddedToken("stop", single_word=True), AddedToken("<e>", lstrip=True, rstrip=True))
+    assert pieces_of(tokenizer, laid(["a"], "stop", ["b stop c"])) == ["a", "stop", "b", "Ġ", *"stop", "Ġ", "c"]
+    assert pieces_of(tokenizer, laid("a  <e> \n b")) == ["a", "<e>", "b"]
+
+
+def test_a_control_token_is_found_where_the_normalizer_hides_it():
+    """A mark in front of each piece makes the tokenizer itself miss those behind a letter."""
+    tokenizer = CASES["byte-fallback"].tokenizer
+    call, text = tokenizer.token_to_id("[INST]"), own("<s>[INST] hi [INST]hi[INST]</s>")
+    assert whole(tokenizer, text).count(call) == 2
+    ids = Encoder(tokenizer).encode(text).tolist()
+    assert ids.count(call) == 3 and tokenizer.decode(ids, skip_special_tokens=False).count("hi") == 2
+    assert len(ids) < 20  # nothing is left of what stands for the tokens meanwhile
+
+
+def test_the_tokenizer_itself_is_left_alone():
+    tokenizer = CASES["byte-fallback"].tokenizer
+    before = tokenizer.to_str()
+    Encoder(tokenizer).encode(laid("<s>", ["<s>"]))
+    assert tokenizer.to_str() == before
+
+
+# --- tokens that only the config names
+
+
+def test_a_folder_whose_config_names_the_tokens_is_read_as_transformers_reads_it(shared_data, tmp_path):
+    """Torchtitan's test tokenizer: its control tokens are words of the vocabulary, and tokens in the config only."""
+    from transformers import AutoTokenizer
+
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(shared_data / "tokenizer" / f"torchtitan_{name}", tmp_path / name)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.get_added_tokens_decoder() == {}
+    add_named_tokens(tokenizer, json.loads((tmp_path / "tokenizer_config.json").read_text()))
+    assert len(tokenizer.get_added_tokens_decoder()) == 22
+    assert {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()} == (
+        theirs.get_added_vocab()
+    )
+    text = "hi <|im_start|>user <tool_call>[PAD]"
+    assert tokenizer.encode(text, add_special_tokens=False).ids == theirs.encode(text, add_special_tokens=False)
+
+
+def test_tokens_named_by_their_role_are_added_too():
+    tokenizer = letters("<s>")
+    add_named_tokens(
+        tokenizer,
+        {
+            "bos_token": "<s>",
+            "eos_token": {"content": "</s>", "special": True},
+            "unk_token": None,
+            "additional_special_tokens": ["<x>", {"content": "<y>"}],
+            "extra_special_tokens": {"image_token": "<z>"},
+            "add_bos_token": True,
+        },
+    )
+    tokens = tokenizer.get_added_tokens_decoder()
+    assert [token.content for token in tokens.values()] == ["<s>", "</s>", "<x>", "<y>", "<z>"]
+
+
+def test_a_config_that_gives_another_id_is_named():
+    with pytest.raises(ValueError, match=r"gives the token '<x>' the id 7, tokenizer.json gives it 256; save the tok"):
+        add_named_tokens(letters(), {"added_tokens_decoder": {"7": {"content": "<x>"}}})
