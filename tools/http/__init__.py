@@ -1,7 +1,8 @@
 """JSON over HTTP, for clients of servers that may be slow, broken or hostile.
 
-- `core`: `Fault`, `HttpFailure`, `Limits` (seconds, tries, bytes) and `retried`, which tries again with growing pauses
-- `connections`: `Connections`, asynchronous requests over reused connections; `split_url`, which checks an address
+- `core`: `Fault`, `HttpFailure` and `Limits` (seconds, tries, bytes)
+- `connections`: `Connections`, asynchronous requests over reused connections; `retried`, which tries again with growing
+  pauses; `split_url`, which checks an address
 - `client`: `JsonClient`, the same for threads: it runs the requests on an event loop of its own
 - `payload`: `parse` and `serialize` for strict JSON; `Node`, which reads values and names the path of a wrong one
 

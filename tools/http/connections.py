@@ -1,19 +1,20 @@
-"""Asynchronous requests over reused connections, with answers of bounded size."""
+"""Asynchronous requests over reused connections: answers of bounded size, retries with growing pauses."""
 
 import asyncio
 import base64
 import re
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
 
 import httpx
 
-from .core import Fault, HttpFailure
+from .core import Fault, HttpFailure, Limits
 
 CONNECTIONS = 256
 KEEP = 4.0  # seconds an idle connection is kept: less than the 5 after which common servers close theirs
+BACKOFF = 0.1  # seconds before the second try; each further pause is twice as long
 EXCERPT = 200  # characters of an error page in a message
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "turngym"}
 
@@ -93,6 +94,29 @@ async def exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, 
         while below := cause.__cause__ or cause.__context__:  # those on top name no reason
             cause = below
         raise HttpFailure(Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0) from None
+
+
+async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
+    """Return what `attempt` returns, trying again after an `HttpFailure` that may pass.
+
+    Raises:
+        HttpFailure: The last one, where no try is left; TIMEOUT at the deadline.
+    """
+    end, tried, last = time.monotonic() + limits.deadline, 0, ""
+    try:
+        async with asyncio.timeout(limits.deadline):
+            while True:
+                try:
+                    return await attempt()
+                except HttpFailure as failure:
+                    last = f" (before that: {failure.what})"
+                    tried += 1
+                    pause = max(BACKOFF * 2 ** (tried - 1), failure.wait or 0.0)
+                    if failure.wait is None or tried == limits.tries or time.monotonic() + pause >= end:
+                        raise
+                await asyncio.sleep(pause)
+    except TimeoutError:
+        raise HttpFailure(Fault.TIMEOUT, f"no answer within {limits.deadline:g} s{last}") from None
 
 
 def split_url(url: str) -> tuple[str, str]:

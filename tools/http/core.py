@@ -1,13 +1,8 @@
-"""Failures of a request, its limits, and retries with growing pauses."""
+"""Failures of a request, and its limits."""
 
-import asyncio
 import math
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-
-BACKOFF = 0.1  # seconds before the second try; each further pause is twice as long
 
 
 class Fault(StrEnum):
@@ -55,26 +50,3 @@ class Limits:
         for name in ("tries", "max_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
-
-
-async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
-    """Return what `attempt` returns, trying again after an `HttpFailure` that may pass.
-
-    Raises:
-        HttpFailure: The last one, where no try is left; TIMEOUT at the deadline.
-    """
-    end, tried, last = time.monotonic() + limits.deadline, 0, ""
-    try:
-        async with asyncio.timeout(limits.deadline):
-            while True:
-                try:
-                    return await attempt()
-                except HttpFailure as failure:
-                    last = f" (before that: {failure.what})"
-                    tried += 1
-                    pause = max(BACKOFF * 2 ** (tried - 1), failure.wait or 0.0)
-                    if failure.wait is None or tried == limits.tries or time.monotonic() + pause >= end:
-                        raise
-                await asyncio.sleep(pause)
-    except TimeoutError:
-        raise HttpFailure(Fault.TIMEOUT, f"no answer within {limits.deadline:g} s{last}") from None

@@ -9,17 +9,17 @@ import pytest
 
 from turngym.tests.support.faults import FaultServer, head
 from turngym.tests.tools.search.faults import FAULTS, GOOD, PACKED, answer
-from turngym.tools.http import core
+from turngym.tools.http import connections
 from turngym.tools.http.client import JsonClient
-from turngym.tools.http.connections import _retry_after
-from turngym.tools.http.core import Fault, HttpFailure, Limits, retried
+from turngym.tools.http.connections import _retry_after, retried
+from turngym.tools.http.core import Fault, HttpFailure, Limits
 
 SLOW = ("slow head", "slow continue", "slow body", "slow chunks", "silent", "silent body")
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(core, "BACKOFF", 0.01)
+    monkeypatch.setattr(connections, "BACKOFF", 0.01)
 
 
 USUAL = Limits(20.0, 3, 2**20)
@@ -85,20 +85,20 @@ def persisted(monkeypatch, waits, limits):
             return b"there"
         raise HttpFailure(Fault.STATUS, "it answered 503", _retry_after(wait), 503)
 
-    monkeypatch.setattr("turngym.tools.http.core.asyncio.sleep", sleep)
+    monkeypatch.setattr("turngym.tools.http.connections.asyncio.sleep", sleep)
     assert asyncio.run(retried(attempt, limits)) == b"there"
     return pauses
 
 
 def test_the_pauses_double(monkeypatch):
-    assert persisted(monkeypatch, [""] * 4, Limits(20.0, 5)) == [core.BACKOFF * 2**n for n in range(4)]
+    assert persisted(monkeypatch, [""] * 4, Limits(20.0, 5)) == [connections.BACKOFF * 2**n for n in range(4)]
 
 
 def test_a_wait_that_the_server_asks_for_is_kept(monkeypatch):
     soon = formatdate(time.time() + 9, usegmt=True)
     pauses = persisted(monkeypatch, ["3", soon, "soon", "9" * 5000, formatdate(0, usegmt=True), "-5"], Limits(60, 9))
     assert pauses[0] == 3.0 and 5.0 < pauses[1] <= 9.0
-    assert pauses[2:] == [core.BACKOFF * 2**n for n in range(2, 6)]
+    assert pauses[2:] == [connections.BACKOFF * 2**n for n in range(2, 6)]
 
 
 def test_a_server_that_asks_for_no_wait_is_asked_again_at_once():
