@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,9 @@ from rich.text import Text
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make, play_options
 from .engine import Sampling
-from .engines.opening import EngineChoice
+from .settings import EngineChoice, MachineOptions, SamplingOptions
 from .terminal import console, mistakes
+from .warmup.settings import Settings, WarmupOptions
 
 if TYPE_CHECKING:
     from .scores import Report
@@ -121,24 +122,11 @@ class Eval:
     """Episodes a task: the k of avg@k."""
     split: str = "test"
     """`train`, `valid` or `test`."""
-    temperature: float = 1.0
-    """Sampling temperature; 0 is greedy."""
-    max_tokens: int = 96
-    """Most tokens a turn."""
+    sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = SamplingOptions()
     seed: int = 0
     """Chooses the tasks and keys all randomness."""
-    device: str = "cpu"
-    """`cpu`, `cuda` or `mps`."""
-    dtype: str = "float32"
-    """`float32` or `bfloat16`."""
-    threads: int = 1
-    """CPU threads of torch: more for larger models."""
-    engine: str = "torch"
-    """What draws tokens: `torch` in this process, or `vllm`, a server."""
-    server: tuple[str, ...] = ()
-    """URLs of running vLLM servers; without one, a server is started and stopped."""
-    server_option: tuple[str, ...] = ()
-    """Options of the server that is started, as `name=value`."""
+    machine: tyro.conf.OmitArgPrefixes[MachineOptions] = MachineOptions()
+    engine_choice: tyro.conf.OmitArgPrefixes[EngineChoice] = EngineChoice()
     out: Path | None = None
     """Folder for `eval.json` and the journal of all episodes."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
@@ -154,12 +142,10 @@ class Eval:
                 self.policy,
                 episodes=self.episodes,
                 samples=self.samples,
-                sampling=Sampling(temperature=self.temperature, max_tokens=self.max_tokens),
+                sampling=Sampling(**asdict(self.sampling)),
                 seed=self.seed,
-                device=self.device,
-                dtype=self.dtype,
-                threads=self.threads,
-                choice=EngineChoice(self.engine, self.server, self.server_option),
+                machine=self.machine,
+                choice=self.engine_choice,
                 out=self.out,
             )
         with (
@@ -244,26 +230,7 @@ class Warmup:
     """Environment id."""
     out: Path = Path("runs/warm")
     """Folder to write: a policy for `--policy`."""
-    episodes: int = 12000
-    """Episodes of the expert to learn from."""
-    steps: int = 1000
-    """Optimizer steps."""
-    batch: int = 16
-    """Episodes a step."""
-    lr: float = 8e-3
-    """Largest learning rate."""
-    noise: float = 0.3
-    """Share of turns that go astray on purpose: what is left for training to improve."""
-    size: str = "mini"
-    """`mini` (about 0.6M parameters), `small` (1M) or `medium` (5M)."""
-    vocabulary: int = 4096
-    """Most tokens of the vocabulary."""
-    context: int = 1024
-    """Most tokens of an episode."""
-    seed: int = 0
-    """Keys all randomness."""
-    threads: int = 1
-    """CPU threads of torch: two are faster, where two cores are idle."""
+    training: tyro.conf.OmitArgPrefixes[WarmupOptions] = WarmupOptions()
     resume: bool = False
     """Go on with the warm-up in `--out`."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
@@ -272,10 +239,8 @@ class Warmup:
         """Make it, with live progress."""
         with mistakes():
             from .warmup.pretrain import prepare, run
-            from .warmup.settings import Settings
 
-            names = [field.name for field in fields(Settings) if field.name != "options"]
-            settings = Settings(options=self.options.kwargs(), **{name: getattr(self, name) for name in names})
+            settings = Settings(self.env, self.options.kwargs(), self.training)
             prepared = prepare(settings, self.out, resume=self.resume)
         try:
             with mistakes((ValueError, OSError)):

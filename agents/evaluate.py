@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,13 +19,14 @@ from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, make
 from .chat.chat import Chat, check_fit
 from .engine import Continued, Cut, Engine, Sampling
-from .engines.opening import EngineChoice, open_engine
+from .engines.opening import open_engine
 from .journal import origin_of, write_trees
 from .players import PLAYERS, play_all
 from .rollout.collect import collect
 from .rollout.path import Actor
 from .scores import Episode, Report, from_trees, summarize
-from .source import Source, check_machine, find
+from .settings import EngineChoice, MachineOptions
+from .source import Source, find
 from .trajectory import Tree
 
 
@@ -40,9 +41,7 @@ class Evaluation:
     samples: int
     sampling: Sampling
     seed: int
-    device: str
-    dtype: str
-    threads: int
+    machine: MachineOptions
     choice: EngineChoice
     out: Path | None
 
@@ -56,9 +55,7 @@ def prepare(
     samples: int = 1,
     sampling: Sampling | None = None,
     seed: int = 0,
-    device: str = "cpu",
-    dtype: str = "float32",
-    threads: int = 1,
+    machine: MachineOptions = MachineOptions(),  # noqa: B008 (immutable)
     choice: EngineChoice = EngineChoice(),  # noqa: B008 (immutable)
     out: Path | None = None,
 ) -> Evaluation:
@@ -69,7 +66,9 @@ def prepare(
     """
     if episodes < 1 or samples < 1:
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
-    check_machine(device, dtype, threads, seed)
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; it must be 0 or more")
+    machine.check()
     choice.check()
     env = make(env_id, **options)
     source = None if policy in PLAYERS else find(policy)
@@ -87,9 +86,7 @@ def prepare(
         samples,
         sampling or Sampling(max_tokens=96),
         seed,
-        device,
-        dtype,
-        threads,
+        machine,
         choice,
         out,
     )
@@ -111,7 +108,7 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] | None = N
 def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree], None] | None) -> list[Tree]:
     from .policy import load_policy
 
-    policy = load_policy(source, device=evaluation.device, dtype=evaluation.dtype, threads=evaluation.threads)
+    policy = load_policy(source, **asdict(evaluation.machine))
     chat = checked_chat(source.folder, evaluation.env)
     with TemporaryDirectory() as spare, open_engine(evaluation.choice, policy, evaluation.out or Path(spare)) as engine:
         return collect(

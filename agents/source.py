@@ -8,16 +8,11 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .checkpoint import latest
 from .memory import header, layer_names
 
-if TYPE_CHECKING:
-    pass
-
 TINY = Path(__file__).parent / "tiny"
-DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -78,18 +73,6 @@ def find(name: str | Path) -> Source:
         config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
         return Source(find(config["train"]["policy"]).folder, checkpoint / "adapter")
     return Source(model_folder(name))
-
-
-def check_machine(device: str, dtype: str, threads: int, seed: int) -> None:
-    """Raise ValueError for what no machine can do; whether this one has the device is known when torch is loaded."""
-    if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device is {device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; it must be {' or '.join(DTYPES)}")
-    if threads < 1:
-        raise ValueError(f"threads is {threads}; torch needs at least 1")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}; it must be 0 or more")
 
 
 def model_folder(name: str | Path) -> Path:

@@ -246,7 +246,11 @@ def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     rows = [line.split() for line in out.splitlines()]
     assert [row[:2] for row in rows[-3:-1]] == [["before", "0"], ["after", "2"]]
     config = from_run(tmp_path / "run")
-    assert (config.tasks, config.steps, config.lr) == (str(questions), 2, read_recipe("math-python").lr)
+    assert (config.env_options.tasks, config.schedule.steps, config.lr) == (
+        str(questions),
+        2,
+        read_recipe("math-python").lr,
+    )
 
     short = ["--episodes", "4", "--max-tokens", "12", "--threads", "1"]
     status, out, _ = turngym("eval", "--policy", "run", "--tasks", questions, *short)

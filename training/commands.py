@@ -63,7 +63,7 @@ class Train:
             from .loop import Refusals
 
             with mistakes((ValueError, OSError, FloatingPointError, Refusals), run.way_on(prepared.folder)):
-                progress.watch(run.execute(prepared), self.config.steps, console)
+                progress.watch(run.execute(prepared), self.config.schedule.steps, console)
         except KeyboardInterrupt:
             console.print(f"interrupted; {run.way_on(prepared.folder)}")
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import json
 import subprocess
@@ -10,97 +9,64 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any
 
-from ..agents.engines.opening import EngineChoice
-from ..agents.source import DTYPES, check_machine
+from ..agents.settings import (
+    DeadlineOptions,
+    EngineChoice,
+    LoraOptions,
+    MachineOptions,
+    SamplingOptions,
+    changed,
+    check_least,
+    check_positive,
+    flat,
+    parsed,
+)
 from ..envs.registry import EnvOptions, refuse_weaker
+from .schedule import Schedule
 
 RECIPES = Path(__file__).parent / "recipes"
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run. Every field can be set in a recipe and on the command line."""
+    """A training run; recipes and the command line can set every field, those of nested settings included."""
 
     env: str = "turngym/MathPython-v0"
     """Environment id."""
-    tasks: str | None = None
-    """Questions: a JSONL file, a data set by name or `OWNER/NAME` on the hub, or `reasoning-gym:NAME,NAME`, as in
-    `turngym eval`; the built-in generator when left out."""
-    difficulty: tuple[int, ...] | None = None
-    """Difficulties of generated tasks, 1 to 5."""
-    option: tuple[str, ...] = ()
-    """Further options of the environment as `name=value`."""
+    env_options: EnvOptions = EnvOptions()
     policy: str = "tiny"
     """`tiny`, a model folder, or a hub name."""
     method: str = "grpo,epo"
     """Methods, chained from left to right; parameters as in `epo:alpha=0.2,high=1.5` (`turngym methods`)."""
-    steps: int = 80
-    """Training steps: each is a rollout and one or more optimizer steps on it."""
-    token_budget: int = 0
-    """Tokens drawn in training after which the run ends, at the end of the step that reaches it; 0 is no limit."""
+    schedule: Schedule = Schedule()
     prompts: int = 8
     """Tasks a step."""
     group: int = 8
     """Rollouts a task."""
-    updates: int = 1
-    """Optimizer steps on each rollout, all of them on the whole of it."""
-    max_tokens: int = 96
-    """Most tokens a turn."""
-    temperature: float = 1.0
-    """Sampling temperature."""
+    sampling: SamplingOptions = SamplingOptions()
     lr: float = 1e-3
     """Learning rate of AdamW on the LoRA weights."""
-    lr_end: float = 0.1
-    """Share of the learning rate that is left at the last step, or where the token budget is spent, if that comes
-    first; it falls linearly."""
-    rank: int = 32
-    """LoRA rank."""
-    alpha: float = 64.0
-    """LoRA scale: updates are multiplied by alpha / rank."""
-    targets: tuple[str, ...] = ()
-    """Layers that LoRA adapts, by the last part of their names: `q_proj v_proj`; all linear ones and the head when left
-    out."""
     clip_norm: float = 1.0
     """Largest gradient norm."""
     micro_tokens: int = 8192
     """Most tokens a forward pass; changes memory, never results."""
-    eval_every: int = 20
-    """Steps between validations."""
+    lora: LoraOptions = LoraOptions()
     eval_tasks: int = 256
     """Held-out tasks a validation."""
     shuffle_rewards: bool = False
     """Deal the scores out at random: the control run, which must not learn."""
     seed: int = 0
     """Keys all randomness."""
-    device: str = "cpu"
-    """`cpu`, `cuda` or `mps`."""
-    dtype: str = "float32"
-    """Of the frozen weights: `float32` or `bfloat16`."""
-    lora_dtype: str = "float32"
-    """Of the LoRA weights: `float32` or `bfloat16`."""
+    machine: MachineOptions = MachineOptions()
     checkpointing: bool = False
     """Compute each layer again in the backward pass: far less memory, a forward pass more."""
     compile: bool = False
     """Compile the learner's layers by `torch.compile`: slow to begin with, faster on a GPU."""
-    threads: int = 1
-    """CPU threads of torch: more for larger models; part of what makes runs bit-identical."""
-    engine: str = "torch"
-    """What draws tokens: `torch` in this process, or `vllm`, a server."""
-    server: tuple[str, ...] = ()
-    """URLs of running vLLM servers; without one, a server is started and stopped."""
-    server_option: tuple[str, ...] = ()
-    """Options of the server that is started, as `name=value`: `gpu-memory-utilization=0.5`."""
-    turn_deadline: float = 600.0
-    """Seconds that drawing a turn, or an answer of the environment, may take before its path counts as failed."""
-    episode_deadline: float = 3600.0
-    """Seconds that a path may take."""
-    step_deadline: float = 7200.0
-    """Seconds that a step's rollout may take; what is under way then has failed."""
-    retries: int = 2
-    """How often a path that an infrastructure failure ended begins again, with the same key."""
+    engine_choice: EngineChoice = EngineChoice()
+    deadlines: DeadlineOptions = DeadlineOptions()
     out: str = ""
     """Run folder; the first free one of runs/ENV, runs/ENV-2, … when left out."""
     resume: bool = False
@@ -108,47 +74,20 @@ class TrainConfig:
 
     def check(self) -> TrainConfig:
         """Return the config itself; raise ValueError where a value is out of range."""
-        for name in (
-            "steps",
-            "prompts",
-            "group",
-            "updates",
-            "max_tokens",
-            "rank",
-            "micro_tokens",
-            "eval_every",
-            "eval_tasks",
-        ):
-            _require(self, name, getattr(self, name) >= 1, "must be at least 1")
-        for name in (
-            "lr",
-            "alpha",
-            "clip_norm",
-            "temperature",
-            "turn_deadline",
-            "episode_deadline",
-            "step_deadline",
-        ):
-            value = getattr(self, name)
-            _require(self, name, 0 < value < float("inf"), "must be above 0 and finite")
-        for name in ("retries", "token_budget"):
-            _require(self, name, getattr(self, name) >= 0, "must be 0 or more")
-        _require(self, "lr_end", 0 <= self.lr_end <= 1, "must lie in [0, 1]")
-        _require(self, "lr", self.lr <= 1, "must be at most 1; LoRA learns at about 1e-4 to 1e-3")
-        check_machine(self.device, self.dtype, self.threads, self.seed)
-        _require(self, "lora_dtype", self.lora_dtype in DTYPES, f"must be {' or '.join(DTYPES)}")
-        self.engine_choice.check()
+        check_least(self, 1, "prompts", "group", "micro_tokens", "eval_tasks")
+        check_least(self, 0, "seed")
+        check_positive(self, "lr", "clip_norm")
+        if self.lr > 1:
+            raise ValueError(f"lr is {self.lr!r}; it must be at most 1; LoRA learns at about 1e-4 to 1e-3")
+        check_least(self.sampling, 1, "max_tokens")
+        check_positive(self.sampling, "temperature")
+        for part in (self.schedule, self.lora, self.machine, self.engine_choice, self.deadlines):
+            part.check()
         return self
 
-    @property
-    def env_options(self) -> EnvOptions:
-        """Return what the environment is made with."""
-        return EnvOptions(self.tasks, self.difficulty, self.option)
-
-    @property
-    def engine_choice(self) -> EngineChoice:
-        """Return which engine draws."""
-        return EngineChoice(self.engine, self.server, self.server_option)
+    def changed(self, **values: Any) -> TrainConfig:
+        """Return the config with other values, by the names of fields, nested ones included: `max_tokens=64`."""
+        return changed(self, values)
 
 
 def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({}), weaker: Collection[str] = ()) -> TrainConfig:
@@ -184,23 +123,18 @@ def _recipe_file(name: str) -> Path:
 
 
 def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
-    """Return the config with `values` set; `where` names their source in errors."""
-    fields, kinds = {field.name: field for field in dataclasses.fields(TrainConfig)}, get_type_hints(TrainConfig)
-    for key, value in values.items():
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{where}: unknown key {key!r}; {hint}keys are {', '.join(fields)}")
-        if not _fits(value, kinds[key]):
-            raise ValueError(f"{where}: {key} is {value!r}; it must be of type {fields[key].type}")
-    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return TrainConfig(**given).check()
+    """Return the config with `values` set; `where` names their source in errors.
+
+    Raises:
+        ValueError: a key is unknown, or a value has the wrong type or range.
+    """
+    return parsed(TrainConfig(), values, where).check()
 
 
 def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
     """Return `config.toml`: the resolved config and a record of what made the run (version, levels, …)."""
     lines = ["[train]"]
-    for key, value in dataclasses.asdict(config).items():
+    for key, value in flat(config).items():
         if value is not None and key != "resume":
             lines.append(f"{key} = {_literal(value)}")
     lines += ["", "[record]", *(f"{key} = {_literal(value)}" for key, value in record.items())]
@@ -254,20 +188,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not TOML: {error}") from error
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    if isinstance(kind, UnionType):
-        return any(_fits(value, part) for part in get_args(kind))
-    if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(_fits(item, get_args(kind)[0]) for item in value)
-    return type(value) in ((int, float) if kind is float else (kind,))
-
-
 def _literal(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{_literal(key)} = {_literal(item)}' for key, item in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _require(config: TrainConfig, name: str, holds: bool, rule: str) -> None:
-    if not holds:
-        raise ValueError(f"{name} is {getattr(config, name)!r}; it {rule}")

@@ -82,11 +82,11 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
     rest = TextColumn("{task.fields[at]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
     columns = (TextColumn("{task.description}"), BarColumn(16), TimeElapsedColumn(), TimeRemainingColumn(), rest)
     with Progress(*columns, console=console, expand=True, disable=not console.is_terminal) as progress:
-        whole = progress.add_task("all", total=sum(trial.config.steps for trial in trials), at="")
+        whole = progress.add_task("all", total=sum(trial.config.schedule.steps for trial in trials), at="")
         done = 0
         for number, trial in enumerate(trials, 1):
             progress.update(whole, completed=done, at=f"run {number} of {len(trials)}")
-            done += trial.config.steps
+            done += trial.config.schedule.steps
             if trial.finished:
                 say(f"{number}/{len(trials)}  {_outcome(trial)}, kept", style="dim")
                 continue
@@ -103,7 +103,7 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
 
 def _follow(trial: Trial, progress: Progress, say: Say, on_step: Callable[[], None]) -> None:
     """Show each record of a run as it comes."""
-    name, steps = _name(trial), trial.config.steps
+    name, steps = _name(trial), trial.config.schedule.steps
     bar = progress.add_task(escape(name), total=steps, at="loading the policy, first validation")
     try:
         for record in trial.records():

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,14 @@ from ..agents.chat.chat import Chat
 from ..agents.checkpoint import latest, steps
 from ..agents.durable import alone, write
 from ..agents.engine import Sampling
-from ..agents.engines.opening import EngineChoice, open_engine
+from ..agents.engines.opening import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.incidents import Incident
 from ..agents.rollout.deadlines import Deadlines
+from ..agents.settings import EngineChoice, flat
 from ..agents.source import Source, find
 from ..envs import TextEnv
-from ..envs.registry import EnvOptions, check_levels, levels_of, make, weaker_levels
+from ..envs.registry import check_levels, levels_of, make, weaker_levels
 from ..envs.sources import is_file
 from .boundary import Boundary, read_boundary
 from .config import TrainConfig, from_run, recorded, revision, to_toml
@@ -79,11 +80,12 @@ def prepare(config: TrainConfig) -> Prepared:
     """
     config.check()
     launch = launched()
-    launch.device(config.device)
-    # A recipe's difficulty is for its generator; a file has its own.
-    difficulty = config.difficulty if config.tasks is None else None
-    options = EnvOptions(config.tasks, difficulty, config.option).kwargs()
-    if config.tasks is not None and is_file(config.tasks):  # other sources know their own split or share
+    launch.device(config.machine.device)
+    named = config.env_options
+    if named.tasks is not None:  # a recipe's difficulty is for its generator; a file has its own
+        named = replace(named, difficulty=None)
+    options = named.kwargs()
+    if named.tasks is not None and is_file(named.tasks):  # other sources know their own split or share
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
         raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
@@ -93,7 +95,7 @@ def prepare(config: TrainConfig) -> Prepared:
             f"prompts is {config.prompts}, but the task set has {task_count(env)} tasks; use fewer prompts"
         )
     source = find(config.policy)
-    source.check_targets(config.targets)
+    source.check_targets(config.lora.targets)
     chat = checked_chat(source.folder, env)
     folder = Path(config.out) if config.out else _free_folder(config)
     incidents: list[Incident] = []
@@ -117,9 +119,9 @@ def execute(prepared: Prepared) -> Iterator[Any]:
     from .parallel import joined
 
     config, launch, began = prepared.config, prepared.launch, time.monotonic()
-    device = launch.device(config.device)
-    growers = launch.size if config.engine == "torch" else 1  # servers draw as much for one as for many
-    with joined(launch, device, config.step_deadline, growers) as team:
+    device = launch.device(config.machine.device)
+    growers = launch.size if config.engine_choice.engine == "torch" else 1  # servers draw as much for one as for many
+    with joined(launch, device, config.deadlines.step_deadline, growers) as team:
         begins = {"version": __version__, "checkpoint": prepared.checkpoint.name if prepared.checkpoint else ""}
         team.agree("the run", lambda: to_toml(config, begins))
         with alone(prepared.folder) if team.first else nullcontext():
@@ -132,19 +134,19 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
     from ..agents.policy import ALL, LoraSpec, load_policy
 
     config = prepared.config
-    lora = LoraSpec(config.rank, config.alpha, config.targets or ALL)
+    lora = LoraSpec(config.lora.rank, config.lora.alpha, config.lora.targets or ALL)
     policy = load_policy(
         prepared.source,
         device=device,
-        dtype=config.dtype,
+        dtype=config.machine.dtype,
         lora=lora,
-        threads=config.threads,
+        threads=config.machine.threads,
         seed=config.seed,
-        lora_dtype=config.lora_dtype,
+        lora_dtype=config.lora.lora_dtype,
         checkpointing=config.checkpointing,
         compile=config.compile,
     )
-    with open_engine(choice, policy, prepared.folder, deadline=config.turn_deadline) as engine:
+    with open_engine(choice, policy, prepared.folder, deadline=config.deadlines.turn_deadline) as engine:
         loop = _loop(prepared, policy, engine, team)
         record: dict[str, Any] = {
             "version": __version__,
@@ -183,18 +185,20 @@ def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loo
         env=prepared.env,
         valid_env=prepared.valid_env,
         valid_tasks=pick_tasks(prepared.valid_env, config.eval_tasks, config.seed),
-        sampling=Sampling(temperature=config.temperature, max_tokens=config.max_tokens),
+        sampling=Sampling(**asdict(config.sampling)),
         seed=config.seed,
         prompts=config.prompts,
         group=config.group,
-        updates=config.updates,
-        steps=config.steps,
-        eval_every=config.eval_every,
-        token_budget=config.token_budget,
-        lr_end=config.lr_end,
+        updates=config.schedule.updates,
+        steps=config.schedule.steps,
+        eval_every=config.schedule.eval_every,
+        token_budget=config.schedule.token_budget,
+        lr_end=config.schedule.lr_end,
         shuffle_rewards=config.shuffle_rewards,
-        deadlines=Deadlines(config.turn_deadline, config.episode_deadline, config.step_deadline),
-        retries=config.retries,
+        deadlines=Deadlines(
+            config.deadlines.turn_deadline, config.deadlines.episode_deadline, config.deadlines.step_deadline
+        ),
+        retries=config.deadlines.retries,
     )
 
 
@@ -236,8 +240,9 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
     if not held:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to begin one")
     before = from_run(folder, weaker=weaker_levels(config.env_options.kwargs()))
-    for name, old in vars(before).items():
-        new = getattr(config, name)
+    asked = flat(config)
+    for name, old in flat(before).items():
+        new = asked[name]
         if name not in FREE and new != old:
             raise ValueError(
                 f"{name} is {new!r}, but the run in {folder} was made with {old!r}; leave it out to resume"
@@ -245,8 +250,8 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
     checkpoint = latest(folder / "checkpoints", incidents.append, read_boundary)
     if checkpoint is not None and _finished(config, folder, at := read_boundary(checkpoint)):
         more = "its method ended it there" if at.stop else "ask for more to go on"
-        spent = not at.stop and at.step < config.steps
-        limit = f"token_budget is {config.token_budget}" if spent else f"steps is {config.steps}"
+        spent = not at.stop and at.step < config.schedule.steps
+        limit = f"token_budget is {config.schedule.token_budget}" if spent else f"steps is {config.schedule.steps}"
         got = f"drawn {at.tokens} tokens" if spent else f"taken {at.step}"
         raise ValueError(f"{limit}, and the run in {folder} has {got}; {more}")
     return checkpoint
@@ -264,7 +269,7 @@ def finished(config: TrainConfig) -> bool:
 
 
 def _finished(config: TrainConfig, folder: Path, at: Boundary) -> bool:
-    return at.over(config.steps, config.token_budget) and _summarized(folder) == at.step
+    return at.over(config.schedule.steps, config.schedule.token_budget) and _summarized(folder) == at.step
 
 
 def _same_levels(env: TextEnv, folder: Path) -> None:
@@ -290,7 +295,7 @@ def _control(config: TrainConfig, chat: Chat) -> Control:
     from .control import chain
     from .methods import parse_methods
 
-    run = {"steps": max(config.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}
+    run = {"steps": max(config.schedule.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}
     return chain(*parse_methods(config.method, run))
 
 

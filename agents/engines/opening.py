@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..settings import EngineChoice
 
 if TYPE_CHECKING:
     from ..policy import Policy
@@ -17,40 +17,6 @@ if TYPE_CHECKING:
     from .vllm import VllmEngine
 
 log = logging.getLogger(__name__)
-
-ENGINES = ("torch", "vllm")
-
-
-@dataclass(frozen=True)
-class EngineChoice:
-    """An engine by name and, for `vllm`, the servers' URLs, or options `name=value` of a server of our own."""
-
-    engine: str = "torch"
-    server: tuple[str, ...] = ()
-    server_option: tuple[str, ...] = ()
-
-    def check(self) -> None:
-        """Raise ValueError where the parts do not fit each other or this installation."""
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine is {self.engine!r}; it must be one of {', '.join(ENGINES)}")
-        for name in ("server", "server_option"):
-            if self.engine != "vllm" and (value := getattr(self, name)):
-                raise ValueError(f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm")
-        if self.server and self.server_option:
-            raise ValueError(
-                f"server_option is {self.server_option!r}, but the server {self.server[0]} is not ours to start; "
-                "leave one of the two out"
-            )
-        if self.own_server and find_spec("vllm") is None:
-            raise ValueError(
-                "engine vllm starts a server, and vllm is not installed here: pip install 'turngym[vllm]', or name a "
-                "running server with --server http://127.0.0.1:8000"
-            )
-
-    @property
-    def own_server(self) -> bool:
-        """Return whether a server has to be started."""
-        return self.engine == "vllm" and not self.server
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
     Raises:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
-    settings.check()
+    settings.training.check()
     env = make(settings.env, split="train", **settings.options)
     task_count(env)
     check_levels(env)
@@ -82,12 +82,13 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     from .tokenizer import write_tokenizer
 
     settings, out = prepared.settings, prepared.out
+    training = settings.training
     began = time.monotonic()
-    write(out / SETTINGS, json.dumps(asdict(settings), indent=1) + "\n")
+    write(out / SETTINGS, json.dumps(settings.to_json(), indent=1) + "\n")
     played: list[Demonstration] = []
-    for one in demonstrations(prepared.env, settings.episodes, settings.noise, settings.seed):
+    for one in demonstrations(prepared.env, training.episodes, training.noise, training.seed):
         played.append(one)
-        yield Progress(len(played), settings.episodes)
+        yield Progress(len(played), training.episodes)
     chat = _chat(played, settings)
     if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
         raise ValueError(
@@ -95,20 +96,20 @@ def run(prepared: Prepared) -> Iterator[Progress]:
         )
     write(out / TOKENIZER, chat.tokenizer.to_str())
     lessons = _lessons(chat, played, prepared)
-    yield Progress(len(played), settings.episodes, note=_about(played, lessons, chat))
-    torch.set_num_threads(settings.threads)
+    yield Progress(len(played), training.episodes, note=_about(played, lessons, chat))
+    torch.set_num_threads(training.threads)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        model = new_model(chat, settings.size, settings.context)
-    course = Course(settings.steps, settings.batch, settings.lr, settings.seed, READ)
+        torch.manual_seed(training.seed)
+        model = new_model(chat, training.size, training.context)
+    course = Course(training.steps, training.batch, training.lr, training.seed, READ)
     pupil = Pupil(model, course)
     if prepared.checkpoint is not None:
         pupil.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
     yield from _learned(pupil, lessons, out)
-    write_tokenizer(chat.tokenizer, out, settings.context)
+    write_tokenizer(chat.tokenizer, out, training.context)
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-    yield Progress(settings.steps, settings.steps, note=f"made in {time.monotonic() - began:.0f} s")
+    yield Progress(training.steps, training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
 def _learned(pupil: Pupil, lessons: list[Lesson], out: Path) -> Iterator[Progress]:
@@ -125,7 +126,7 @@ def _chat(played: list[Demonstration], settings: Settings) -> Chat:
     from .tokenizer import TEMPLATE, train_tokenizer
 
     texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
-    return Chat(train_tokenizer(texts, settings.vocabulary), Template(TEMPLATE))
+    return Chat(train_tokenizer(texts, settings.training.vocabulary), Template(TEMPLATE))
 
 
 def _lessons(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Lesson]:
@@ -138,7 +139,7 @@ def _lessons(chat: Chat, played: list[Demonstration], prepared: Prepared) -> lis
 
     ends = cut(prepared.env, chat)
     laid = [lay(chat, one.opening, one.tools, one.says, one.answers, ends) for one in played]
-    context = prepared.settings.context
+    context = prepared.settings.training.context
     lessons = [lesson for lesson in laid if len(lesson.tokens) <= context]
     if 2 * len(lessons) < len(laid):
         longest = max(len(lesson.tokens) for lesson in laid)
@@ -167,7 +168,7 @@ def _resumable(settings: Settings, out: Path) -> Path | None:
         raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to begin one") from None
     if (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
-    now = json.loads(json.dumps(asdict(settings)))
+    now = json.loads(json.dumps(settings.to_json()))
     for name, value in now.items():
         if before.get(name) != value:
             raise ValueError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from ..settings import check_least
 
 SIZES: dict[str, dict[str, Any]] = {
     "mini": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4},
@@ -14,27 +16,34 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What decides a warm-up's weights."""
+class WarmupOptions:
+    """How a small policy is made from an expert's play."""
 
-    env: str
-    options: dict[str, Any]
-    episodes: int
-    steps: int
-    batch: int
-    lr: float
-    noise: float
-    size: str
-    vocabulary: int
-    context: int
-    seed: int
-    threads: int
+    episodes: int = 12000
+    """Episodes of the expert to learn from."""
+    steps: int = 1000
+    """Optimizer steps."""
+    batch: int = 16
+    """Episodes a step."""
+    lr: float = 8e-3
+    """Largest learning rate."""
+    noise: float = 0.3
+    """Share of turns that go astray on purpose: what is left for training to improve."""
+    size: str = "mini"
+    """`mini` (about 0.6M parameters), `small` (1M) or `medium` (5M)."""
+    vocabulary: int = 4096
+    """Most tokens of the vocabulary."""
+    context: int = 1024
+    """Most tokens of an episode."""
+    seed: int = 0
+    """Keys all randomness."""
+    threads: int = 1
+    """CPU threads of torch: two are faster, where two cores are idle."""
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""
-        for name in ("episodes", "steps", "batch", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        check_least(self, 1, "episodes", "steps", "batch", "threads")
+        check_least(self, 0, "seed")
         if not 0 <= self.noise < 1:
             raise ValueError(f"noise is {self.noise}; it is the share of turns that go astray, from 0 to below 1")
         if self.lr <= 0:
@@ -43,5 +52,16 @@ class Settings:
             raise ValueError(f"vocabulary is {self.vocabulary}; bytes and control tokens alone need 300")
         if self.size not in SIZES:
             raise ValueError(f"size is {self.size!r}; it must be one of {', '.join(SIZES)}")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; it must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides a warm-up's weights: an environment, its options, and how it is learned from."""
+
+    env: str
+    options: dict[str, Any]
+    training: WarmupOptions
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data, as `warmup.json` holds it."""
+        return {"env": self.env, "options": self.options, **asdict(self.training)}

@@ -14,6 +14,7 @@ from turngym.agents.engine import Sampling
 from turngym.agents.journal import Origin, read_origin, read_trees
 from turngym.agents.replay import replay_journal
 from turngym.agents.scores import from_trees, summarize
+from turngym.agents.settings import MachineOptions
 from turngym.agents.source import TINY, Source
 from turngym.envs import EnvFailure, Outcome, Reply, TextEnv
 from turngym.envs.question import QuestionEnv
@@ -25,7 +26,7 @@ SHORT = Sampling(max_tokens=24)
 
 
 def prepare(env=PYTHON, policy="tiny", options=(), **rest):
-    settings = {"episodes": 4, "sampling": SHORT, "threads": 1, **rest}
+    settings = {"episodes": 4, "sampling": SHORT, **rest}
     return evaluate.prepare(env, {"split": "test", **dict(options)}, policy, **settings)
 
 
@@ -43,9 +44,12 @@ def prepare(env=PYTHON, policy="tiny", options=(), **rest):
         ({"options": {"split": "tset"}}, "split is 'tset'; the splits are train, valid, test"),
         ({"options": {"tasks": "nowhere.jsonl"}}, "task file nowhere.jsonl does not exist"),
         ({"policy": "./nowhere"}, "'nowhere' is not a folder; name `tiny`, a run folder, a model folder or a hub"),
-        ({"device": "tpu"}, "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps"),
-        ({"dtype": "float8"}, "dtype is 'float8'; it must be float32 or bfloat16"),
-        ({"threads": 0}, "threads is 0; torch needs at least 1"),
+        (
+            {"machine": MachineOptions(device="tpu")},
+            "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps",
+        ),
+        ({"machine": MachineOptions(dtype="float8")}, "dtype is 'float8'; it must be float32 or bfloat16"),
+        ({"machine": MachineOptions(threads=0)}, "threads is 0; torch needs at least 1"),
         ({"seed": -1}, "seed is -1; it must be 0 or more"),
     ],
 )
@@ -229,8 +233,8 @@ def lost(often):
 
 def test_episodes_of_a_grader_that_failed_are_counted_and_not_scored(monkeypatch):
     monkeypatch.setitem(gymnasium.registry, "test/Lost", gymnasium.envs.registration.EnvSpec("test/Lost", lost))
-    report = evaluate.run(evaluate.prepare("test/Lost", {"often": 2}, "tiny", episodes=8, samples=2, threads=1))
+    report = evaluate.run(evaluate.prepare("test/Lost", {"often": 2}, "tiny", episodes=8, samples=2))
     assert 0 < report.failed < 16 == report.episodes
     assert report.stops["infra_error"] == report.failed
     with pytest.raises(ValueError, match="none of 16 episodes was rewarded: all ended in an infrastructure failure"):
-        evaluate.run(evaluate.prepare("test/Lost", {"often": 1}, "tiny", episodes=8, samples=2, threads=1))
+        evaluate.run(evaluate.prepare("test/Lost", {"often": 1}, "tiny", episodes=8, samples=2))

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.engines.opening import EngineChoice, open_engine
+from turngym.agents.engines.opening import open_engine
 from turngym.agents.engines.server import VllmServer
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.policy import LoraSpec, load_policy
+from turngym.agents.settings import EngineChoice
 from turngym.agents.source import TINY
 
 

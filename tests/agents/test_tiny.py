@@ -39,7 +39,7 @@ def made(tmp_path_factory):
 
 def test_what_is_made_speaks_in_mathpython(made):
     sampling = Sampling(max_tokens=8)
-    prepared = evaluate.prepare("turngym/MathPython-v0", {}, str(made), episodes=2, sampling=sampling, threads=1)
+    prepared = evaluate.prepare("turngym/MathPython-v0", {}, str(made), episodes=2, sampling=sampling)
     report = evaluate.run(prepared)
     assert (report.episodes, report.failed) == (2, 0)
 

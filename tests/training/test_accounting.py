@@ -21,7 +21,7 @@ from turngym.training.config import TrainConfig, to_toml
 from turngym.training.run import execute, prepare
 from turngym.training.telemetry import counts
 
-CONFIG = TrainConfig(steps=3, prompts=2, group=3, seed=4)
+CONFIG = TrainConfig().changed(steps=3, prompts=2, group=3, seed=4)
 ORIGIN = Origin("turngym/MathPython-v0", {})
 
 
@@ -333,8 +333,10 @@ def test_what_cannot_be_read_is_named(run, name, text):
 def test_a_real_run_adds_up(tmp_path, monkeypatch):
     monkeypatch.setattr(TorchEngine, "mode_reason", "")
     threads = torch.get_num_threads()
-    config = TrainConfig(difficulty=(1,), steps=2, prompts=2, group=2, max_tokens=24, eval_tasks=1, eval_every=9)
-    list(execute(prepare(replace(config, out=str(tmp_path / "run")))))
+    config = TrainConfig().changed(
+        difficulty=(1,), steps=2, prompts=2, group=2, max_tokens=24, eval_tasks=1, eval_every=9
+    )
+    list(execute(prepare(config.changed(out=str(tmp_path / "run")))))
     torch.set_num_threads(threads)
     found = audit(tmp_path / "run")
     assert found.problems == [] and found.steps == 2

@@ -37,7 +37,7 @@ def command(capsys):
 @pytest.fixture
 def folder(tmp_path):
     """A run without a step."""
-    (tmp_path / "config.toml").write_text(to_toml(TrainConfig(steps=1, prompts=1, group=1), {}))
+    (tmp_path / "config.toml").write_text(to_toml(TrainConfig().changed(steps=1, prompts=1, group=1), {}))
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
     return tmp_path
 

@@ -91,8 +91,8 @@ def test_each_run_is_an_ordinary_one_and_the_same_as_alone(made, tmp_path):
     runs = {path.relative_to(made).as_posix() for path in made.glob("*/*")}
     assert runs == {f"{method}/seed-{seed}" for method in ("grpo", "rloo") for seed in (5, 6)}
     config = from_run(made / "rloo" / "seed-6")
-    assert (config.method, config.seed, config.env, config.steps) == ("rloo", 6, "turngym/Math-v0", 2)
-    for _ in execute(prepare(replace(config, out=str(tmp_path)))):
+    assert (config.method, config.seed, config.env, config.schedule.steps) == ("rloo", 6, "turngym/Math-v0", 2)
+    for _ in execute(prepare(config.changed(out=str(tmp_path)))):
         pass
     assert weights(tmp_path) == weights(made / "rloo" / "seed-6") != weights(made / "rloo" / "seed-5")
 
@@ -285,8 +285,8 @@ def test_methods_share_all_of_the_base_but_what_they_set(turngym):
     plan = planning.plan(["aepo", "mine.toml"], "small.toml", 3, {"steps": 9})
     base = replace(read_recipe("small.toml"), steps=9)
     assert plan.methods == {
-        "aepo": replace(base, method="grpo,aepo", updates=2),
-        "mine": replace(base, method="grpo,epo:alpha=0.5", updates=3, lr=0.01),
+        "aepo": base.changed(method="grpo,aepo", updates=2),
+        "mine": base.changed(method="grpo,epo:alpha=0.5", updates=3, lr=0.01),
     }
     assert [(trial.method, trial.config.seed) for trial in plan.trials] == [
         (method, seed) for seed in (5, 6, 7) for method in ("aepo", "mine")

@@ -23,7 +23,7 @@ class Played:
     def __init__(self, method: str, seed: int = 0, finished: bool = False, error: Exception | None = None) -> None:
         self.method, self.config, self.finished, self.error = (
             method,
-            SimpleNamespace(seed=seed, steps=STEPS),
+            SimpleNamespace(seed=seed, schedule=SimpleNamespace(steps=STEPS)),
             finished,
             error,
         )

@@ -32,7 +32,7 @@ from turngym.training.objective import Refused
 from turngym.training.run import execute, prepare
 from turngym.training.signals import endings
 
-TINY = TrainConfig(
+TINY = TrainConfig().changed(
     difficulty=(1,), steps=4, prompts=2, group=3, max_tokens=24, lr=5e-3, eval_every=2, eval_tasks=3, threads=1
 )
 PROMISED = {"step", "reward", "success", "entropy", "entropy_turn/0", "tokens", "seconds", "loss", "grad_norm", "drift"}
@@ -94,18 +94,18 @@ def written(folder: Path) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
-    train(replace(TINY, out=str(folder)))
+    train(TINY.changed(out=str(folder)))
     return folder
 
 
 @pytest.mark.parametrize("killed_at", [1, 3])
 def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(undisturbed, tmp_path, killed_at):
     """Adapter, optimizer, control state, journals and metrics; steps after the last checkpoint are taken again."""
-    config = replace(TINY, out=str(tmp_path / "run"))
+    config = TINY.changed(out=str(tmp_path / "run"))
     train(config, until=killed_at)
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "rew')  # and died there
-    records = train(replace(config, resume=True))
+    records = train(config.changed(resume=True))
     first = killed_at - killed_at % 2 + 1
     assert [record.step for record in records] == list(range(first, 5))
     files, lines = written(undisturbed)
@@ -189,7 +189,7 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
     )
     calls, orders = spy(monkeypatch, "collect"), []
     for seed, count in ((0, 10), (1, 1)):
-        prepared = prepare(replace(config, steps=count, seed=seed, out=str(tmp_path / str(seed))))
+        prepared = prepare(config.changed(steps=count, seed=seed, out=str(tmp_path / str(seed))))
         total = len(prepared.env.tasks)
         assert 25 < total < 40
         list(execute(prepared))
@@ -207,7 +207,7 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
 
 def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(monkeypatch, tmp_path):
     learned = spy(monkeypatch, "pack")
-    config = replace(TINY, prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
+    config = TINY.changed(prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
     train(config)
     (((trees, _),), (true,)) = learned, journal(tmp_path / "run")
     scores, dealt = ([leaf.score for tree in forest for leaf in tree.leaves] for forest in (true, trees))
@@ -240,7 +240,7 @@ class Watched:
 def run_with(control: Control, folder: Path, patch: pytest.MonkeyPatch) -> list[loop.Record]:
     patch.setitem(METHODS, "probe", lambda: control)
     method = "grpo,entropy-bonus,probe"
-    return train(replace(TINY, method=method, steps=3, eval_every=9, eval_tasks=1, out=str(folder)))
+    return train(TINY.changed(method=method, steps=3, eval_every=9, eval_tasks=1, out=str(folder)))
 
 
 @pytest.fixture(scope="module")
@@ -323,14 +323,14 @@ def test_a_refused_step_is_written_down_and_the_run_goes_on_without_it(monkeypat
 
 # --- a run that dies goes on as if it had not
 
-QUICK = replace(TINY, env="turngym/Math-v0", steps=3, prompts=1, group=2, max_tokens=8, eval_tasks=1)
+QUICK = TINY.changed(env="turngym/Math-v0", steps=3, prompts=1, group=2, max_tokens=8, eval_tasks=1)
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
     """What a quick run writes when nothing disturbs it."""
     folder = tmp_path_factory.mktemp("runs") / "quiet"
-    train(replace(QUICK, out=str(folder)))
+    train(QUICK.changed(out=str(folder)))
     return written(folder)
 
 
@@ -353,7 +353,7 @@ def hit(
 
 
 def go_on(config: TrainConfig) -> list[loop.Record]:
-    return train(replace(config, resume=(Path(config.out) / "config.toml").exists()))
+    return train(config.changed(resume=(Path(config.out) / "config.toml").exists()))
 
 
 KILLS = {  # one after another in one run
@@ -367,7 +367,7 @@ KILLS = {  # one after another in one run
 
 
 def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp_path):
-    config, folder = replace(QUICK, out=str(tmp_path / "run")), tmp_path / "run" / "checkpoints"
+    config, folder = QUICK.changed(out=str(tmp_path / "run")), tmp_path / "run" / "checkpoints"
     saves = [0, 1, 1, 1, 2, 3]  # whole ones after each
     for (point, (owner, name, call, after)), save in zip(KILLS.items(), saves, strict=True):
         child = os.fork()
@@ -401,7 +401,7 @@ PHASES = {  # one after another in one run: what strikes, and the step of the ch
 
 
 def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_same_bytes(quiet, tmp_path):
-    config = replace(QUICK, out=str(tmp_path / "run"))
+    config = QUICK.changed(out=str(tmp_path / "run"))
     for place, (phase, (owner, name, call, step)) in enumerate(PHASES.items()):
         number = (signal.SIGTERM, signal.SIGINT)[place % 2]
         with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left, endings():
@@ -416,27 +416,27 @@ def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_
 
 def test_a_run_ends_after_the_step_in_which_its_tokens_are_spent_also_when_it_is_resumed(quiet, monkeypatch, tmp_path):
     first = quiet[1][1]["tokens"]
-    config = replace(QUICK, steps=9, token_budget=first + 1, out=str(tmp_path / "run"))
+    config = QUICK.changed(steps=9, token_budget=first + 1, out=str(tmp_path / "run"))
     train(config, until=1)
     assert read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).tokens == 0  # the step is taken again
     shares, propose = [], learner.Learner.propose
     monkeypatch.setattr(learner.Learner, "propose", lambda *args: shares.append(args[3]) or propose(*args))
-    records = train(replace(config, resume=True))
+    records = train(config.changed(resume=True))
     assert [record.step for record in records] == [1, 2] and records[-1].valid is not None
     assert shares == pytest.approx([1.0, 1 - 0.9 * first / (first + 1)])
     at = read_boundary(steps(tmp_path / "run" / "checkpoints")[-1])
     assert (at.step, at.tokens) == (2, sum(line["tokens"] for line in metrics(tmp_path / "run")[1:]))
     spent = rf"token_budget is {first + 1}, and the run in .* has drawn {at.tokens} tokens; ask for more to go on"
     with pytest.raises(ValueError, match=spent):
-        prepare(replace(config, resume=True))
-    assert [record.step for record in train(replace(config, token_budget=at.tokens + 1, resume=True))] == [3]
+        prepare(config.changed(resume=True))
+    assert [record.step for record in train(config.changed(token_budget=at.tokens + 1, resume=True))] == [3]
 
 
 def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(tmp_path, monkeypatch):
     def strike() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    config = replace(QUICK, out=str(tmp_path / "run"))
+    config = QUICK.changed(out=str(tmp_path / "run"))
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as left, endings():
         hit(patch, learner.Learner, "propose", 2, strike)
         hit(patch, Policy, "save_adapter", 2, strike)
@@ -446,7 +446,7 @@ def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(tmp
 
 
 def test_a_signal_while_somebody_looks_at_a_record_reaches_the_run(tmp_path):
-    config = replace(QUICK, out=str(tmp_path / "run"))
+    config = QUICK.changed(out=str(tmp_path / "run"))
     with pytest.raises(SystemExit) as left, endings():
         for record in execute(prepare(config)):
             if record.step == 1:
@@ -462,7 +462,7 @@ def test_ctrl_c_without_the_command_line_saves_no_weights_that_are_half_changed(
     def strike() -> None:
         raise KeyboardInterrupt
 
-    config = replace(QUICK, out=str(tmp_path / "run"))
+    config = QUICK.changed(out=str(tmp_path / "run"))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         hit(patch, torch.optim.AdamW, "step", 2, strike, after=True)
         train(config)
@@ -476,7 +476,7 @@ def test_what_a_control_does_to_its_state_in_mid_step_reaches_no_checkpoint(tmp_
 
     control = Control(name="probe", init=lambda: {"seen": []}, observe=observe)
     monkeypatch.setitem(METHODS, "probe", lambda: control)
-    config = replace(QUICK, method="grpo,probe", out=str(tmp_path / "run"))
+    config = QUICK.changed(method="grpo,probe", out=str(tmp_path / "run"))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         hit(patch, learner.Learner, "propose", 2, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
         train(config)
@@ -494,12 +494,12 @@ def test_a_control_state_that_is_no_json_ends_the_run_before_the_weights_change(
 def test_the_first_checkpoint_is_there_before_the_first_validation(tmp_path, monkeypatch):
     found = []
     hit(monkeypatch, loop.Loop, "_validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
-    train(replace(QUICK, steps=1, out=str(tmp_path / "run")), until=0)
+    train(QUICK.changed(steps=1, out=str(tmp_path / "run")), until=0)
     assert [path.name for path in found] == ["step-000000"]
 
 
 def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tmp_path, caplog):
-    config = replace(QUICK, out=str(tmp_path / "run"))
+    config = QUICK.changed(out=str(tmp_path / "run"))
     train(config, until=2)
     damaged = tmp_path / "run" / "checkpoints" / "step-000002"
     (damaged / "optimizer.safetensors").unlink()
@@ -535,7 +535,7 @@ def incidents(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_step_whose_paths_all_failed_is_one_without_update(tmp_path, monkeypatch):
     failing(monkeypatch, {1})
-    config = replace(QUICK, method="grpo,epo", out=str(tmp_path / "run"))
+    config = QUICK.changed(method="grpo,epo", out=str(tmp_path / "run"))
     records = train(config)
     assert [record.step for record in records] == [0, 1, 2, 3]
     line = metrics(tmp_path / "run")[2]
@@ -554,7 +554,7 @@ def test_a_step_whose_paths_all_failed_is_one_without_update(tmp_path, monkeypat
 
 def test_refused_updates_in_a_row_end_the_run_with_a_checkpoint_and_a_line_for_each(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "REFUSALS", 3)
-    config = replace(QUICK, steps=7, eval_every=9, out=str(tmp_path / "run"))
+    config = QUICK.changed(steps=7, eval_every=9, out=str(tmp_path / "run"))
     with monkeypatch.context() as patch:
         failing(patch, {0, 2, 3, 4, 5})
         with pytest.raises(
@@ -579,7 +579,7 @@ def test_broken_weights_end_the_run_and_leave_its_checkpoints(tmp_path, monkeypa
 
     hit(monkeypatch, loop, "collect", 3, breaks)
     with pytest.raises(FloatingPointError, match="the policy's logits are not finite"):
-        train(replace(QUICK, out=str(tmp_path / "run")))
+        train(QUICK.changed(out=str(tmp_path / "run")))
     assert [path.name for path in steps(tmp_path / "run" / "checkpoints")] == ["step-000000"]
 
 
@@ -596,7 +596,7 @@ def test_what_a_control_asks_for_in_a_refused_step_is_not_done(tmp_path, monkeyp
     monkeypatch.setattr(learner, "check", lambda terms, packed: _refuse(packed))
     with monkeypatch.context() as patch:
         patch.setitem(METHODS, "probe", lambda: control)
-        records = train(replace(QUICK, method="grpo,probe", steps=2, eval_every=9, out=str(tmp_path / "run")))
+        records = train(QUICK.changed(method="grpo,probe", steps=2, eval_every=9, out=str(tmp_path / "run")))
     assert [record.step for record in records] == [0, 1, 2] and asked and not cleared
 
 
@@ -632,7 +632,7 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
         ]
         assert [record.metrics.get("updates") for record in records] == [None, 2, 2]
         assert read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).version == 4
-        other = replace(config, out=str(tmp_path / "other"))
+        other = config.changed(out=str(tmp_path / "other"))
         train(other, until=1)
         train(replace(other, resume=True))
     assert written(tmp_path / "run") == written(tmp_path / "other")
@@ -641,13 +641,13 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
 def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(alarms, "WINDOW", 2)
     monkeypatch.setattr(alarms, "SILENT", -1.0)
-    config = replace(QUICK, steps=4, out=str(tmp_path / "run"))
+    config = QUICK.changed(steps=4, out=str(tmp_path / "run"))
     records = train(config)
     assert [[one.kind for one in record.begun] for record in records] == [[], [], ["silent-groups"], [], []]
     assert [line.get("alarms") for line in metrics(tmp_path / "run")] == [None, [], *[["silent-groups"]] * 3]
     (told,) = incidents(tmp_path / "run")
     assert (told["step"], told["kind"]) == (2, "alarm") and "silent_groups is" in told["what"]
-    other = replace(config, out=str(tmp_path / "other"))
+    other = config.changed(out=str(tmp_path / "other"))
     train(other, until=3)
     train(replace(other, resume=True))
     assert written(tmp_path / "run") == written(tmp_path / "other")

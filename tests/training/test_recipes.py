@@ -50,4 +50,4 @@ def test_clips_have_a_second_update_to_act_in():
     for name in sorted(SHIPPED - TASKS):
         control = chain(*parse_methods(read_recipe(name).method, RUN))
         if control.sets & {"clip", "replay"} == {"clip"} or name in ("aepo", "ppo"):  # a replay has its own update
-            assert read_recipe(name).updates > 1, name
+            assert read_recipe(name).schedule.updates > 1, name

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from turngym.envs import TextEnv
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
 from turngym.training.run import execute, prepare, way_on
 
-SMALL = TrainConfig(steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1)
+SMALL = TrainConfig().changed(steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1)
 MISTAKES = {
     "environment": ({"env": "turngym/MathPyton-v0"}, "unknown environment 'turngym/MathPyton-v0'; did you mean"),
     "option": ({"option": ["max_turn=3"]}, "takes no option 'max_turn'; did you mean 'max_turns'?"),
@@ -75,7 +74,7 @@ from turngym.training.run import prepare
 def answer(values):
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
-        prepare(TrainConfig(**values))
+        prepare(TrainConfig().changed(**values))
     except (ValueError, OSError) as error:
         return [str(error), "torch" in sys.modules]
 
@@ -140,7 +139,7 @@ def test_a_mistake_is_answered_with_thing_value_and_fix_before_torch_is_imported
 )
 def test_a_mistake_in_the_methods_is_found_before_the_policy_is_loaded(tmp_path, method, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        prepare(replace(SMALL, method=method, out=str(tmp_path)))
+        prepare(SMALL.changed(method=method, out=str(tmp_path)))
 
 
 def locked():
@@ -149,7 +148,7 @@ def locked():
 
 def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="group is 1; it must be at least 2: a path at the prompt and one to fork"):
-        prepare(replace(SMALL, method="grpo,aepo", group=1, out=str(tmp_path)))
+        prepare(SMALL.changed(method="grpo,aepo", group=1, out=str(tmp_path)))
 
     fork = TextEnv.fork
     for fails in (bool, lambda began: True):  # once an episode has begun, and always
@@ -157,18 +156,18 @@ def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp
         with pytest.raises(
             ValueError, match=r"MathPython-v0 cannot be forked \(it holds a lock\); choose a method with"
         ):
-            prepare(replace(SMALL, method="grpo,arpo", out=str(tmp_path)))
+            prepare(SMALL.changed(method="grpo,arpo", out=str(tmp_path)))
 
 
 def test_a_file_of_questions_is_parted_so_that_valid_problems_are_never_trained_on(tmp_path):
     path = tmp_path / "questions.jsonl"
     rows = [{"problem": f"What is {n}+1?", "answer": str(n + 1)} for n in range(400)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    prepared = prepare(replace(SMALL, tasks=str(path), out=str(tmp_path / "run")))
+    prepared = prepare(SMALL.changed(tasks=str(path), out=str(tmp_path / "run")))
     train, valid = ({env.tasks[i].prompt for i in range(len(env.tasks))} for env in (prepared.env, prepared.valid_env))
     assert train.isdisjoint(valid) and len(train | valid) == 400
     assert 5 <= len(valid) <= 40
-    half = prepare(replace(SMALL, tasks=str(path), option=("holdout=0.5",), out=str(tmp_path / "run")))
+    half = prepare(SMALL.changed(tasks=str(path), option=("holdout=0.5",), out=str(tmp_path / "run")))
     assert 150 < len(half.valid_env.tasks) < 250
 
 
@@ -178,13 +177,13 @@ def test_without_a_folder_the_first_free_one_is_taken(tmp_path, monkeypatch):
         prepared = prepare(SMALL)
         assert prepared.folder == Path(f"runs/mathpython{number}") == Path(prepared.config.out)
         (prepared.folder / "config.toml").touch()
-    assert prepare(replace(SMALL, env="turngym/Math-v0")).folder == Path("runs/math")
+    assert prepare(SMALL.changed(env="turngym/Math-v0")).folder == Path("runs/math")
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    list(execute(prepare(replace(SMALL, out=str(folder)))))
+    list(execute(prepare(SMALL.changed(out=str(folder)))))
     return folder
 
 
@@ -196,7 +195,7 @@ def test_a_run_folder_holds_what_it_promises(finished):
         "checkpoints",
         "summary.json",
     }
-    assert from_run(finished) == replace(SMALL, out=str(finished))
+    assert from_run(finished) == SMALL.changed(out=str(finished))
     record = tomllib.loads((finished / "config.toml").read_text())["record"]
     levels = {"python": "namespaces"}  # though nobody asked for it
     assert record == {"version": __version__, "revision": revision(), "engine": "exact", "levels": levels}
@@ -218,21 +217,21 @@ def test_the_summary_compares_the_first_validation_with_the_last(finished):
 
 
 def test_a_run_that_is_over_is_not_resumed_but_may_be_made_longer(finished):
-    over = replace(from_run(finished), resume=True)
+    over = from_run(finished).changed(resume=True)
     with pytest.raises(ValueError, match=r"steps is 1, and the run in .* has taken 1; ask for more to go on"):
         prepare(over)
-    longer = prepare(replace(over, steps=3, threads=2, micro_tokens=99))
+    longer = prepare(over.changed(steps=3, threads=2, micro_tokens=99))
     assert longer.checkpoint == finished / "checkpoints" / "step-000001"
     for name, value in (("seed", 1), ("group", 3), ("method", "grpo"), ("eval_every", 7)):
         with pytest.raises(ValueError, match=rf"{name} is {value!r}, but the run in .* was made with"):
-            prepare(replace(over, steps=3, **{name: value}))
+            prepare(over.changed(steps=3, **{name: value}))
 
 
 def test_a_run_goes_on_at_the_level_at_which_it_began(finished, tmp_path):
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
-    again, config = replace(SMALL, steps=2, out=str(copy), resume=True), copy / "config.toml"
+    again, config = SMALL.changed(steps=2, out=str(copy), resume=True), copy / "config.toml"
     with pytest.raises(ValueError, match=r"option is \('level=rlimits-only',\), but the run in .* was made with \(\)"):
-        prepare(replace(again, option=("level=rlimits-only",)))
+        prepare(again.changed(option=("level=rlimits-only",)))
     said = config.read_text()
     assert said.count('"namespaces"') == 1
     config.write_text(said.replace('"namespaces"', '"rlimits-only"'))  # where another default made it
@@ -246,7 +245,7 @@ def test_a_damaged_checkpoint_is_named_when_resuming(finished, tmp_path, caplog)
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     weights = copy / "checkpoints" / "step-000001" / "adapter" / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    again = replace(SMALL, steps=2, out=str(copy), resume=True)
+    again = SMALL.changed(steps=2, out=str(copy), resume=True)
     prepared = prepare(again)
     assert prepared.checkpoint == copy / "checkpoints" / "step-000000"
     ((kind, what),) = [(incident.kind, incident.what) for incident in prepared.incidents]
@@ -264,7 +263,7 @@ def test_a_run_without_a_checkpoint_is_begun_again_and_nothing_of_it_is_left(fin
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     shutil.rmtree(copy / "checkpoints")
     (copy / "trees" / "step-000009.jsonl").write_text("of another life")
-    prepared = prepare(replace(SMALL, out=str(copy), resume=True))
+    prepared = prepare(SMALL.changed(out=str(copy), resume=True))
     assert prepared.checkpoint is None
     assert [record.step for record in execute(prepared)] == [0, 1]
     for name in ("trees", "checkpoints"):
@@ -282,7 +281,7 @@ def test_what_is_missing_at_the_end_of_a_run_is_made_again(finished, tmp_path, l
     lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
     (copy / "metrics.jsonl").write_text("".join(lines[: len(lines) - lost]) + '{"step": 1, "re' * lost)
     (copy / "summary.json").write_text('{"before": {"succ')
-    records = list(execute(prepare(replace(SMALL, out=str(copy), resume=True))))
+    records = list(execute(prepare(SMALL.changed(out=str(copy), resume=True))))
     assert [record.step for record in records] == [1] * lost
     found, true = (
         [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -304,7 +303,7 @@ def test_a_run_that_its_method_ended_is_over(finished, tmp_path):
     manifest["state.json"] = sha256(newest.read_bytes()).hexdigest()
     (listed / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match=r"steps is 5, and the run in .* has taken 1; its method ended it there"):
-        prepare(replace(SMALL, steps=5, out=str(copy), resume=True))
+        prepare(SMALL.changed(steps=5, out=str(copy), resume=True))
 
 
 def test_an_interrupted_run_is_told_how_to_go_on(finished, tmp_path):
@@ -318,12 +317,12 @@ def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):
     mine = {name.replace(".default.", "."): p.detach() for name, p in policy.trainable_parameters().items()}
     assert mine.keys() == saved.keys() and all(torch.equal(mine[name], saved[name]) for name in saved)
     assert any(weight.abs().max() > 0 for name, weight in saved.items() if "lora_B" in name)  # it was trained
-    prepared = evaluate.prepare(SMALL.env, {}, str(finished), episodes=2, sampling=Sampling(max_tokens=16), threads=1)
+    prepared = evaluate.prepare(SMALL.env, {}, str(finished), episodes=2, sampling=Sampling(max_tokens=16))
     assert evaluate.run(prepared).episodes == 2
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
-    prepared = prepare(replace(SMALL, out=str(tmp_path / "run")))
+    prepared = prepare(SMALL.changed(out=str(tmp_path / "run")))
     with alone(prepared.folder), pytest.raises(BlockingIOError, match=f"another process is writing {prepared.folder};"):
         next(execute(prepared))
     assert [*prepared.folder.iterdir()] == []
@@ -338,27 +337,27 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
 
 def test_lora_is_on_the_layers_that_were_named_and_stays_there(tmp_path):
     targets, run = ("v_proj", "q_proj"), tmp_path / "run"
-    named = replace(SMALL, targets=targets, out=str(run))
+    named = SMALL.changed(targets=targets, out=str(run))
     list(execute(prepare(named)))
     assert from_run(run) == named
     saved = load_file(run / "checkpoints" / "step-000001" / "adapter" / "adapter_model.safetensors")
     assert {name.split(".")[-3] for name in saved} == set(targets)
     assert any(weight.abs().max() > 0 for name, weight in saved.items() if "lora_B" in name)  # they were trained
-    assert [record.step for record in execute(prepare(replace(named, steps=2, resume=True)))] == [2]
+    assert [record.step for record in execute(prepare(named.changed(steps=2, resume=True)))] == [2]
     with pytest.raises(ValueError, match=r"targets is \('q_proj',\), but the run in .* was made with \('v_proj', 'q_p"):
-        prepare(replace(named, steps=3, targets=("q_proj",), resume=True))
-    prepared = evaluate.prepare(SMALL.env, {}, str(run), episodes=2, sampling=Sampling(max_tokens=16), threads=1)
+        prepare(named.changed(steps=3, targets=("q_proj",), resume=True))
+    prepared = evaluate.prepare(SMALL.env, {}, str(run), episodes=2, sampling=Sampling(max_tokens=16))
     assert evaluate.run(prepared).episodes == 2
     with pytest.raises(
         ValueError, match=r"targets is \('o_proj',\), but the adapter in .* is on \('q_proj', 'v_proj'\)"
     ):
-        prepare(replace(SMALL, policy=str(run), targets=("o_proj",), out=str(tmp_path / "next")))
+        prepare(SMALL.changed(policy=str(run), targets=("o_proj",), out=str(tmp_path / "next")))
 
 
 def test_the_engine_is_closed_when_a_run_is_left(tmp_path, monkeypatch):
     closed = []
     monkeypatch.setattr(TorchEngine, "close", lambda engine: closed.append(engine))
-    steps = execute(prepare(replace(SMALL, out=str(tmp_path / "run"))))
+    steps = execute(prepare(SMALL.changed(out=str(tmp_path / "run"))))
     next(steps)
     assert closed == []
     steps.close()
@@ -367,7 +366,7 @@ def test_the_engine_is_closed_when_a_run_is_left(tmp_path, monkeypatch):
 
 def test_a_machine_whose_rollouts_depend_on_the_batch_is_told_so(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(TorchEngine, "mode_reason", "8 rows and 16 rows differ")
-    steps = execute(prepare(replace(SMALL, out=str(tmp_path / "run"))))
+    steps = execute(prepare(SMALL.changed(out=str(tmp_path / "run"))))
     next(steps)
     steps.close()
     assert "rollouts depend on what else is in the batch on this machine: 8 rows and 16 rows differ" in caplog.text

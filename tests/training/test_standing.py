@@ -54,7 +54,7 @@ def found(monkeypatch, tmp_path) -> dict[str, MethodResult]:
 
 
 def comparison(folder):
-    configs = {"grpo": TrainConfig(method="grpo"), "epo": TrainConfig(updates=2)}
+    configs = {"grpo": TrainConfig().changed(method="grpo"), "epo": TrainConfig().changed(updates=2)}
     return Comparison(folder, "math-python", configs, (0, 1, 2))
 
 

@@ -14,7 +14,7 @@ from turngym.training.telemetry import counts
 @pytest.fixture
 def run(tmp_path):
     """Two steps of one prompt and one branch, whose context is full at once."""
-    (tmp_path / "config.toml").write_text(to_toml(TrainConfig(steps=2, prompts=1, group=1), {}))
+    (tmp_path / "config.toml").write_text(to_toml(TrainConfig().changed(steps=2, prompts=1, group=1), {}))
     (tmp_path / "trees").mkdir()
     lines = [{"step": 0}]
     for step in (1, 2):

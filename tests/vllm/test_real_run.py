@@ -58,7 +58,7 @@ def test_a_run_whose_server_is_killed_loses_nothing(
     server: VllmServer, served_policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, prompts, group = 2 + KILLS * EVERY // TURNS, 4, 8
-    config = TrainConfig(
+    config = TrainConfig().changed(
         difficulty=(1, 2),
         option=("max_turns=3",),
         method="grpo",

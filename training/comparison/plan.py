@@ -6,7 +6,6 @@ everything else comes from one base recipe.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...agents.evaluate import writable
+from ...agents.settings import flat
 from ...agents.source import find
 from ...envs.registry import EnvOptions, weaker_levels
 from .. import run
@@ -160,7 +160,7 @@ def _check_methods(configs: Mapping[str, TrainConfig]) -> None:
 
     for name, config in configs.items():
         try:
-            chain(*parse_methods(config.method, {"steps": max(config.steps, 2), "group": config.group}))
+            chain(*parse_methods(config.method, {"steps": max(config.schedule.steps, 2), "group": config.group}))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
 
@@ -186,11 +186,11 @@ def _check_same(trial: Trial) -> None:
     """Raise ValueError where the folder of a trial holds a run with another config."""
     if not trial.begun:
         return
-    before = from_run(trial.folder, weaker=weaker_levels(trial.config.env_options.kwargs()))
-    for field in dataclasses.fields(TrainConfig):
-        old, new = getattr(before, field.name), getattr(trial.config, field.name)
-        if field.name not in ANYTIME and new != old:
+    before = flat(from_run(trial.folder, weaker=weaker_levels(trial.config.env_options.kwargs())))
+    for name, new in flat(trial.config).items():
+        old = before[name]
+        if name not in ANYTIME and new != old:
             raise ValueError(
-                f"{field.name} is {new!r}, but the run in {trial.folder} was made with {old!r}; "
+                f"{name} is {new!r}, but the run in {trial.folder} was made with {old!r}; "
                 "ask for the same, or choose another folder with --out"
             )

@@ -16,6 +16,7 @@ from statistics import fmean, stdev, variance
 from typing import Any
 
 from ...agents.scores import Interval, interval
+from ...agents.settings import flat
 from ..logbook import METRICS
 from .plan import OWN, Comparison
 
@@ -200,7 +201,7 @@ def method_results(comparison: Comparison) -> dict[str, MethodResult]:
 
 def describe(comparison: Comparison) -> dict[str, Any]:
     """Return what was compared: the config that all methods share, and what each sets."""
-    configs = {method: asdict(config) for method, config in comparison.methods.items()}
+    configs = {method: flat(config) for method, config in comparison.methods.items()}
     first = next(iter(configs.values()))
     own = [key for key in OWN if key == "method" or any(config[key] != first[key] for config in configs.values())]
     return {

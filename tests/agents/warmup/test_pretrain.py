@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,23 +11,27 @@ from safetensors.torch import load_file
 from turngym.agents import evaluate, terminal
 from turngym.agents.commands import Warmup
 from turngym.agents.engine import Sampling
+from turngym.agents.settings import changed
 from turngym.agents.warmup import pretrain
 from turngym.agents.warmup.pretrain import Settings, prepare, run
+from turngym.agents.warmup.settings import WarmupOptions
 from turngym.envs.registry import EnvOptions
 
 SMALL = Settings(
     env="turngym/Math-v0",
     options={"difficulty": (1,)},
-    episodes=24,
-    steps=4,
-    batch=4,
-    lr=1e-3,
-    noise=0.3,
-    size="small",
-    vocabulary=320,
-    context=512,
-    seed=0,
-    threads=1,
+    training=WarmupOptions(
+        episodes=24,
+        steps=4,
+        batch=4,
+        lr=1e-3,
+        noise=0.3,
+        size="small",
+        vocabulary=320,
+        context=512,
+        seed=0,
+        threads=1,
+    ),
 )
 MISTAKES = {
     "environment": ({"env": "turngym/Mth-v0"}, "unknown environment 'turngym/Mth-v0'; did you mean 'turngym/Math-v0'"),
@@ -75,7 +78,7 @@ def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatc
 
 
 def test_what_the_agent_reads_is_learned_too(tmp_path, monkeypatch):
-    one = replace(SMALL, steps=1, episodes=4, size="mini")
+    one = changed(SMALL, {"steps": 1, "episodes": 4, "size": "mini"})
     list(run(prepare(one, tmp_path / "read")))
     monkeypatch.setattr(pretrain, "READ", 0.0)
     list(run(prepare(one, tmp_path / "said")))
@@ -96,7 +99,7 @@ def test_going_on_where_the_environment_changed_is_refused(tmp_path, monkeypatch
 def test_going_on_with_other_settings_is_refused(tmp_path):
     next(run(prepare(SMALL, tmp_path)))
     with pytest.raises(ValueError, match=r"noise is 0.1, but the warm-up in .* was begun with 0.3; give the same"):
-        prepare(replace(SMALL, noise=0.1), tmp_path, resume=True)
+        prepare(changed(SMALL, {"noise": 0.1}), tmp_path, resume=True)
     assert prepare(SMALL, tmp_path, resume=True).checkpoint is None
     with pytest.raises(FileNotFoundError, match="holds no warm-up to resume; leave --resume out to begin one"):
         prepare(SMALL, tmp_path / "nowhere", resume=True)
@@ -104,14 +107,14 @@ def test_going_on_with_other_settings_is_refused(tmp_path):
 
 def test_episodes_that_do_not_fit_the_context_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"context is 16 tokens, and 24 of 24 episodes are longer \(up to \d+\)"):
-        list(run(prepare(replace(SMALL, context=16), tmp_path)))
+        list(run(prepare(changed(SMALL, {"context": 16}), tmp_path)))
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_told_before_anything_is_written(name, tmp_path):
     change, message = MISTAKES[name]
     with pytest.raises(ValueError) as told:
-        prepare(replace(SMALL, **change), tmp_path / "out")
+        prepare(changed(SMALL, change), tmp_path / "out")
     assert message in str(told.value) and not (tmp_path / "out").exists()
 
 
@@ -123,7 +126,9 @@ def test_torch_is_not_imported_to_find_a_mistake(tmp_path):
 def test_the_command_makes_a_policy_and_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(terminal.console, "width", 400)
     options = EnvOptions(difficulty=(1,))
-    command = Warmup(SMALL.env, tmp_path / "warm", 60, 50, 2, vocabulary=320, context=256, threads=1, options=options)
+    command = Warmup(
+        SMALL.env, tmp_path / "warm", WarmupOptions(60, 50, 2, vocabulary=320, context=256, threads=1), options=options
+    )
     assert command.run() == 0
     out = capsys.readouterr().out
     assert "60 episodes of 1.0 turns" in out and "step 50/50  loss " in out
@@ -132,5 +137,5 @@ def test_the_command_makes_a_policy_and_says_how_far_it_is(tmp_path, capsys, mon
 
 def test_the_commands_mistakes_are_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
-        Warmup(SMALL.env, tmp_path, episodes=0).run()
+        Warmup(SMALL.env, tmp_path, WarmupOptions(episodes=0)).run()
     assert left.value.code == 2 and "episodes is 0; it must be at least 1" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """SPEAR (agentic.md, sheet J6): schedules, what is kept, judged anew and drawn, Clip-Cov (control.md, sheet H)."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -161,7 +160,7 @@ def test_it_leaves_the_on_policy_steps_as_they_are(toy) -> None:
     assert toy.learn(control, control.init())[0] == toy.learn(Control(name="nothing"), {})[0]
 
 
-TINY = TrainConfig(
+TINY = TrainConfig().changed(
     method="grpo:normalize=none,spear:size=1,warm=2",
     difficulty=(1,),
     steps=3,
@@ -196,7 +195,7 @@ def test_a_run_learns_from_its_journals_again_and_goes_on_to_the_byte_where_it_w
         return left_out(advantage, logp, logp_old, *rest)
 
     monkeypatch.setitem(spear.__globals__, "left_out", watched)
-    files, lines = train(replace(TINY, out=str(tmp_path / "whole")))
+    files, lines = train(TINY.changed(out=str(tmp_path / "whole")))
     replayed = [line.get("replayed", 0) for line in lines]
     assert sum(replayed) > 0 and all(count & (count - 1) == 0 for count in replayed)
     state = json.loads(files[Path("checkpoints/step-000003/state.json")])["control"][1]
@@ -207,9 +206,9 @@ def test_a_run_learns_from_its_journals_again_and_goes_on_to_the_byte_where_it_w
         trees = list(read_trees(tmp_path / "whole" / "trees" / f"step-{step:06d}.jsonl"))
         assert {turn.version for tree in trees for turn in tree.turns if turn.role == "assistant"} == {versions}
         versions += line["updates"] + (line["replayed"] > 0)
-    config = replace(TINY, out=str(tmp_path / "killed"))
+    config = TINY.changed(out=str(tmp_path / "killed"))
     train(config, until=2)
-    assert train(replace(config, resume=True))[0] == files
+    assert train(config.changed(resume=True))[0] == files
 
 
 @pytest.mark.parametrize(

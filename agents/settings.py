@@ -1,0 +1,214 @@
+"""Settings that several commands share: each field is named, documented and checked here alone.
+
+Commands and recipes take the fields of nested settings by their names alone, as `--max-tokens 96` or `rank = 32`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from importlib.util import find_spec
+from math import isfinite
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+DTYPES = ("float32", "bfloat16")
+ENGINES = ("torch", "vllm")
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How turns are drawn."""
+
+    max_tokens: int = 96
+    """Most tokens a turn."""
+    temperature: float = 1.0
+    """Sampling temperature; 0 is greedy, which training refuses."""
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """An engine by name and, for `vllm`, the servers' URLs, or options `name=value` of a server of our own."""
+
+    engine: str = "torch"
+    """What draws tokens: `torch` in this process, or `vllm`, a server."""
+    server: tuple[str, ...] = ()
+    """URLs of running vLLM servers; without one, a server is started and stopped."""
+    server_option: tuple[str, ...] = ()
+    """Options of the server that is started, as `name=value`: `gpu-memory-utilization=0.5`."""
+
+    def check(self) -> None:
+        """Raise ValueError where the parts do not fit each other or this installation."""
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine is {self.engine!r}; it must be one of {', '.join(ENGINES)}")
+        for name in ("server", "server_option"):
+            if self.engine != "vllm" and (value := getattr(self, name)):
+                raise ValueError(f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm")
+        if self.server and self.server_option:
+            raise ValueError(
+                f"server_option is {self.server_option!r}, but the server {self.server[0]} is not ours to start; "
+                "leave one of the two out"
+            )
+        if self.own_server and find_spec("vllm") is None:
+            raise ValueError(
+                "engine vllm starts a server, and vllm is not installed here: pip install 'turngym[vllm]', or name a "
+                "running server with --server http://127.0.0.1:8000"
+            )
+
+    @property
+    def own_server(self) -> bool:
+        """Return whether a server has to be started."""
+        return self.engine == "vllm" and not self.server
+
+
+@dataclass(frozen=True)
+class DeadlineOptions:
+    """How long the parts of a rollout may take, and how often a path is tried again."""
+
+    turn_deadline: float = 600.0
+    """Seconds that drawing a turn, or an answer of the environment, may take before its path counts as failed."""
+    episode_deadline: float = 3600.0
+    """Seconds that a path may take."""
+    step_deadline: float = 7200.0
+    """Seconds that a step's rollout may take; paths that have not ended then have failed."""
+    retries: int = 2
+    """How often a path that an infrastructure failure ended begins again, with the same key."""
+
+    def check(self) -> None:
+        """Raise ValueError for a value out of range."""
+        check_positive(self, "turn_deadline", "episode_deadline", "step_deadline")
+        check_least(self, 0, "retries")
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """The LoRA adapter."""
+
+    rank: int = 32
+    """LoRA rank."""
+    alpha: float = 64.0
+    """LoRA scale: updates are multiplied by alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """Layers that LoRA adapts, by the last part of their names: `q_proj v_proj`; all linear ones and the head when left
+    out."""
+    lora_dtype: str = "float32"
+    """Of the LoRA weights: `float32` or `bfloat16`."""
+
+    def check(self) -> None:
+        """Raise ValueError for a value out of range."""
+        check_least(self, 1, "rank")
+        check_positive(self, "alpha")
+        check_dtype(self, "lora_dtype")
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """What the policy is computed on."""
+
+    device: str = "cpu"
+    """`cpu`, `cuda` or `mps`."""
+    dtype: str = "float32"
+    """Of the frozen weights: `float32` or `bfloat16`."""
+    threads: int = 1
+    """CPU threads of torch: more for larger models; part of what makes runs bit-identical."""
+
+    def check(self) -> None:
+        """Raise ValueError for what no machine has; whether this one has the device is known when torch is loaded."""
+        if self.device.partition(":")[0] not in ("cpu", "cuda", "mps"):
+            raise ValueError(f"device is {self.device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
+        check_dtype(self, "dtype")
+        if self.threads < 1:
+            raise ValueError(f"threads is {self.threads}; torch needs at least 1")
+
+
+def check_least(settings: Any, least: int, *names: str) -> None:
+    """Raise ValueError for the first of the named fields that is less than `least`."""
+    rule = f"at least {least}" if least else "0 or more"
+    for name in names:
+        _require(settings, name, getattr(settings, name) >= least, rule)
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Raise ValueError for the first of the named fields that is not above 0, or not finite."""
+    for name in names:
+        value = getattr(settings, name)
+        _require(settings, name, isfinite(value) and value > 0, "above 0 and finite")
+
+
+def check_dtype(settings: Any, name: str) -> None:
+    """Raise ValueError where the named field is no data type of weights."""
+    _require(settings, name, getattr(settings, name) in DTYPES, " or ".join(DTYPES))
+
+
+def _require(settings: Any, name: str, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {getattr(settings, name)!r}; it must be {rule}")
+
+
+def flat(settings: Any) -> dict[str, Any]:
+    """Return the values of settings, those of nested settings included, by name."""
+    values: dict[str, Any] = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        values |= flat(value) if is_dataclass(value) else {field.name: value}
+    return values
+
+
+def changed(settings: T, values: Mapping[str, Any]) -> T:
+    """Return settings with other values, which are given by the names of fields, nested ones included.
+
+    Raises:
+        TypeError: there is no field of a name.
+    """
+    if unknown := sorted(values.keys() - flat(settings).keys()):
+        raise TypeError(f"{type(settings).__name__} has no field {', '.join(unknown)}")
+    return _changed(settings, values)
+
+
+def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
+    new: dict[str, Any] = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if is_dataclass(value):
+            new[field.name] = _changed(value, values)
+        elif field.name in values:
+            new[field.name] = values[field.name]
+    return replace(settings, **new)
+
+
+def parsed(settings: T, values: Mapping[str, Any], where: str) -> T:
+    """Return settings with the values of a file, whose lists become tuples; `where` names it in errors.
+
+    Raises:
+        ValueError: a key is unknown, or a value has the wrong type.
+    """
+    known = {field.name: (field, kind) for field, kind in _flat_fields(type(settings))}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"{where}: unknown key {key!r}; {hint}keys are {', '.join(known)}")
+        field, kind = known[key]
+        if not _fits(value, kind):
+            raise ValueError(f"{where}: {key} is {value!r}; it must be of type {field.type}")
+    return changed(settings, {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def _flat_fields(settings: type) -> Iterator[tuple[Field[Any], Any]]:
+    kinds = get_type_hints(settings)
+    for field in fields(settings):
+        if is_dataclass(kind := kinds[field.name]):
+            yield from _flat_fields(kind)  # type: ignore[arg-type]
+        else:
+            yield field, kind
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, UnionType):
+        return any(_fits(value, part) for part in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, get_args(kind)[0]) for item in value)
+    return type(value) in ((int, float) if kind is float else (kind,))
