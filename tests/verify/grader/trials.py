@@ -55,7 +55,7 @@ class Probe:
             (folder / name).mkdir(parents=True, exist_ok=True)
         env = {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder / "tmp"), "HOME": str(folder / "home")}
         self._child = Child(
-            [sys.executable, "-m", f"{__package__}.worker", str(folder)], cwd=str(folder / "work"), env=env
+            [sys.executable, "-m", "turngym.tests.verify.grader.worker", str(folder)], cwd=str(folder / "work"), env=env
         )
 
     def ready(self, tools: bool) -> None:

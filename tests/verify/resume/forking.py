@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -22,21 +23,27 @@ from typing import Any
 
 from turngym.tools.process import Child, serve
 
-_PACKAGE = (__package__ or "").split(".")[0]
 _PR_SET_CHILD_SUBREAPER = 36
 _BURIAL = 2.0  # seconds that a job's own processes may outlive it
-_MODULES = "agents.engines.torch agents.policy training.loop training.live training.run training.methods"
+_MODULES = (  # imported before the first job
+    "turngym.agents.engines.torch",
+    "turngym.agents.policy",
+    "turngym.training.loop",
+    "turngym.training.progress",
+    "turngym.training.run",
+    "turngym.training.methods",
+)
 _PHASES = {  # where a phase begins
-    "loading": "training.run:load",
-    "validation": "training.loop:Loop._validate",
-    "rollout": "training.loop:Loop._rollout",
-    "tool": "tools.python.tool:PythonTool.call",
-    "grading": "envs.math.grade:MathGrader.grade",
-    "gradient": "training.learner:Learner.propose",
-    "weights": "training.learner:Learner.apply",
-    "journal": "training.logbook:Logbook.add_trees",
-    "checkpoint": "agents.policy:Policy.save_adapter",
-    "metrics": "training.logbook:Logbook.add_metrics",
+    "loading": "turngym.training.run.load",
+    "validation": "turngym.training.loop.Loop._validate",
+    "rollout": "turngym.training.loop.Loop._rollout",
+    "tool": "turngym.tools.python.tool.PythonTool.call",
+    "grading": "turngym.envs.math.grade.MathGrader.grade",
+    "gradient": "turngym.training.learner.Learner.propose",
+    "weights": "turngym.training.learner.Learner.apply",
+    "journal": "turngym.training.logbook.Logbook.add_trees",
+    "checkpoint": "turngym.agents.policy.Policy.save_adapter",
+    "metrics": "turngym.training.logbook.Logbook.add_metrics",
 }
 
 
@@ -75,7 +82,9 @@ class Warm:
 
     def __init__(self, cwd: Path) -> None:
         env = {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
-        self._child = Child([sys.executable, "-m", f"{__package__}.forking", str(cwd)], cwd=str(cwd), env=env)
+        self._child = Child(
+            [sys.executable, "-m", "turngym.tests.verify.resume.forking", str(cwd)], cwd=str(cwd), env=env
+        )
 
     def run(self, job: Job, limit: float = 120.0) -> Ended:
         """Run a job to its end; `Deadline` after `limit` seconds, `Died` where the warm process itself failed."""
@@ -151,11 +160,8 @@ def _bury() -> int:
 
 def _prepare(job: Job, cwd: Path) -> None:
     """Have the signal sent, or the disk full, when the phase of a job begins for the `call`-th time."""
-    module, _, path = _PHASES[job.phase].partition(":")
-    owner = importlib.import_module(f"{_PACKAGE}.{module}")
-    *parents, name = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
+    owner_name, _, name = _PHASES[job.phase].rpartition(".")
+    owner = pkgutil.resolve_name(owner_name)
     function: Callable[..., Any] = getattr(owner, name)
     calls = 0
 
@@ -194,8 +200,8 @@ def _load() -> None:
 
 def main(cwd: Path) -> None:
     """Serve jobs; in a fork, do one."""
-    for name in _MODULES.split():
-        importlib.import_module(f"{_PACKAGE}.{name}")
+    for name in _MODULES:
+        importlib.import_module(name)
     _load()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -205,7 +211,7 @@ def main(cwd: Path) -> None:
         job = Job(**{**go.job, "argv": tuple(go.job["argv"])})
     if job.phase:
         _prepare(job, cwd)
-    importlib.import_module(f"{_PACKAGE}.__main__").main(job.argv)
+    importlib.import_module("turngym.__main__").main(job.argv)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ STUCK = 120.0  # seconds after which one call is given up
 LONELY = 30.0  # seconds that a process may take which makes one call and ends
 _CALLER = """
 import os
-from {package} import PythonTool
+from turngym.tools.python import PythonTool
 tool = PythonTool(persistent={session})
 print(tool.call({{"code": "import os; open('left', 'w').write('x'); print(6*7)"}}).text, end="", flush=True)
 {end}
@@ -148,12 +148,11 @@ def _left_row(idle: Idle, world: World) -> Row:
 def ends_row(seed: int) -> Row:
     """Count the ways in which a process that called the tool may end, and leave nothing behind."""
     wrong = []
-    package = f"{__name__.partition('.')[0]}.tools.python"
     with proc.adopting(), World(seed) as world:
         before = set(proc.descendants())
         for name, end in ENDS.items():
             for session in (False, True):
-                code = _CALLER.format(package=package, session=session, end=end)
+                code = _CALLER.format(session=session, end=end)
                 run = subprocess.run(
                     [sys.executable, "-c", code], capture_output=True, text=True, timeout=LONELY, check=False
                 )

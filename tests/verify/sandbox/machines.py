@@ -127,7 +127,7 @@ def visit(machine: Machine, world: World, level: str) -> dict[str, Any]:
     visitor = [
         sys.executable,
         "-m",
-        f"{__package__}.machine_worker",
+        "turngym.tests.verify.sandbox.machine_worker",
         level,
         *map(str, (world.canary, world.values["HOST_PORT"])),
     ]

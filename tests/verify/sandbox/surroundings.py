@@ -113,7 +113,7 @@ class World:
             "HOST_PORT": str(port),
             "FREE_PORT": str(free_port()),
             "PARENT_PID": str(os.getpid()),
-            "PACKAGE": __name__.partition(".")[0],
+            "PACKAGE": "turngym",
             "HOST": host,
         }
 

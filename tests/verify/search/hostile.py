@@ -96,5 +96,7 @@ def _played(order: Sequence[Hostile]) -> Iterator[tuple[Hostile, Searched]]:
 
 def _child() -> Child:
     return Child(
-        [sys.executable, "-m", f"{__package__}.worker"], cwd="/", env={"PYTHONPATH": os.pathsep.join(sys.path)}
+        [sys.executable, "-m", "turngym.tests.verify.search.worker"],
+        cwd="/",
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
     )

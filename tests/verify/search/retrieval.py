@@ -72,7 +72,7 @@ def _same(given: Given, wanted: str) -> Iterator[Row]:
 
 
 def _process(given: Given, cache: Path, seed: int, wait: bool = False) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", f"{__package__}.digest", *map(str, (given.corpus, given.file, cache))]
+    command = [sys.executable, "-m", "turngym.tests.verify.search.digest", *map(str, (given.corpus, given.file, cache))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": str(seed)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     if wait:

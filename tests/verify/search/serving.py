@@ -46,9 +46,8 @@ def server(corpus: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     Raises:
         OSError: it does not say where it serves.
     """
-    package = (__package__ or "").partition(".")[0]
     with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-m", package, "serve-search", str(corpus), "--port", "0", "--cache", cache]
+        command = [sys.executable, "-m", "turngym", "serve-search", str(corpus), "--port", "0", "--cache", cache]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         try:
