@@ -34,7 +34,7 @@ _MODULES = (  # imported before the first job
     "turngym.training.methods",
 )
 _PHASES = {  # where a phase begins
-    "loading": "turngym.training.run.load",
+    "loading": "turngym.agents.policy.load_policy",
     "validation": "turngym.training.loop.Loop._validate",
     "rollout": "turngym.training.loop.Loop._rollout",
     "tool": "turngym.tools.python.tool.PythonTool.call",
