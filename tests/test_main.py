@@ -98,7 +98,8 @@ def test_envs_and_methods_list_all_there_are(turngym):
     assert status == 0 and all(entry.id in out and entry.summary in out for entry in ENVS)
     status, out, _ = turngym("methods")
     assert status == 0 and {line.split()[0] for line in out.splitlines()} >= set(METHODS)
-    assert "coef=0.001" in out
+    status, out, _ = turngym("methods", "entropy-bonus")
+    assert status == 0 and "coef=0.001" in out
 
 
 @pytest.mark.parametrize("command", ["train", "eval", "play"])

@@ -21,35 +21,48 @@ from ..agents.commands import Warmup
 from ..agents.terminal import console, mistakes
 from ..envs.registry import EnvOptions, weaker_levels
 from .config import TrainConfig, from_run, read_recipe
+from .methods import METHODS, check_names, describe, title
 
 WIDE = 120  # columns of a table where there is no terminal
 
 
 @dataclass(frozen=True)
 class Methods:
-    """List the learning methods and their parameters."""
+    """List the learning methods; of those that are named, their cards and parameters."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="METHOD [METHOD …]")] = ()
+    """Methods to describe: equation, parameters with defaults and ranges, source, deviations."""
 
     def run(self) -> int:
-        """Print name, parameters and first line of each card."""
+        """Print a table of names and titles, or the card and the parameters of each named method."""
+        if not self.names:
+            table = Table("method", "what it is", box=None)
+            for name in METHODS:
+                table.add_row(name, title(name))
+            console.print(table)
+            console.print("parameters and equations: turngym methods METHOD")
         with mistakes():
-            from .methods import METHODS, describe
-
-        table = Table("method", "parameters", "what it is", box=None)
-        for name in METHODS:
-            table.add_row(*describe(name))
-        console.print(table)
+            cards = [describe(name) for name in self.names]
+        for text in cards:
+            console.print(escape(text), soft_wrap=True)
         return 0
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a LoRA policy. `turngym train [RECIPE] [options]`; options override the recipe."""
+    """Train a LoRA policy. `turngym train [RECIPE] [options]`; options override the recipe.
+
+    Recipes are math-python (the default), household, search, the methods of `turngym methods` but for parts of others,
+    and TOML files.
+    """
 
     config: tyro.conf.OmitArgPrefixes[TrainConfig]
 
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
         with mistakes():
+            check_names(self.config.method)  # before torch is imported
+
             from . import progress, run
 
             prepared = run.prepare(self.config)

@@ -25,6 +25,7 @@ from ..agents.settings import (
     parsed,
 )
 from ..envs.registry import EnvOptions, refuse_weaker
+from .methods import METHOD_RECIPES
 from .schedule import Schedule
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -40,7 +41,7 @@ class TrainConfig:
     policy: str = "tiny"
     """`tiny`, a model folder, or a hub name."""
     method: str = "grpo,epo"
-    """Methods, chained from left to right; parameters as in `epo:alpha=0.2,high=1.5` (`turngym methods`)."""
+    """Methods, chained from left to right; parameters as in `epo:alpha=0.2,high=1.5` (`turngym methods NAME`)."""
     schedule: Schedule = Schedule()
     prompts: int = 8
     """Tasks a step."""
@@ -91,7 +92,7 @@ class TrainConfig:
 
 
 def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({}), weaker: Collection[str] = ()) -> TrainConfig:
-    """Return the config of a recipe: a name in `training/recipes` or the path of a TOML file.
+    """Return the config of a recipe: one of `recipe_names`, or the path of a TOML file.
 
     What the recipe leaves out is as in `base`. `weaker` are isolation levels below the default that it may ask for.
 
@@ -99,27 +100,34 @@ def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({}), weake
         FileNotFoundError: there is no such recipe.
         ValueError: a key is unknown, a value has the wrong type or range, or an isolation level is too weak.
     """
-    path = _recipe_file(name)
-    _trusted(from_mapping(values := _toml(path), str(path)), weaker, path)
-    return from_mapping({**base, **values}, str(path))
+    values, where = _recipe(name)
+    _trusted(from_mapping(values, where), weaker, where)
+    return from_mapping({**base, **values}, where)
 
 
 def recipe_keys(name: str, weaker: Collection[str] = ()) -> dict[str, Any]:
     """Return what a recipe sets. Raises as `read_recipe` does."""
     read_recipe(name, weaker=weaker)
-    return _toml(_recipe_file(name))
+    return _recipe(name)[0]
 
 
-def _recipe_file(name: str) -> Path:
+def recipe_names() -> list[str]:
+    """Return the recipes by name: the files in `training/recipes`, and the methods that make sense alone."""
+    return sorted({path.stem for path in RECIPES.glob("*.toml")} | METHOD_RECIPES.keys())
+
+
+def _recipe(name: str) -> tuple[dict[str, Any], str]:
+    """Return what a recipe sets, and what it is called in errors."""
+    if name in METHOD_RECIPES:
+        return dict(METHOD_RECIPES[name]), f"recipe {name}"
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
-        known = sorted(found.stem for found in RECIPES.glob("*.toml"))
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, known := recipe_names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise FileNotFoundError(
             f"there is no recipe {name!r}; {hint}recipes are {', '.join(known)}, or the path of a .toml file"
         )
-    return path
+    return _toml(path), str(path)
 
 
 def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
@@ -151,11 +159,11 @@ def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
     values = _toml(path).get("train")
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
-    return _trusted(from_mapping(values, str(path)), weaker, path)
+    return _trusted(from_mapping(values, str(path)), weaker, str(path))
 
 
-def _trusted(config: TrainConfig, weaker: Collection[str], path: Path) -> TrainConfig:
-    refuse_weaker(config.env_options.kwargs(), weaker, str(path))
+def _trusted(config: TrainConfig, weaker: Collection[str], where: str) -> TrainConfig:
+    refuse_weaker(config.env_options.kwargs(), weaker, where)
     return config
 
 

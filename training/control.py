@@ -272,9 +272,3 @@ class _Parts:
     def observe(self, stats: Stats, state: State) -> tuple[State, Requests]:
         seen = [part.observe(stats, own) for part, own in self.each(state)]
         return [own for own, _ in seen], Requests().union(*(requests for _, requests in seen))
-
-
-def require(holds: bool, method: str, name: str, value: object, rule: str) -> None:
-    """Raise ValueError naming the method, its parameter, the value and the rule unless the rule `holds`."""
-    if not holds:
-        raise ValueError(f"{method}: {name} is {value!r}; it must be {rule}")

@@ -8,28 +8,27 @@ from turngym.agents.settings import flat
 from turngym.training import config
 from turngym.training.commands import recipe_of
 from turngym.training.config import (
-    RECIPES,
     TrainConfig,
     from_mapping,
     from_run,
     read_recipe,
+    recipe_keys,
+    recipe_names,
     recorded,
     revision,
     to_toml,
 )
 
-SHIPPED = sorted(path.stem for path in RECIPES.glob("*.toml"))
 
-
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", recipe_names())
 def test_a_shipped_recipe_loads_and_changes_exactly_what_it_says(name):
-    values = tomllib.loads((RECIPES / f"{name}.toml").read_text())
+    values = recipe_keys(name)
     named = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     assert flat(read_recipe(name)) == {**flat(TrainConfig()), **named}
 
 
 def test_the_recipe_of_the_command_line_ships():
-    assert "math-python" in SHIPPED
+    assert "math-python" in recipe_names()
 
 
 def test_a_recipe_can_be_any_toml_file(tmp_path):

@@ -8,7 +8,7 @@ from turngym.agents.engine import Sampling
 from turngym.agents.rollout.branching import Event, Spawn
 from turngym.envs import Outcome
 from turngym.training.columns import Now
-from turngym.training.control import Control, Needs, Request, Stats, Verdict, advantages, chain, require
+from turngym.training.control import Control, Needs, Request, Stats, Verdict, advantages, chain
 from turngym.training.objective import start_terms
 
 STATS = Stats(step=0, phase="update", entropy=0.5)
@@ -87,12 +87,6 @@ def test_a_plan_answers_an_event_with_spawns() -> None:
     control = Control(name="forks", plan=plan)
     assert control.plan(None, Event("turn", node=3, branch=0, budget=1), (0, 1, 2), {}) == [Spawn(3, 5, n=1)]
     assert control.plan(None, Event("idle", node=0, branch=-1, budget=1), (0, 1, 2), {}) == []
-
-
-def test_require_names_method_parameter_value_and_rule() -> None:
-    require(True, "epo", "alpha", 1, "anything")
-    with pytest.raises(ValueError, match=r"^epo: alpha is -1; it must be 0 or more$"):
-        require(False, "epo", "alpha", -1, "0 or more")
 
 
 def test_the_advantage_keeps_the_dtype(toy) -> None:

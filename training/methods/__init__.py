@@ -1,88 +1,116 @@
-"""The entropy methods by name. A name in a command line or recipe is a row of `METHODS`; there is no other registry."""
+"""Learning methods by name: `METHODS` is the only registry. A method is imported when it is first used.
+
+Each module is the card of a paper: title, equation, source of the defaults, grade of the evidence, deviations.
+Grades: A, read in released code; B, text of the paper; C, a plausible reading.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from inspect import getdoc, getmodule, signature
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from ..control import Control
-from .actfocus import actfocus
-from .aepo import aepo, aepo_advantage, aepo_branching, aepo_clip
-from .arpo import arpo
-from .bilevel_gae import bilevel_gae
-from .cispo import cispo
-from .dapo import dapo
-from .dart import dart
-from .dr_grpo import dr_grpo
-from .empg import empg
-from .entropy_bonus import entropy_bonus
-from .epo import epo
-from .gigpo import gigpo
-from .grpo import grpo
-from .gspo import gspo
-from .mt_grpo import mt_grpo
-from .ppo import ppo
-from .reinforce import reinforce
-from .reinforce_pp import reinforce_pp
-from .rloo import rloo
-from .spear import spear
-from .starpo_s import starpo_s
-from .tis import tis
-from .turn_pi import turn_pi
+from ..parameters import Parameter, parameters
 
-METHODS: dict[str, Callable[..., Control]] = {
-    "actfocus": actfocus,
-    "aepo": aepo,
-    "aepo-advantage": aepo_advantage,
-    "aepo-branching": aepo_branching,
-    "aepo-clip": aepo_clip,
-    "arpo": arpo,
-    "bilevel-gae": bilevel_gae,
-    "cispo": cispo,
-    "dapo": dapo,
-    "dart": dart,
-    "dr-grpo": dr_grpo,
-    "empg": empg,
-    "entropy-bonus": entropy_bonus,
-    "epo": epo,
-    "gigpo": gigpo,
-    "grpo": grpo,
-    "gspo": gspo,
-    "mt-grpo": mt_grpo,
-    "ppo": ppo,
-    "reinforce": reinforce,
-    "reinforce-pp": reinforce_pp,
-    "rloo": rloo,
-    "spear": spear,
-    "starpo-s": starpo_s,
-    "tis": tis,
-    "turn-pi": turn_pi,
+if TYPE_CHECKING:
+    from ..control import Control  # needs torch, which takes a second to import
+
+VARIANT = Parameter("variant", str, "paper", ("paper", "code"))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of `METHODS`: where the function that makes the control is, and what `turngym train NAME` runs."""
+
+    module: str  # in this folder
+    function: str
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # empty for a part, which is named with another method
+    code: str = ""  # the function of `variant=code`: the released code, where it differs from the paper
+
+    def __call__(self, **arguments: Any) -> Control:
+        """Return the control. Raises ValueError on an argument out of range."""
+        variant = arguments.pop("variant", "paper") if self.code else "paper"
+        return self.load(variant)(**arguments)
+
+    def load(self, variant: str = "paper") -> Callable[..., Control]:
+        """Return the function of the paper's method, or of the released code's. Raises ValueError on another name."""
+        if self.code:
+            VARIANT.check(self.function.replace("_", "-"), variant)
+        name = self.code if self.code and variant == "code" else self.function
+        function: Callable[..., Control] = getattr(import_module(f".{self.module}", __package__), name)
+        return function
+
+
+METHODS: dict[str, Method | Callable[..., Control]] = {
+    "actfocus": Method("actfocus", "actfocus", {"method": "grpo,actfocus"}),
+    "aepo": Method("aepo", "aepo", {"method": "grpo,aepo", "updates": 2}),
+    "aepo-advantage": Method("aepo", "aepo_advantage"),
+    "aepo-branching": Method("aepo", "aepo_branching"),
+    "aepo-clip": Method("aepo", "aepo_clip"),
+    "arpo": Method("arpo", "arpo", {"method": "grpo,arpo"}),
+    "bilevel-gae": Method("bilevel_gae", "bilevel_gae", {"method": "bilevel-gae", "updates": 2}),
+    "cispo": Method("cispo", "cispo", {"method": "grpo,cispo", "updates": 2}),
+    "dapo": Method("dapo", "dapo", {"method": "dapo", "updates": 2}),
+    "dart": Method("dart", "dart", {"method": "dart", "updates": 2}),
+    "dr-grpo": Method("dr_grpo", "dr_grpo", {"method": "dr-grpo"}),
+    "empg": Method("empg", "empg", {"method": "grpo,empg"}),
+    "entropy-bonus": Method("entropy_bonus", "entropy_bonus", {"method": "grpo,entropy-bonus"}),
+    "epo": Method("epo", "epo", {"method": "grpo,epo"}),
+    "gigpo": Method("gigpo", "gigpo", {"method": "gigpo"}),
+    "grpo": Method("grpo", "grpo", {"method": "grpo"}),
+    "gspo": Method("gspo", "gspo", {"method": "grpo,gspo", "updates": 2}),
+    "mt-grpo": Method("mt_grpo", "mt_grpo", {"method": "mt-grpo"}),
+    "ppo": Method("ppo", "ppo", {"method": "ppo", "updates": 2}),
+    "reinforce": Method("reinforce", "reinforce", {"method": "reinforce:baseline=group"}),
+    "reinforce-pp": Method("reinforce_pp", "reinforce_pp", {"method": "reinforce-pp"}),
+    "rloo": Method("rloo", "rloo", {"method": "rloo"}),
+    "spear": Method("spear", "spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}),
+    "starpo-s": Method("starpo_s", "starpo_s", {"method": "grpo,starpo-s", "updates": 2}),
+    "tis": Method("tis", "tis"),
+    "turn-pi": Method("turn_pi", "turn_pi", {"method": "grpo,turn-pi"}),
 }
 
 
-def get_method(name: str) -> Callable[..., Control]:
-    """Return the factory of a method. Raises ValueError on an unknown name, with the nearest known one."""
-    return METHODS[_known("method", name, METHODS)]
+METHOD_RECIPES = {name: row.recipe for name, row in METHODS.items() if isinstance(row, Method) and row.recipe}
 
 
-def describe(name: str) -> tuple[str, str, str]:
-    """Return a method's name, its parameters with their defaults, and the title on its card."""
-    factory = get_method(name)
-    parameters = ", ".join(f"{key}={value.default}" for key, value in signature(factory).parameters.items())
-    card = getdoc(getmodule(factory)) or ""
-    return name, parameters, card.partition("\n")[0]
+def title(name: str) -> str:
+    """Return the first line of a method's card. Raises ValueError on an unknown name, with the nearest known one."""
+    return _card(name).partition("\n")[0]
+
+
+def describe(name: str) -> str:
+    """Return a method's name and card, and its parameters with defaults and ranges. Raises as `title` does."""
+    lines = [name, "", _card(name), "", "Parameters:", *map(str, method_parameters(name).values())]
+    return "\n".join(lines) + "\n"
+
+
+def check_names(text: str) -> None:
+    """Raise ValueError where `text` names an unknown method, with the nearest known one. Imports no method."""
+    for name, _ in _split(text):
+        _known("method", name, METHODS)
+
+
+def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]:
+    """Return the parameters of a method by name. Raises ValueError on an unknown method or variant."""
+    row = METHODS[_known("method", name, METHODS)]
+    if not isinstance(row, Method):
+        return parameters(row)
+    return parameters(row.load(variant)) | ({"variant": VARIANT} if row.code else {})
 
 
 def parse_methods(text: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> list[Control]:
     """Return the controls that a text such as "grpo,epo:alpha=0.2,high=1.5" names, in its order.
 
     Parameters follow the method they belong to; `defaults` fill those that the text leaves out, as a run's number of
-    `steps` does. Raises ValueError on an unknown method or parameter, with the nearest
-    known one, on a parameter given twice and on a bad value.
+    `steps` does. Raises ValueError on an unknown method or parameter, with the nearest known one, on a parameter given
+    twice and on a bad value.
     """
+    check_names(text)
     return [_build(name, pairs, defaults) for name, pairs in _split(text)]
 
 
@@ -103,38 +131,28 @@ def _split(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _build(name: str, pairs: list[str], defaults: Mapping[str, Any]) -> Control:
-    factory = get_method(name)
-    kinds = {key: kind for key, kind in get_type_hints(factory).items() if key != "return"}
-    values: dict[str, Any] = {}
+    texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
             raise ValueError(f"{name}: {pair!r} is no parameter; write {name}:parameter=value")
-        if _known(f"parameter of {name}", key, kinds) in values:
+        if key in texts:
             raise ValueError(f"{name}: {key} is given twice; give it once")
-        values[key] = _value(f"{name}: {key}", text, kinds[key])
-    return factory(**{key: value for key, value in defaults.items() if key in kinds} | values)
+        texts[key] = text
+    known = method_parameters(name, texts.get("variant", "paper"))
+    values = {key: known[_known(f"parameter of {name}", key, known)].parse(name, text) for key, text in texts.items()}
+    return METHODS[name](**{key: value for key, value in defaults.items() if key in known} | values)
 
 
-def _value(what: str, text: str, kind: Any) -> Any:
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise ValueError(f"{what} is {text!r}; it must be one of {', '.join(get_args(kind))}")
-        return text
-    if kind is bool:
-        if text not in ("true", "false"):
-            raise ValueError(f"{what} is {text!r}; it must be true or false")
-        return text == "true"
-    try:
-        return kind(text)
-    except ValueError:
-        raise ValueError(f"{what} is {text!r}; it must be {_NOUN[kind]}") from None
+def _card(name: str) -> str:
+    """Return the docstring of a method's module, which is not imported for it."""
+    row = METHODS[_known("method", name, METHODS)]
+    if not isinstance(row, Method):
+        return row.__doc__ or name
+    return (Path(__file__).parent / f"{row.module}.py").read_text("utf-8").split('"""', 2)[1].strip()
 
 
-_NOUN = {int: "a whole number", float: "a number"}
-
-
-def _known(what: str, name: str, table: Mapping[str, Any]) -> str:
+def _known(what: str, name: str, table: Iterable[str]) -> str:
     if name not in table:
         close = get_close_matches(name, table, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}? " if close else ""

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from ...agents.rollout.phases import PHASES
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State, require
+from ..control import Control, Needs, State
+from ..parameters import require
 
 Energy = Literal["entropy", "free"]
 THINK = PHASES.index("think")

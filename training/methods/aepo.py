@@ -34,7 +34,8 @@ from torch import Tensor
 from ...agents.rollout.branching import Event, Key, Spawn
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State, chain, require
+from ..control import Control, Needs, State, chain
+from ..parameters import require
 from ..surrogates import gradient_keeping
 from .arpo import Variant, answered, decides, draws, forks, just_said, one_by_one, surprise
 

@@ -34,7 +34,8 @@ from ...agents.engine import keyed_rng
 from ...agents.rollout.branching import Event, Key, Spawn
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
-from ..control import Control, State, require
+from ..control import Control, State
+from ..parameters import require
 
 Variant = Literal["paper", "code"]
 Attribution = Literal["soft", "hard"]

@@ -29,8 +29,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, State, require
+from ..control import Control, Needs, State
 from ..credit import earned, gae, whiten
+from ..parameters import require
 from .gigpo import paid
 from .ppo import VALUE, value_error, value_head
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, State, require
+from ..control import Control, State
+from ..parameters import require
 from ..surrogates import hold, weight_clip
 
 

@@ -31,8 +31,9 @@ from torch import Tensor
 
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
-from ..control import Control, Sets, State, Verdict, require
+from ..control import Control, Sets, State, Verdict
 from ..objective import CLIP
+from ..parameters import require
 from ..surrogates import dual_clip
 from .grpo import grpo
 

@@ -30,8 +30,9 @@ from torch import Tensor
 
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Sets, State, Verdict, require
+from ..control import Control, Needs, Sets, State, Verdict
 from ..objective import CLIP
+from ..parameters import require
 from .empg import mean_by, steps
 from .tis import mismatch
 

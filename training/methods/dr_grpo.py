@@ -17,9 +17,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, State, require
+from ..control import Control, State
 from ..credit import scale
 from ..objective import CLIP
+from ..parameters import require
 from .grpo import grpo
 
 

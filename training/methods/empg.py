@@ -27,8 +27,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, State, require
+from ..control import Control, State
 from ..credit import earned
+from ..parameters import require
 
 EPS = 1e-8
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 from math import inf
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State, require
+from ..control import Control, Needs, State
+from ..parameters import require
 
 
 def entropy_bonus(coef: float = 0.001) -> Control:

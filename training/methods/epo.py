@@ -27,8 +27,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, Requests, State, Stats, require
+from ..control import Control, Needs, Requests, State, Stats
 from ..credit import scale
+from ..parameters import require
 
 Variant = Literal["paper", "code"]
 

@@ -28,8 +28,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..columns import Batch, Turns
-from ..control import Control, State, require
+from ..control import Control, State
 from ..credit import by_path, discounted
+from ..parameters import require
 from .grpo import Normalize, group_advantage
 
 Statistic = Literal["path", "row"]

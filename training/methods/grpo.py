@@ -23,9 +23,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Sets, State, require
+from ..control import Control, Needs, Sets, State
 from ..credit import Aggregation, by_path, scale
 from ..objective import CLIP
+from ..parameters import require
 from ..surrogates import hold
 
 Normalize = Literal["std", "none"]

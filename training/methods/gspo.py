@@ -17,8 +17,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, State, require
+from ..control import Control, State
 from ..credit import scale
+from ..parameters import require
 from ..surrogates import hold, sequence_clip
 
 

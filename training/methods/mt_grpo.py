@@ -25,8 +25,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..columns import Batch
-from ..control import Control, State, require
+from ..control import Control, State
 from ..credit import by_path
+from ..parameters import require
 from .grpo import group_advantage
 
 EPS = 1e-4

@@ -27,8 +27,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, Sets, State, require
+from ..control import Control, Needs, Sets, State
 from ..credit import earned, final_reward, gae, whiten
+from ..parameters import require
 from ..surrogates import dual_clip
 
 VALUE = "value"  # in `extras`

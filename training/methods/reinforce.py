@@ -22,8 +22,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, Sets, State, require
+from ..control import Control, Sets, State
 from ..credit import Aggregation, by_path, scale
+from ..parameters import require
 from ..surrogates import score_function
 from .grpo import group_advantage
 

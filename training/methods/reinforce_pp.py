@@ -22,8 +22,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..columns import Batch
-from ..control import Control, Needs, State, require
+from ..control import Control, Needs, State
 from ..credit import by_path, discounted, earned, final_reward, whiten
+from ..parameters import require
 from ..surrogates import k1
 from .reinforce import centred
 

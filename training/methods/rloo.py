@@ -22,8 +22,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..columns import Batch
-from ..control import Control, State, require
+from ..control import Control, State
 from ..credit import by_path
+from ..parameters import require
 from .reinforce import centred, reinforce
 
 Variant = Literal["paper", "code"]

@@ -36,8 +36,9 @@ from torch import Tensor
 from ...agents.engine import keyed_rng
 from ...agents.rollout.branching import Key
 from ..columns import Batch, Now, Terms
-from ..control import Control, Replay, Requests, State, Stats, require
+from ..control import Control, Replay, Requests, State, Stats
 from ..objective import CLIP
+from ..parameters import require
 from ..surrogates import hold
 
 SALT = 0x5BEA  # parts its draws from those of tokens

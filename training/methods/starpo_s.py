@@ -31,8 +31,9 @@ import torch
 
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
-from ..control import Control, Request, Requests, Sets, State, Stats, Verdict, require
+from ..control import Control, Request, Requests, Sets, State, Stats, Verdict
 from ..objective import CLIP
+from ..parameters import require
 
 Rule = Literal["top-k", "top-k-abs", "top-p", "softmax", "min-p"]
 SLACK = 0.01  # of the sum that top-p asks for

@@ -25,8 +25,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, State, require
+from ..control import Control, State
 from ..credit import average, path_mean, path_sum
+from ..parameters import require
 from ..surrogates import LOG_RATIO_LIMIT
 
 Level = Literal["token", "sequence", "geometric"]

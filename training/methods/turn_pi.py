@@ -30,7 +30,8 @@ from torch import Tensor
 
 from ...agents.rollout.phases import PHASES
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Requests, State, Stats, require
+from ..control import Control, Needs, Requests, State, Stats
+from ..parameters import require
 
 Act = Literal["bonus", "weight"]
 Axis = Literal["turn", "phase", "rollout"]

@@ -1,7 +1,6 @@
 """What every row of `METHODS` promises, and that each check of the battery sees a promise broken."""
 
 from dataclasses import replace
-from inspect import getmodule
 from itertools import count, permutations
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from turngym.tests.verify.methods.battery import CHECKS, DIRECTIONS, directions
 from turngym.tests.verify.methods.cases import CASES, Case
 from turngym.training.control import Control, Needs, chain
-from turngym.training.methods import METHODS
+from turngym.training.methods import METHODS, describe
 
 CARD = ("arXiv", "Knob: ", "Defaults: ", "Evidence: ", "Deviations: ")
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}-{CASES.index(case)}")
@@ -82,5 +81,5 @@ def test_methods_that_set_different_things_commute(toy) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_card_is_complete(method) -> None:
-    card = getmodule(METHODS[method]).__doc__
+    card = describe(method)
     assert [part for part in CARD if part not in card] == []

@@ -1,10 +1,10 @@
+import subprocess
+import sys
+
 import pytest
 
-from turngym.training.methods import METHODS, describe, get_method, parse_methods
-
-
-def test_get_method_returns_the_factory_of_a_name() -> None:
-    assert get_method("epo")(coef=0.5).name == "epo"
+from turngym.training.control import Control
+from turngym.training.methods import METHODS, describe, parse_methods, title
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -13,12 +13,30 @@ def test_a_control_is_called_what_its_row_is_called(name) -> None:
     assert list(METHODS) == sorted(METHODS)
 
 
-def test_describe_gives_parameters_and_title() -> None:
-    assert describe("entropy-bonus") == (
-        "entropy-bonus",
-        "coef=0.001",
-        "Entropy bonus (Williams & Peng 1991; Mnih et al., arXiv 1602.01783).",
-    )
+def test_a_description_has_the_card_and_the_parameters_with_their_ranges() -> None:
+    assert title("entropy-bonus") == "Entropy bonus (Williams & Peng 1991; Mnih et al., arXiv 1602.01783)."
+    text = describe("entropy-bonus")
+    assert text.startswith("entropy-bonus\n\nEntropy bonus (Williams") and "L ← L - coef · mean H" in text
+    assert "coef=0.001 (" in text
+    with pytest.raises(ValueError, match="no method is called 'grp'; did you mean 'grpo'"):
+        describe("grp")
+
+
+def test_names_cards_and_recipes_are_read_without_torch() -> None:
+    code = "import sys; from turngym.training import methods as m, commands; [m.title(n) for n in m.METHODS]\n"
+    code += "try: m.check_names('grpo,ep')\nexcept ValueError: print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
+
+
+def test_a_function_of_ones_own_can_be_a_row(monkeypatch) -> None:
+    def mine(alpha: float = 0.5) -> Control:
+        """Mine."""
+        return Control(name=f"mine {alpha}")
+
+    monkeypatch.setitem(METHODS, "mine", mine)
+    assert title("mine") == "Mine." and "alpha=0.5 (finite)" in describe("mine")
+    assert parse_methods("mine:alpha=2")[0].name == "mine 2.0"
 
 
 def test_parse_methods_reads_names_in_order_with_their_parameters() -> None:
@@ -57,7 +75,7 @@ def test_defaults_fill_only_parameters_that_exist_and_are_left_out(toy) -> None:
         ("epo:alpha=x", "epo: alpha is 'x'; it must be a number"),
         ("epo:alpha=-1", r"epo: alpha is -1\.0; it must be 0 or more"),
         ("epo:alpha=1,alpha=2", "epo: alpha is given twice"),
-        ("epo:variant=papr", "epo: variant is 'papr'; it must be one of paper, code"),
+        ("epo:variant=papr", "epo: variant is 'papr'; it must be paper or code"),
         ("grpo:ddof=1.5", r"grpo: ddof is '1\.5'; it must be a whole number"),
         ("", "methods are ''; write names with commas between"),
         ("grpo,,epo", "methods are 'grpo,,epo'; write names"),
