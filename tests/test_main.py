@@ -269,6 +269,7 @@ def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_warm_up_makes_what_a_recipe_starts_from(turngym, tmp_path):
     short = ["--episodes", "40", "--steps", "2", "--batch", "2", "--threads", "1"]
     status, out, _ = turngym("warmup", "household", *short)
@@ -312,6 +313,7 @@ def random_qwen(qwen_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tiny", "random_qwen"])
 def test_real_problems_are_trained_on_and_evaluated_with_any_policy(turngym, shared_data, tmp_path, request, policy):
     """The two commands on GSM8K, the same for both but for the name of the policy."""

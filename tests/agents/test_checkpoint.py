@@ -304,6 +304,7 @@ class Killed(BaseException):
     """Stands for the process being killed."""
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_instant_leaves_a_whole_checkpoint_and_the_next_save_cleans_up(tmp_path, monkeypatch):
     """Every fsync, rename and removal of a save that overwrites and prunes is a moment at which it may end."""
     moments = 0

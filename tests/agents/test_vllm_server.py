@@ -139,6 +139,7 @@ def test_one_that_never_draws_is_ended(python: Path, tmp_path: Path) -> None:
     assert not any(runs(engine) for engine in engines(log))
 
 
+@pytest.mark.slow
 def test_no_server_outlives_a_killed_parent(python: Path, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     script = (

@@ -366,6 +366,7 @@ KILLS = {  # one after another in one run
 }
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp_path):
     config, folder = QUICK.changed(out=str(tmp_path / "run")), tmp_path / "run" / "checkpoints"
     saves = [0, 1, 1, 1, 2, 3]  # whole ones after each
@@ -400,6 +401,7 @@ PHASES = {  # one after another in one run: what strikes, and the step of the ch
 }
 
 
+@pytest.mark.slow
 def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_same_bytes(quiet, tmp_path):
     config = QUICK.changed(out=str(tmp_path / "run"))
     for place, (phase, (owner, name, call, step)) in enumerate(PHASES.items()):

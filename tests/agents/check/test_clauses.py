@@ -55,6 +55,7 @@ def _environment(process):
         return b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", BRING_ALL, ids=lambda entry: entry.id)
 def test_every_registered_environment_keeps_the_contract(entry, checked):
     results = checked["results"][entry.id]

@@ -169,6 +169,7 @@ with serve(Numbers(), port=0) as url:
 """
 
 
+@pytest.mark.slow
 def test_a_server_killed_under_200_searches_fails_each_search_by_type_and_mixes_none_up():
     root = str(Path(turngym.__file__).parent.parent)
     command = [sys.executable, "-c", SERVER]

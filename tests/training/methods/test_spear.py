@@ -186,6 +186,7 @@ def train(config, until=None):
     return {path.relative_to(folder): path.read_bytes() for path in files}, lines
 
 
+@pytest.mark.slow
 def test_a_run_learns_from_its_journals_again_and_goes_on_to_the_byte_where_it_was_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(TorchEngine, "mode_reason", "")  # leaves the engine's start-up probe out
     moved = []
