@@ -29,7 +29,7 @@ from statistics import median
 from typing import Any
 
 from turngym.envs.household import commands, step
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.household.real_engine import interpreter, recorded
 

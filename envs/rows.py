@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from .tasks import ListTasks, Task, check_split, text_share
 
@@ -214,18 +216,37 @@ def load_jsonl(
     return ListTasks(apply_holdout(tasks, str(path), split, holdout), path.name, split)
 
 
+def json_rows(path: Path, **numbers: Callable[[str], Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8), each with the number of its line.
+
+    Args:
+        path: The file; blank lines are skipped.
+        numbers: `parse_int` and `parse_float` of `json.loads`.
+
+    Raises:
+        ValueError: A line is not JSON, or the file is not complete.
+    """
+    number = 0
+    try:
+        with _opened(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield number, json.loads(line, **numbers)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {error}") from None
+    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb")
+
+
 def _lines(path: Path) -> Iterator[tuple[str, str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .jsonl.gz file")
-    number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
-                    row = json.loads(line, parse_int=str, parse_float=str)
-                    yield f"{path}:{number}", f"{path.name}-{number}", row
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}:{number} is not JSON in UTF-8: {error}") from None
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{path} is not a complete gzip file: {error}") from None
+    # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
+    for number, row in json_rows(path, parse_int=str, parse_float=str):
+        yield f"{path}:{number}", f"{path.name}-{number}", row

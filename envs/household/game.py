@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .grammar import get_dialect
-from .problem import parse_problem
-from .world import World, make_world
+from .pddl import parse_problem
+from .world import World, get_dialect, make_world
 
 TASK_TYPES = (
     "pick_and_place_simple",

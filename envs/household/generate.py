@@ -7,13 +7,18 @@ two splits ever share a task, whatever their seeds, sizes and difficulties.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from ..tasks import KeyedRandom, in_split
-from .chore import LOOK, Chore, chores, hiding
+from ..tasks import KeyedRandom, check_choices, check_index, check_split, in_split
+from .chores import LAMP, LOOK, PAIRED, PICKED_UP, ROOMS, THINGS, Chore, chores, hiding
+from .game import TASK_TYPES, Game
 from .house import House, Receptacle, Thing
-from .kinds import LAMP, PAIRED, PICKED_UP, ROOMS, THINGS
+from .library import WORLDS, Games, task_types_of
+from .pddl import to_pddl
+from .world import World, get_dialect, make_world
 
 ATTEMPTS = 10_000
 MOVES = 3  # times that a thing is put elsewhere, on average, before a house is given up
@@ -97,13 +102,13 @@ class _Sketch:
         final = lamp_at if chore.task_type == LOOK else chore.target
         needed = [final, rng.choice(self.wanted), *([chore.tool] if chore.tool else [])]
         self.rooms = self._rooms(needed)
-        self._furnish(self._kinds(needed))
+        self._add_receptacles(self._kinds(needed))
         self.counts: Counter[str] = Counter()
         self.things: list[Thing] = []
         self.target = rng.choice(self.of_kind[final])
-        self._lay_wanted(level.spare)
+        self._add_wanted(level.spare)
         fixed = len(self.things)
-        self._lay_others()
+        self._add_others()
         self.others = range(fixed, len(self.things))
 
     def house(self) -> House:
@@ -136,7 +141,7 @@ class _Sketch:
             kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
         return kinds
 
-    def _furnish(self, kinds: Counter[str]) -> None:
+    def _add_receptacles(self, kinds: Counter[str]) -> None:
         self.receptacles: list[Receptacle] = []
         self.of_kind: dict[str, list[int]] = {}
         places = 0
@@ -150,27 +155,27 @@ class _Sketch:
                 self.of_kind[kind].append(len(self.receptacles))
                 self.receptacles.append(Receptacle(kind, number, places))
 
-    def _lay(self, kind: str, inside: int, clean: bool = False) -> None:
+    def _add(self, kind: str, inside: int, clean: bool = False) -> None:
         self.counts[kind] += 1
         self.things.append(Thing(kind, self.counts[kind], inside, clean))
 
-    def _lay_wanted(self, spare: int) -> None:
+    def _add_wanted(self, spare: int) -> None:
         needed = self.chore.number
         room = max(0, self.size.things[0] - needed - 1)
         there = [i for kind in self.wanted for i in self.of_kind.get(kind, ())]
         for _ in range(needed + self.rng.integer(0, min(spare, room))):
-            self._lay(self.chore.thing, self.rng.choice(there))
+            self._add(self.chore.thing, self.rng.choice(there))
         if self.chore.task_type == LOOK:
-            self._lay(LAMP, self.target)
+            self._add(LAMP, self.target)
 
-    def _lay_others(self) -> None:
+    def _add_others(self) -> None:
         there = self.of_kind.keys()
         kinds = [name for name in PICKED_UP if name != self.chore.thing and not there.isdisjoint(THINGS[name].usual)]
         number = self.rng.integer(*self.size.things)
         while kinds and len(self.things) < number:
             kind = self.rng.choice(kinds)
             clean = "clean" in THINGS[kind].can and not self.rng.integer(0, _ODD - 1)
-            self._lay(kind, self._somewhere(kind), clean)
+            self._add(kind, self._somewhere(kind), clean)
             if self.counts[kind] == COPIES:
                 kinds.remove(kind)
 
@@ -178,3 +183,79 @@ class _Sketch:
         usual, fits = THINGS[kind].usual, THINGS[kind].fits
         kinds = fits if not self.rng.integer(0, _ODD - 1) else usual
         return self.rng.choice([i for name in kinds for i in self.of_kind.get(name, ())])
+
+
+@dataclass(frozen=True)
+class HouseOptions:
+    """What houses are to be like: see `Houses`."""
+
+    split: str
+    size: str
+    difficulty: tuple[int, ...]
+    task_types: tuple[str, ...]
+    seed: int
+
+    def house(self, i: int) -> tuple[str, House]:
+        """Return house `i` with its name."""
+        rng = KeyedRandom("household", self.seed, i, self.split)
+        task_type, difficulty = rng.choice(self.task_types), rng.choice(self.difficulty)
+        name = f"{task_type}-{self.size}-{difficulty}-{self.split}-{self.seed}-{i}"
+        return name, generate(task_type, self.size, difficulty, self.split, rng)
+
+
+class Houses(Games):
+    """Made-up games; each is made when it is asked for.
+
+    Args:
+        split: `train`, `valid` or `test`.
+        size: A name from `SIZES`.
+        difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely places), one level or
+            several mixed evenly.
+        task_types: Some of `TASK_TYPES`, mixed evenly; a sequence or a text with commas, all when left out.
+        seed: Chooses which houses there are, and their order.
+        number: How many there are.
+
+    Raises:
+        ValueError: An argument is none of these.
+    """
+
+    def __init__(
+        self,
+        split: str = "train",
+        size: str = "small",
+        difficulty: int | Sequence[int] = (1, 2, 3),
+        task_types: str | Sequence[str] | None = None,
+        seed: int = 0,
+        number: int = 1_000_000,
+    ) -> None:
+        levels = check_choices("difficulty", difficulty, LEVELS)
+        if size not in SIZES:
+            raise ValueError(f"size is {size!r}; the sizes are {', '.join(SIZES)}")
+        if number < 1:
+            raise ValueError(f"number is {number}; a task set needs at least one house")
+        kinds = set(task_types_of(task_types))
+        chosen = tuple(kind for kind in TASK_TYPES if kind in kinds)
+        super().__init__("household", check_split(split), ())
+        self.options = HouseOptions(split, size, levels, chosen, seed)
+        self._number = number
+
+    def __len__(self) -> int:
+        """Return the number of houses."""
+        return self._number
+
+    def __getitem__(self, i: Any) -> Any:
+        """Return game `i`; raise IndexError out of range."""
+        return self.open(i)[0]
+
+    def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
+        """Return game `i` and its house; those that were opened last are kept. Raise IndexError out of range."""
+        check_index(i, self, "house")
+        return _opened(self.options, i, text or "current")
+
+
+@lru_cache(WORLDS)
+def _opened(options: HouseOptions, i: int, text: str) -> tuple[Game, World]:
+    name, house = options.house(i)
+    problem = house.problem()
+    game = Game(name, options.split, house.chore.task_type, house.task, to_pddl(problem), house.walkthrough())
+    return game, make_world(problem, house.task, get_dialect(text))

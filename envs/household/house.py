@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .chore import LOOK, Chore
-from .kinds import OPENABLE, THINGS
-from .problem import Expression, Fact, Problem
+from .chores import LOOK, OPENABLE, THINGS, Chore
+from .pddl import Fact, Problem
 
 AGENT = "agent1"
 _ABLE = {"clean": "cleanable", "heat": "heatable", "cool": "coolable", "slice": "sliceable", "lamp": "toggleable"}
@@ -66,10 +65,10 @@ class House:
     @property
     def signature(self) -> str:
         """Everything that makes the task what it is, in whichever words it is stated."""
-        standing = " ".join(sorted(f"{kind}-{number}-{place}" for kind, number, place in self.receptacles))
+        receptacles = " ".join(sorted(f"{kind}-{number}-{place}" for kind, number, place in self.receptacles))
         where = [f"{receptacle.kind}-{receptacle.number}" for receptacle in self.receptacles]
-        lying = sorted(f"{kind}-{number}-{where[inside]}-{clean:d}" for kind, number, inside, clean in self.things)
-        return f"{self.chore.task_type} {self.chore.thing} {self.chore.target}: {standing}: {' '.join(lying)}"
+        things = sorted(f"{kind}-{number}-{where[inside]}-{clean:d}" for kind, number, inside, clean in self.things)
+        return f"{self.chore.task_type} {self.chore.thing} {self.chore.target}: {receptacles}: {' '.join(things)}"
 
     def problem(self) -> Problem:
         """Return the house as the PDDL problem that the engine plays."""
@@ -89,14 +88,14 @@ class House:
             facts.append(("objecttype", id, f"{thing.kind}type"))
             facts.append(("inreceptacle", id, ids[thing.inside]))
             facts.append(("objectatlocation", id, places[at.place]))
-            facts.extend((fact, id) for fact in self._said(thing, at.kind))
+            facts.extend((fact, id) for fact in self._properties(thing, at.kind))
         kinds, held = {receptacle.kind for receptacle in self.receptacles}, {thing.kind for thing in self.things}
         room = [(fit, kind) for kind in held for fit in THINGS[kind].fits if fit in kinds]
         facts.extend(("cancontain", f"{fit}type", f"{kind}type") for fit, kind in room)
         types |= {f"{kind}type": "rtype" for kind in kinds} | {f"{kind}type": "otype" for kind in held}
         return Problem(types, frozenset(facts), self.chore.goal())
 
-    def _said(self, thing: Thing, at: str) -> Iterator[str]:
+    def _properties(self, thing: Thing, at: str) -> Iterator[str]:
         """Yield what is true of a thing alone; no wanted thing is in the state that the chore asks for."""
         can = THINGS[thing.kind].can
         if "lamp" not in can:
@@ -150,21 +149,6 @@ class _Walk:
         if inside and receptacle.kind in OPENABLE and i not in self.opened:
             yield f"open {receptacle.name}"
             self.opened.add(i)
-
-
-def pddl(problem: Problem) -> str:
-    """Return a problem as PDDL text, in one fixed order."""
-    objects = "\n".join(f"    {id} - {kind}" for id, kind in sorted(problem.types.items()))
-    listed = problem.by_predicate.items()
-    facts = "\n".join(f"    ({name} {' '.join(words)})" for name, found in listed for words in found)
-    return (
-        f"(define (problem house)\n  (:domain alfred)\n  (:objects\n{objects}\n  )\n"
-        f"  (:init\n    (= (total-cost) 0)\n{facts}\n  )\n  (:goal {_shown(problem.goal)})\n)\n"
-    )
-
-
-def _shown(expression: Expression) -> str:
-    return expression if isinstance(expression, str) else f"({' '.join(map(_shown, expression))})"
 
 
 def _ids(named: list[tuple[str, int]]) -> list[str]:

@@ -1,21 +1,45 @@
-"""Playing a world: what a command does, and what the game says to it.
+"""Playing a world: what a command does, what the game says to it, and which commands it offers.
 
 `step` is a pure function of world, state and command. What no rule allows changes nothing and gets the one answer
-`Nothing happens.`, be it misspelt, impossible or of another game. (Rules: ALFWorld's PDDL domain.)
+`Nothing happens.`, be it misspelt, impossible or of another game. (Rules: ALFWorld's PDDL domain; sentences: its text
+grammar, in its present form and in the one before 0.4, which differ in what `go to` answers and in how a thing is put
+down; only the present one has `help`.)
 """
 
 from __future__ import annotations
 
-from . import grammar
+from collections.abc import Sequence
+
 from .state import State, changed, members
 from .world import World
+
+
+NOTHING = "Nothing happens."
+INTRO = "-= Welcome to TextWorld, ALFRED! =-\n\n{look}\n\n{task}"
+
+HELP = """\
+Available commands:
+  look:                             look around your current location
+  inventory:                        check your current inventory
+  go to (receptacle):               move to a receptacle
+  open (receptacle):                open a receptacle
+  close (receptacle):               close a receptacle
+  take (object) from (receptacle):  take an object from a receptacle
+  move (object) to (receptacle):  place an object in or on a receptacle
+  examine (something):              examine a receptacle or an object
+  use (object):                     use an object
+  heat (object) with (receptacle):  heat an object using a receptacle
+  clean (object) with (receptacle): clean an object using a receptacle
+  cool (object) with (receptacle):  cool an object using a receptacle
+  slice (object) with (object):     slice an object using a sharp object
+"""
 
 
 def intro(world: World) -> str:
     """Return what the agent reads first."""
     here = world.here[world.start.place]
     room = _room([world.receptacles[r] for r in range(len(world.receptacles))])
-    return grammar.INTRO.format(look=_facing(world, world.start, here) if here else room, task=world.task)
+    return INTRO.format(look=_facing(world, world.start, here) if here else room, task=world.task)
 
 
 def step(world: World, state: State, command: str) -> tuple[State, str]:
@@ -38,7 +62,7 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
         done = _treat(world, state, verb, *_two(rest, "with"))
     else:
         done = None
-    return done or (state, grammar.NOTHING)
+    return done or (state, NOTHING)
 
 
 def _two(rest: str, word: str) -> tuple[str, str]:
@@ -154,7 +178,7 @@ def _slice(world: World, state: State, name: str, knife: str) -> tuple[State, st
 
 def _say(world: World, state: State, command: str) -> str:
     if command == "help":
-        return grammar.HELP
+        return HELP
     if command == "inventory":
         if state.held < 0:
             return "You are not carrying anything."
@@ -164,16 +188,16 @@ def _say(world: World, state: State, command: str) -> str:
 
 
 def _room(names: list[str]) -> str:
-    return f"You are in the middle of a room. Looking quickly around you, you see {grammar.listed(names)}."
+    return f"You are in the middle of a room. Looking quickly around you, you see {listed(names)}."
 
 
 def _facing(world: World, state: State, here: tuple[int, ...]) -> str:
-    names = grammar.facing([world.receptacles[r] for r in here])
+    names = facing([world.receptacles[r] for r in here])
     # A thing lies "next to" a receptacle that it was taken from, once for each, when it is at the same place again.
     at = 1 << state.place
     loose = [o for o in range(len(world.things)) if state.around[o] & at] if any(state.left[r] for r in here) else []
     floor = [world.things[o] for o in loose for r in here if state.left[r] >> o & 1]
-    return f"You are facing the {names}. Next to it, you see {grammar.listed(floor)}."
+    return f"You are facing the {names}. Next to it, you see {listed(floor)}."
 
 
 def _look_at(world: World, state: State, receptacle: int) -> str:
@@ -181,18 +205,105 @@ def _look_at(world: World, state: State, receptacle: int) -> str:
     openable = world.openable >> receptacle & 1
     if openable and not state.opened >> receptacle & 1:
         return f"The {name} is closed."
-    seen = grammar.listed([world.things[o] for o in members(state.inside[receptacle])])
+    seen = listed([world.things[o] for o in members(state.inside[receptacle])])
     return f"The {name} is open. In it, you see {seen}." if openable else f"On the {name}, you see {seen}."
 
 
 def _thing(world: World, state: State, thing: int) -> str:
     name = world.things[thing]
     if thing in world.inner:
-        return f"This is a normal {name}. In it, you see {grammar.listed(world.inner[thing])}."
+        return f"This is a normal {name}. In it, you see {listed(world.inner[thing])}."
     clean, hot, cool = (flag >> thing & 1 == 1 for flag in (state.clean, state.hot, state.cool))
     sliced, on = state.sliced >> thing & 1 == 1, state.toggled >> thing & 1 == 1
-    return grammar.state_of_thing(name, clean=clean, hot=hot, cool=cool, sliced=sliced, on=on)
+    return _condition(name, clean=clean, hot=hot, cool=cool, sliced=sliced, on=on)
 
 
 _ON_ONE = {"open": _open, "close": _close, "examine": _examine, "use": _use}
 _TREATS = ("clean", "heat", "cool")
+
+
+def commands(world: World, state: State) -> list[str]:
+    """Return the admissible commands, sorted."""
+    place, held, things, names = state.place, state.held, world.things, world.receptacles
+    here = world.here[place]
+    closes: list[str] = []
+    opens: list[str] = []
+    takes: list[str] = []
+    uses: list[str] = []
+    examines = [f"examine {names[r]}" for r in here]
+    pickup, toggle = world.can["pickup"] if held < 0 else 0, world.can["toggle"]
+    reached = 0
+    for r in here:
+        inside, shut = state.inside[r], world.shut(state, r)
+        if shut:
+            opens.append(f"open {names[r]}")
+        elif world.openable >> r & 1:
+            closes.append(f"close {names[r]}")
+        if inside & pickup and not shut:
+            takes += [f"take {things[o]} from {names[r]}" for o in members(inside & pickup)]
+        if inside & toggle:
+            uses += [f"use {things[o]}" for o in members(inside & toggle & ~reached)]
+            reached |= inside
+    for found in (closes, opens, takes, uses):
+        found.sort()
+    if held < 0:
+        examines.sort()
+        return [*closes, *examines, *_goings(world, place), *world.dialect.anywhere, *opens, *takes, *uses]
+    examines.append(f"examine {things[held]}")
+    examines.sort()
+    cleans, cools, heats, puts, slices = _with_held(world, state, here)
+    going, anywhere = _goings(world, place), world.dialect.anywhere
+    last = (*opens, *puts) if world.dialect.put > "open" else (*puts, *opens)
+    return [*cleans, *closes, *cools, *examines, *going, *heats, *anywhere, *last, *slices, *uses]
+
+
+def _with_held(world: World, state: State, here: tuple[int, ...]) -> tuple[list[str], ...]:
+    held, names = state.held, world.receptacles
+    thing, bit = world.things[held], 1 << held
+    treats = []
+    for verb in ("clean", "cool", "heat"):
+        using = world.used_to(verb)
+        able = world.can[verb] & bit
+        treats.append(sorted(f"{verb} {thing} with {names[r]}" for r in here if able and using >> r & 1))
+    put, into, shut = world.dialect.put, world.dialect.into, world.openable & ~state.opened
+    puts = [f"{put} {thing} {into} {names[r]}" for r in here if world.fits[r] & bit and not shut >> r & 1]
+    slices = []
+    if world.can["cut"] & bit:
+        around, at = state.around, 1 << state.place
+        slices = [f"slice {world.things[o]} with {thing}" for o in members(world.can["slice"]) if around[o] & at]
+    return (*treats, sorted(puts), sorted(slices))
+
+
+def _goings(world: World, place: int) -> list[str]:
+    known = world.goings.get(place)
+    if known is None:  # going where one is does nothing, and is not offered
+        names = zip(world.receptacles, world.where)
+        known = world.goings[place] = sorted(f"go to {name}" for name, where in names if where != place)
+    return known
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return `a mug 2, a mug 1, and a pen 1`, or `nothing`."""
+    if not names:
+        return "nothing"
+    if len(names) == 1:
+        return f"a {names[0]}"
+    return f"a {', a '.join(names[:-1])}, and a {names[-1]}"
+
+
+def facing(names: Sequence[str]) -> str:
+    """Return `cabinet 2, and cabinet 1`: receptacles come without an article here."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])}, and {names[-1]}"
+
+
+def _condition(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
+    """Return what a look at a thing tells of it: first what was done to it, of hot and cool the heat."""
+    warmth = "hot" if hot else "cool" if cool else ""
+    if (sliced and (clean or warmth)) or (clean and warmth):
+        words = " and ".join(word for word in (warmth, "clean" if clean else "") if word)
+        return f"This is a {words}{' sliced' if sliced else ''} {name}."
+    if hot or clean or cool:
+        return f"This is a {'hot' if hot else 'clean' if clean else 'cold'} {name}."
+    if on:
+        return f"This {name} is on."
+    return f"This is a sliced {name}." if sliced else f"There's nothing special about {name}."

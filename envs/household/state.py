@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
 
 FLAGS = ("clean", "hot", "cool", "sliced", "toggled")
 
@@ -60,3 +62,53 @@ def members(set_: int) -> Iterator[int]:
 def changed(values: tuple[int, ...], i: int, value: int) -> tuple[int, ...]:
     """Return `values` with `value` at `i`."""
     return (*values[:i], value, *values[i + 1 :])
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Enough things of a kind, in the wanted state, are in or on one receptacle of a kind."""
+
+    things: int
+    receptacles: tuple[int, ...]
+    flags: tuple[str, ...]
+    number: int
+
+    def met(self, state: State) -> bool:
+        """Return whether it is so."""
+        things = self.things
+        for flag in self.flags:
+            things &= getattr(state, flag)
+        if not things:
+            return False
+        inside, number = state.inside, self.number
+        return any((inside[receptacle] & things).bit_count() >= number for receptacle in self.receptacles)
+
+
+@dataclass(frozen=True)
+class Lit:
+    """A lamp that was switched on is in or on a receptacle where the agent is.
+
+    `here` is, for each place, the receptacles there.
+    """
+
+    lamps: int
+    here: tuple[tuple[int, ...], ...]
+
+    def met(self, state: State) -> bool:
+        """Return whether it is so."""
+        lamps = self.lamps & state.toggled
+        return lamps != 0 and any(state.inside[receptacle] & lamps for receptacle in self.here[state.place])
+
+
+@dataclass(frozen=True)
+class Held:
+    """The agent holds a thing of a kind."""
+
+    things: int
+
+    def met(self, state: State) -> bool:
+        """Return whether it is so."""
+        return state.held >= 0 and self.things >> state.held & 1 == 1
+
+
+Condition: TypeAlias = "Placed | Lit | Held"

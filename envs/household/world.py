@@ -5,14 +5,12 @@ Things and receptacles are numbered in the order of their ids, which is the orde
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .goal import Condition, parse_goal
-from .grammar import Dialect
-from .names import name_all
-from .problem import Problem
-from .state import State
+from .pddl import Problem, parse_goal
+from .state import Condition, State
 
 _SINKS = ("sinktype", "sinkbasintype")
 _KNIVES = ("knifetype", "butterknifetype")
@@ -24,6 +22,39 @@ _ABLE = {
     "toggle": "toggleable",
     "slice": "sliceable",
 }
+_SIGNS = (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ","))
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One form of the text.
+
+    Args:
+        put: The verb of putting a thing down.
+        into: The word between the thing and the receptacle.
+        anywhere: The commands that are always there, sorted.
+        arrives_at_place: Whether `go to` names the place (`loc 12`) instead of the receptacle.
+    """
+
+    put: str
+    into: str
+    anywhere: tuple[str, ...]
+    arrives_at_place: bool
+
+
+DIALECTS = {
+    "current": Dialect("move", "to", ("help", "inventory", "look"), arrives_at_place=False),
+    "old": Dialect("put", "in/on", ("inventory", "look"), arrives_at_place=True),
+}
+
+
+def get_dialect(name: str) -> Dialect:
+    """Return the form of the text called `name`; raise ValueError where there is none."""
+    if name not in DIALECTS:
+        raise ValueError(
+            f"text is {name!r}; it is 'current' (`move X to Y`) or 'old' (`put X in/on Y`, before alfworld 0.4)"
+        )
+    return DIALECTS[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,3 +223,36 @@ class _Builder:
             toggled=self._having("istoggled", ""),
             left=(0,) * len(inside),
         )
+
+
+def name_all(ids: Iterable[str]) -> dict[str, str]:
+    """Return the name of each id.
+
+    Things of a kind are numbered backwards: the first id in order gets the highest number. An id without a position
+    is its own name, with a blank behind it. (AlfredDemangler of alfworld 0.4.2 without shuffling.)
+    """
+    plain = {id: _plain(id) for id in sorted(set(ids))}
+    kinds = {id: _kind(id, text) for id, text in plain.items()}
+    left = Counter(filter(None, kinds.values()))
+    names = {}
+    for id, kind in kinds.items():
+        if kind:
+            names[id] = f"{kind} {left[kind]}"
+            left[kind] -= 1
+        else:
+            names[id] = plain[id] + " "
+    return names
+
+
+def _kind(id: str, plain: str) -> str:
+    kind, bar, _ = plain.partition("|")
+    if not bar:
+        return ""
+    return kind + "basin" if "basin" in id else kind
+
+
+def _plain(id: str) -> str:
+    if "_" in id:
+        for written, sign in _SIGNS:
+            id = id.replace(written, sign)
+    return id

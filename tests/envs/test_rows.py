@@ -151,7 +151,7 @@ def test_a_bad_file_is_an_error_that_names_it(tmp_path):
     whole = gzip.compress(b'{"problem": "a", "answer": "1"}\n' * 100)
     for name, content in (("no.jsonl.gz", b"{}"), ("cut.jsonl.gz", whole[:-9])):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=f"{name} is not a complete gzip file"):
+        with pytest.raises(ValueError, match=rf"{name} is not a complete \.gz file"):
             load_jsonl(tmp_path / name)
     (tmp_path / "latin.jsonl").write_bytes(b'{"problem": "\xe9", "answer": "1"}\n')
     with pytest.raises(ValueError, match=r"latin.jsonl:1 is not JSON in UTF-8"):

@@ -4,7 +4,7 @@ import pytest
 
 from turngym.agents import warmup
 from turngym.agents.warmup.demonstrations import demonstrations
-from turngym.envs.household.household import make_household
+from turngym.envs.household.env import make_household
 from turngym.envs.registry import make
 
 

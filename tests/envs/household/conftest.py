@@ -5,9 +5,8 @@ import json
 import pytest
 
 from turngym.envs.household.game import game_of_row
-from turngym.envs.household.grammar import get_dialect
-from turngym.envs.household.problem import parse_problem
-from turngym.envs.household.world import make_world
+from turngym.envs.household.pddl import parse_problem
+from turngym.envs.household.world import get_dialect, make_world
 
 PLACES = {
     "Drawer_bar__plus_01_dot_00": "loc_bar_1",

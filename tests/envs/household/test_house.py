@@ -1,12 +1,11 @@
 import pytest
 
-from turngym.envs.household.chore import Chore
+from turngym.envs.household.chores import Chore
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.grammar import NOTHING, get_dialect
-from turngym.envs.household.house import House, Receptacle, Thing, pddl
-from turngym.envs.household.play import intro, step
-from turngym.envs.household.problem import parse_problem
-from turngym.envs.household.world import make_world
+from turngym.envs.household.house import House, Receptacle, Thing
+from turngym.envs.household.pddl import parse_problem, to_pddl
+from turngym.envs.household.play import NOTHING, intro, step
+from turngym.envs.household.world import get_dialect, make_world
 
 PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 STANDING = (
@@ -122,7 +121,7 @@ def test_nobody_goes_where_he_is_nor_opens_what_is_open():
 @pytest.mark.parametrize("task_type", TASK_TYPES)
 def test_its_pddl_reads_back(build, task_type):
     problem = build(task_type, "desklamp" if task_type == LOOK else "desk").problem()
-    assert parse_problem(pddl(problem)) == problem
+    assert parse_problem(to_pddl(problem)) == problem
 
 
 def test_its_signature_tells_tasks_apart(build):

@@ -1,15 +1,14 @@
+import itertools
 import json
 import lzma
+import random
 import re
 
 import pytest
 
-from turngym.envs.household.commands import commands
 from turngym.envs.household.game import game_of_row
-from turngym.envs.household.grammar import HELP
-from turngym.envs.household.play import intro, step
-
-NOTHING = "Nothing happens."
+from turngym.envs.household.play import HELP, NOTHING, _condition, commands, facing, intro, listed, step
+from turngym.envs.household.world import get_dialect
 
 
 def play(world, *script, state=None):
@@ -263,3 +262,83 @@ def test_the_published_demonstrations_of_the_old_text_are_played_but_for_what_pe
                 if re.sub(r"^You arrive at loc \d+\. ", "", answer) != turn["observation"]:
                     changed.add(turn["action"])
         assert changed == NOT_THE_ENGINES.get(demo["id"], NOT_THE_ENGINES.get(name, set())), demo["id"]
+
+
+def everything(world):
+    """Every command that could be said in a house, and more."""
+    things, places = [*world.things, "apple 9"], [*world.receptacles, "drawer 7"]
+    put, into = world.dialect.put, world.dialect.into
+    yield from ("look", "inventory", "help", "put", "go to", "open", "use", "undo", "wait")
+    for name in (*things, *places):
+        yield from (f"{verb} {name}" for verb in ("go to", "open", "close", "examine", "use", "take", "eat"))
+    for thing, place in itertools.product((*things, *places), repeat=2):
+        yield f"take {thing} from {place}"
+        yield f"{put} {thing} {into} {place}"
+        yield from (f"{verb} {thing} with {place}" for verb in ("heat", "cool", "clean", "slice"))
+
+
+@pytest.mark.parametrize("text", ["current", "old"])
+def test_what_is_offered_is_sorted_and_exactly_what_does_not_leave_nothing_happening(make_house, text):
+    world = make_house("light", text=text)
+    pool = sorted(set(everything(world)))
+    draw = random.Random(0)
+    state, seen = world.start, set()
+    for _ in range(500):
+        offered = commands(world, state)
+        answered = [command for command in pool if step(world, state, command)[1] != NOTHING]
+        assert offered == answered
+        local = [command for command in offered if not command.startswith(("go", "examine", "help", "look", "inv"))]
+        state, _ = step(world, state, draw.choice(local if local and draw.random() < 0.4 else offered))
+        seen.update(command.split()[0] for command in offered)
+    verbs = {*world.dialect.anywhere, "go", "open", "close", "examine", "use", "take", "heat", "cool", "clean"}
+    assert seen == verbs | {"slice", world.dialect.put}
+
+
+def test_what_nobody_did_is_not_offered(house):
+    first = commands(house, house.start)
+    assert first == [*(f"go to {name}" for name in sorted(house.receptacles)), "help", "inventory", "look"]
+
+
+def test_a_place_of_two_receptacles_is_offered_as_both(house):
+    state, _ = step(house, house.start, "go to drawer 2")
+    assert "go to drawer 1" not in commands(house, state)
+    assert [command for command in commands(house, state) if "drawer" in command] == [
+        "examine drawer 1",
+        "examine drawer 2",
+        "open drawer 1",
+        "open drawer 2",
+    ]
+
+
+def test_lists_are_written_with_commas_and_and():
+    assert listed([]) == "nothing"
+    assert listed(["mug 1"]) == "a mug 1"
+    assert listed(["egg 1", "mug 2", "mug 1"]) == "a egg 1, a mug 2, and a mug 1"
+    assert facing(["drawer 2"]) == "drawer 2" and facing(["drawer 2", "drawer 1"]) == "drawer 2, and drawer 1"
+
+
+def test_what_is_said_of_a_thing_is_what_the_official_grammar_says(shared_data):
+    text = (shared_data / "household" / "logic" / "alfred.twl2").read_text()
+    rules = json.loads(text.split('"""')[1])["examineObject.feedback"][1:]
+    flags = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced", "istoggled": "on"}
+    for values in itertools.product((False, True), repeat=5):
+        state = dict(zip(flags.values(), values))
+        given = {flag: state[name] for flag, name in flags.items()}
+        # Nothing is ever untoggled; what was sliced or toggled can be.
+        given |= {"not_istoggled": False, "toggleable": True, "sliceable": True}
+        fits = (
+            rule["rhs"]
+            for rule in rules
+            if all(given[flag] for flag in re.findall(r"(\w+)\(", rule.get("condition", "")))
+        )
+        assert _condition("apple 1", **state) == next(fits).replace("{o.name}", "apple 1")
+
+
+def test_help_is_that_of_the_official_grammar(shared_data):
+    text = json.loads((shared_data / "household" / "game_common.json").read_text())["grammar_template"]
+    assert text.count(HELP) == 1
+
+
+def test_an_unknown_form_of_text_is_refused():
+    with pytest.raises(ValueError, match=r"text is 'new'; it is 'current' \(`move X to Y`\) or 'old'"):
+        get_dialect("new")

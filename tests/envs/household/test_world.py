@@ -1,8 +1,10 @@
+import json
+
 import pytest
 
-from turngym.envs.household.grammar import get_dialect
-from turngym.envs.household.problem import parse_problem
-from turngym.envs.household.world import make_world
+from turngym.envs.household.pddl import parse_problem
+from turngym.envs.household.state import State, changed, members
+from turngym.envs.household.world import get_dialect, make_world, name_all
 
 
 def test_the_house_is_what_the_problem_says(house):
@@ -36,3 +38,36 @@ def test_what_is_no_house_is_refused(problem, old, new, words):
     assert old in text
     with pytest.raises(ValueError, match=words):
         make_world(parse_problem(text.replace(old, new)), "", get_dialect("current"))
+
+
+def test_things_of_a_kind_are_numbered_backwards_in_the_order_of_their_ids():
+    ids = ["mug_bar__plus_02_dot_10", "mug_bar__minus_00_dot_50", "fridge_bar__plus_1", "mug_bar__plus_02_dot_05"]
+    names = name_all([*ids, ids[0]])
+    assert [names[id] for id in sorted(ids)] == ["fridge 1", "mug 3", "mug 2", "mug 1"]
+
+
+def test_a_basin_is_named_after_its_sink_and_counted_apart():
+    names = name_all(["sink_bar_1", "sink_bar_1_bar_sinkbasin", "bathtub_bar_2_bar_bathtubbasin", "sink_bar_2"])
+    assert names["sink_bar_1_bar_sinkbasin"] == "sinkbasin 1" and names["sink_bar_1"] == "sink 2"
+    assert names["bathtub_bar_2_bar_bathtubbasin"] == "bathtubbasin 1"
+
+
+def test_an_id_without_a_position_is_its_own_name():
+    assert name_all(["desktype", "a_comma_b"]) == {"desktype": "desktype ", "a_comma_b": "a,b "}
+
+
+STATE = State(3, -1, (5, 0), (1, 2, 1 << 70), 2, 1, 0, 4, 0, 0, (0, 1))
+
+
+def test_a_state_is_json_and_back():
+    assert State.from_json(json.loads(json.dumps(STATE.to_json()))) == STATE
+    assert STATE.to_json()["inside"] == [5, 0] and STATE.to_json()["held"] == -1
+
+
+def test_sets_are_iterated_in_order():
+    assert list(members(0)) == []
+    assert list(members(1 << 70 | 0b1011)) == [0, 1, 3, 70]
+
+
+def test_one_value_is_changed():
+    assert changed((1, 2, 3), 0, 9) == (9, 2, 3) and changed((1, 2, 3), 2, 9) == (1, 2, 9)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.envs.household.game import Game
 from turngym.envs.household.library import Entry, File, Games, Rows, Source
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngym.envs.household.alfworld import ALFWorldEnv
-from turngym.envs.household.commands import commands
-from turngym.envs.household.play import intro, step
-from turngym.envs.household.store import rows
+from turngym.envs.household.env import ALFWorldEnv
+from turngym.envs.household.play import commands, intro, step
+from turngym.envs.rows import json_rows
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.rows import Row, first
 
@@ -54,7 +53,7 @@ def read_episodes(paths: Sequence[Path]) -> list[Episode]:
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist; --episodes names files of recorded episodes")
-        found += [episode_of_row(row, where) for where, row in rows(path)]
+        found += [episode_of_row(row, f"{path.name}:{number}") for number, row in json_rows(path)]
     return found
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv, make_household
 from turngym.envs.household.expert import Expert
 from turngym.envs.household.generate import SIZES
-from turngym.envs.household.household import make_household
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.rows import Row, first
 

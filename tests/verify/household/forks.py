@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.rows import Row, first
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import gymnasium
 
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.household.episodes import ENDLESS
 from turngym.tests.verify.household.goals import Aim, aim_of

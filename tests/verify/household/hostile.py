@@ -10,10 +10,10 @@ from typing import Any
 
 import gymnasium
 
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.envs.household.play import step
 from turngym.envs.household.state import State
-from turngym.envs.household.store import rows
+from turngym.envs.rows import json_rows
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.rows import Row, first
 
@@ -84,7 +84,7 @@ def answer_row(path: Path, catalogue: Catalogue) -> Row:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; --corpus names the file of hostile completions")
-    hostile = [(where, row) for where, row in rows(path) if row.get("env") == "household"]
+    hostile = [(f"{path.name}:{number}", row) for number, row in json_rows(path) if row.get("env") == "household"]
     if not hostile:
         raise ValueError(f"{path} has no row of env 'household'")
     solvable = [i for i, entry in enumerate(catalogue.entries) if entry.solvable]

@@ -2,7 +2,7 @@
 
 from turngym.agents.check import clauses
 from turngym.envs.core import Reply
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.tests.verify.household import contract
 
 

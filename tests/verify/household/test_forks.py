@@ -1,6 +1,6 @@
 """Forks that share nothing, and those that do."""
 
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.tests.verify.household.forks import fork_row
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from turngym.envs.core import Reply, StopReason
-from turngym.envs.household.alfworld import ALFWorldEnv
+from turngym.envs.household.env import ALFWorldEnv
 from turngym.tests.verify.household.fuzz import fuzz_row
 
 

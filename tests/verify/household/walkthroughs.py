@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turngym.envs.household.commands import commands
 from turngym.envs.household.game import Game
-from turngym.envs.household.play import step
+from turngym.envs.household.play import commands, step
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.household.goals import aim_of
 from turngym.tests.verify.rows import Row, first

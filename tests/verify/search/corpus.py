@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngym.envs.household.store import rows
 from turngym.envs.qa.world import World
+from turngym.envs.rows import json_rows
 from turngym.tools.search.core import Passage
 from turngym.tools.search.corpus import read_corpus
 
@@ -52,7 +52,8 @@ def read(corpus: Path, file: Path) -> Given:
     if not file.is_file():
         raise FileNotFoundError(f"{file} does not exist; --questions names a JSONL file of questions")
     found, others = [], 0
-    for where, row in rows(file):
+    for number, row in json_rows(file):
+        where = f"{file.name}:{number}"
         question = _question(where, row)
         if unknown := [gold for gold in question.golds if gold not in known]:
             raise ValueError(f"{where} names the gold passage {unknown[0]!r}, which is not in {corpus}")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from turngym.envs.household.store import rows
+from turngym.envs.rows import json_rows
 from turngym.tools.search.core import Retriever
 from turngym.tools.search.index import open_index
 
@@ -28,5 +28,5 @@ def digest(index: Retriever, queries: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     corpus, questions, cache = map(Path, sys.argv[1:])
-    asked = (row["question"] for _, row in rows(questions) if row.get("gold_passages"))
+    asked = (row["question"] for _, row in json_rows(questions) if row.get("gold_passages"))
     sys.stdout.write(digest(open_index(corpus, cache), asked) + "\n")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngym.envs.household.store import rows
+from turngym.envs.rows import json_rows
 from turngym.tests.verify.grader.answers import full_text
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.rows import Row, first
@@ -40,7 +40,7 @@ def read(path: Path) -> list[Hostile]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; --answers names a JSONL file of hostile completions")
-    found = [_hostile(where, row) for where, row in rows(path) if row.get("env") == ENV]
+    found = [_hostile(f"{path.name}:{number}", row) for number, row in json_rows(path) if row.get("env") == ENV]
     if not found:
         raise ValueError(f"{path} has no row of env {ENV!r}; --answers names a JSONL file of hostile completions")
     if len({one.id for one in found}) < len(found):

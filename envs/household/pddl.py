@@ -1,70 +1,122 @@
-"""When a game is won: the goals that ALFWorld's task types state, read from PDDL."""
+"""PDDL as far as ALFWorld games use it: objects, initial facts and a goal, and the conditions that a goal states.
+
+PDDL does not tell upper from lower case; everything here is in lower case, as the planner of ALFWorld reads it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import TypeAlias
 
-from .problem import Expression, typed
-from .state import State, members
+from .state import Condition, Held, Lit, Placed, members
+
+Expression: TypeAlias = "str | list[Expression]"
+Fact: TypeAlias = tuple[str, ...]
+
+_COMMENT = re.compile(r";[^\n]*")
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a problem declares.
+
+    Args:
+        types: The type of each declared object.
+        facts: The initial facts, each a predicate and its arguments.
+        goal: The goal as nested lists.
+    """
+
+    types: dict[str, str]
+    facts: frozenset[Fact]
+    goal: Expression
+
+    @cached_property
+    def by_predicate(self) -> dict[str, list[Fact]]:
+        """The arguments of the facts of each predicate, sorted."""
+        found: dict[str, list[Fact]] = {}
+        for fact in sorted(self.facts):
+            found.setdefault(fact[0], []).append(fact[1:])
+        return found
+
+
+def parse_problem(text: str) -> Problem:
+    """Read a PDDL problem.
+
+    Raises:
+        ValueError: it is no problem, or one of its parts is missing; the message is the end of a sentence.
+    """
+    define = _nested(text)
+    if not isinstance(define, list) or not define or define[0] != "define":
+        raise ValueError("is no PDDL problem: it does not begin with (define")
+    parts = {part[0]: part[1:] for part in define[1:] if isinstance(part, list) and part and isinstance(part[0], str)}
+    for name in (":objects", ":init", ":goal"):
+        if name not in parts:
+            raise ValueError(f"is no complete PDDL problem: it has no {name}")
+    if len(parts[":goal"]) != 1:
+        raise ValueError("has a :goal that is not one expression")
+    facts = frozenset(tuple(fact) for fact in map(_fact, parts[":init"]) if fact[0] != "=")
+    return Problem(_types(parts[":objects"]), facts, parts[":goal"][0])
+
+
+def typed(words: list[Expression]) -> list[tuple[str, str]]:
+    """Return the pairs of a typed list such as `?o1 ?o2 - object ?r - receptacle`."""
+    pairs: list[tuple[str, str]] = []
+    waiting: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if not isinstance(word, str):
+            raise ValueError(f"has an expression in a list of names: {word!r}")
+        if word == "-":
+            kind = str(next(rest, ""))
+            pairs += [(name, kind) for name in waiting]
+            waiting = []
+        else:
+            waiting.append(word)
+    return pairs + [(name, "object") for name in waiting]
+
+
+def _types(words: list[Expression]) -> dict[str, str]:
+    return dict(typed(words))
+
+
+def _fact(expression: Expression) -> list[str]:
+    if not isinstance(expression, list) or not expression:
+        raise ValueError(f"has {expression!r} where a fact should be")
+    if expression[0] == "=":  # (= (total-cost) 0): costs are the planner's business
+        return ["="]
+    words = [word for word in expression if isinstance(word, str)]
+    if len(words) != len(expression):
+        raise ValueError(f"has an initial fact that is no plain fact: {expression!r}")
+    return words
+
+
+def _nested(text: str) -> Expression:
+    stack: list[list[Expression]] = [[]]
+    for token in _TOKEN.findall(_COMMENT.sub("", text.lower())):
+        if token == "(":
+            stack.append([])
+        elif token == ")":
+            done = stack.pop()
+            if not stack:
+                raise ValueError("closes a parenthesis that it did not open")
+            stack[-1].append(done)
+        else:
+            stack[-1].append(token)
+    if len(stack) != 1 or len(stack[0]) != 1:
+        raise ValueError("does not close its parentheses" if len(stack) > 1 else "is not one PDDL expression")
+    return stack[0][0]
+
 
 Literal: TypeAlias = tuple[str, ...]
 Having: TypeAlias = Callable[[str, str], int]  # the set of things or receptacles with a fixed property, by its value
 
 _CAN = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
 _IS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced", "istoggled": "toggled"}
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Enough things of a kind, in the wanted state, are in or on one receptacle of a kind."""
-
-    things: int
-    receptacles: tuple[int, ...]
-    flags: tuple[str, ...]
-    number: int
-
-    def met(self, state: State) -> bool:
-        """Return whether it is so."""
-        things = self.things
-        for flag in self.flags:
-            things &= getattr(state, flag)
-        if not things:
-            return False
-        inside, number = state.inside, self.number
-        return any((inside[receptacle] & things).bit_count() >= number for receptacle in self.receptacles)
-
-
-@dataclass(frozen=True)
-class Lit:
-    """A lamp that was switched on is in or on a receptacle where the agent is.
-
-    `here` is, for each place, the receptacles there.
-    """
-
-    lamps: int
-    here: tuple[tuple[int, ...], ...]
-
-    def met(self, state: State) -> bool:
-        """Return whether it is so."""
-        lamps = self.lamps & state.toggled
-        return lamps != 0 and any(state.inside[receptacle] & lamps for receptacle in self.here[state.place])
-
-
-@dataclass(frozen=True)
-class Held:
-    """The agent holds a thing of a kind."""
-
-    things: int
-
-    def met(self, state: State) -> bool:
-        """Return whether it is so."""
-        return state.held >= 0 and self.things >> state.held & 1 == 1
-
-
-Condition: TypeAlias = "Placed | Lit | Held"
 
 
 def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ...]) -> tuple[Condition, ...]:
@@ -174,3 +226,18 @@ def _kind(thing: str, literals: list[Literal], having: Having) -> tuple[int, tup
         else:
             return None
     return (things, tuple(sorted(flags))) if things >= 0 else None
+
+
+def to_pddl(problem: Problem) -> str:
+    """Return a problem as PDDL text, in one fixed order."""
+    objects = "\n".join(f"    {id} - {kind}" for id, kind in sorted(problem.types.items()))
+    listed = problem.by_predicate.items()
+    facts = "\n".join(f"    ({name} {' '.join(words)})" for name, found in listed for words in found)
+    return (
+        f"(define (problem house)\n  (:domain alfred)\n  (:objects\n{objects}\n  )\n"
+        f"  (:init\n    (= (total-cost) 0)\n{facts}\n  )\n  (:goal {_shown(problem.goal)})\n)\n"
+    )
+
+
+def _shown(expression: Expression) -> str:
+    return expression if isinstance(expression, str) else f"({' '.join(map(_shown, expression))})"

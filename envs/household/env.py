@@ -1,4 +1,4 @@
-"""`turngym/ALFWorld-v0`: the official ALFWorld games as a text environment, one command a turn."""
+"""`ALFWorld-v0` and `Household-v0`: the official ALFWorld games and made-up houses, one command a turn."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..core import Message, Reply, StopReason, TextEnv
-from .commands import commands
 from .expert import Expert
 from .game import Game
-from .grammar import NOTHING, get_dialect
+from .generate import SIZES, Houses
 from .library import Games, open_games
-from .play import intro, step
+from .play import NOTHING, commands, intro, step
 from .state import State
-from .world import World
+from .world import World, get_dialect
 
 SYSTEM = (
     "You are in a house and have a task. Answer with one command, for example:\n"
@@ -28,6 +27,8 @@ SYSTEM = (
     "Things are called by name and number, as in: go to desk 1. You may think first and put the command "
     "between <action> and </action>."
 )
+
+SHORT = "You are in a house and have a task. Answer with one command."
 
 _ACTION = re.compile(r"<action>(.*?)(?:</action>|\Z)", re.DOTALL)
 _SHOWN = 60  # characters of a wrong command that its error repeats
@@ -44,18 +45,27 @@ class ALFWorldEnv(TextEnv):
         admissible: Whether every observation ends with the admissible commands.
         text: `current`, or `old` for the text before alfworld 0.4 (`put X in/on Y`); as the game's file when left out.
         max_turns: Turn limit.
+        system: The system prompt; a list of the commands when left out.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"games", "game", "world", "state"}
     quick: ClassVar[bool] = True  # a class that has state of its own, and does not say so too, forks as any other
 
-    def __init__(self, games: Games, admissible: bool = False, text: str | None = None, max_turns: int = 50) -> None:
+    def __init__(
+        self,
+        games: Games,
+        admissible: bool = False,
+        text: str | None = None,
+        max_turns: int = 50,
+        system: str | None = None,
+    ) -> None:
         super().__init__(max_turns)
         if text is not None:
             get_dialect(text)
         self.games = games
         self.admissible = admissible
         self.text = text
+        self.system = system
         self.game: Game | None = None
         self.world: World | None = None
         self.state: State | None = None
@@ -114,9 +124,10 @@ class ALFWorldEnv(TextEnv):
 
     def messages(self, observation: str) -> list[Message]:
         """Open with how to act, then the game's own first text."""
-        world, _ = self._playing()
-        dialect = world.dialect
-        system = SYSTEM.format(put=dialect.put, into=dialect.into, anywhere=" | ".join(dialect.anywhere))
+        system = self.system
+        if system is None:
+            dialect = self._playing()[0].dialect
+            system = SYSTEM.format(put=dialect.put, into=dialect.into, anywhere=" | ".join(dialect.anywhere))
         return [{"role": "system", "content": system}, {"role": "user", "content": observation}]
 
     def fork(self) -> Self:
@@ -159,6 +170,40 @@ def make_alfworld(
         max_turns: Turn limit.
     """
     return ALFWorldEnv(open_games(games, split, task_types), admissible, text, max_turns)
+
+
+def make_household(
+    split: str = "train",
+    size: str = "small",
+    difficulty: int | Sequence[int] = (1, 2, 3),
+    task_types: str | Sequence[str] | None = None,
+    admissible: bool = False,
+    text: str = "current",
+    max_turns: int | None = None,
+    seed: int = 0,
+    system: str | None = None,
+) -> ALFWorldEnv:
+    """Make the environment over made-up houses.
+
+    Args:
+        split: `train`, `valid` or `test`; no two share a task.
+        size: `tiny` (4 to 6 receptacles, 3 to 5 things), `small`, `medium` (as in ALFWorld) or `large`.
+        difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely places), one level or
+            several.
+        task_types: Task types to keep, with commas; all six when left out.
+        admissible: Whether every observation ends with the admissible commands.
+        text: `current` or `old`.
+        max_turns: Turn limit; when left out 20, 50, 50 and 100 by size, enough to look everywhere.
+        seed: Chooses which houses there are, and their order.
+        system: The system prompt; that of ALFWorld-v0, or a short one for `tiny`, when left out.
+    """
+    get_dialect(text)
+    houses = Houses(split, size, difficulty, task_types, seed)
+    if max_turns is None:
+        max_turns = SIZES[size].turns
+    if system is None and size == "tiny":
+        system = SHORT
+    return ALFWorldEnv(houses, admissible, text, max_turns, system)
 
 
 def _same(rng: np.random.Generator) -> np.random.Generator:
