@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from .state import State, changed, members
 from .world import World
 
-
 NOTHING = "Nothing happens."
 INTRO = "-= Welcome to TextWorld, ALFRED! =-\n\n{look}\n\n{task}"
 

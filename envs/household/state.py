@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-
 FLAGS = ("clean", "hot", "cool", "sliced", "toggled")
 
 
