@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         | Annotated[Check, subcommand(name="check")]
         | Annotated[Replay, subcommand(name="replay")]
         | Annotated[Audit, subcommand(name="audit")]
-        | Annotated[verify, subcommand(name="verify")]
+        | Annotated[verify, subcommand(name="verify")]  # type: ignore[valid-type]
         | Annotated[Envs, subcommand(name="envs")]
         | Annotated[Methods, subcommand(name="methods")]
         | Annotated[Warmup, subcommand(name="warmup", default=warmup)]

@@ -1,20 +1,22 @@
-"""A server on the loopback that answers as it is told, byte by byte, and of itself badly: what clients must survive.
+"""A server on the loopback that answers byte by byte, rightly or badly: what clients of HTTP must survive.
 
-It can be reached only where a guard allows it: `Visit(allow=[server.host])`.
+`Visit` reaches it only where its guard allows that: `Visit(allow=[server.host])`.
 """
 
 import gzip
 import itertools
+import json
 import re
 import socket
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
+from typing import Any
 from urllib.parse import unquote
 
 from turngym.tools.threads import start
@@ -45,10 +47,31 @@ class Request:
         """The path and the query."""
         return self.head.split()[1]
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the header fields, in small letters, as often as they came."""
+        return tuple(line.partition(":")[0].lower() for line in self.head.split("\r\n")[1:] if line)
+
+    @property
+    def queries(self) -> list[str]:
+        """The queries of a request in the form of Search-R1."""
+        found: list[str] = json.loads(self.body)["queries"]
+        return found
+
 
 def head(status: str = "200 OK", *fields: str) -> bytes:
     """Return the head of an answer."""
     return "\r\n".join([f"HTTP/1.1 {status}", *fields, "\r\n"]).encode()
+
+
+def whole(body: bytes, status: str = "200 OK", *fields: str, kind: str = "application/json") -> list[bytes]:
+    """Return a complete answer."""
+    return [head(status, f"Content-Type: {kind}", f"Content-Length: {len(body)}", *fields) + body]
+
+
+def found(request: Request, document: Mapping[str, Any]) -> bytes:
+    """Return what a Search-R1 server says that finds one document for each query."""
+    return json.dumps({"result": [[{"document": dict(document), "score": 1.0}] for _ in request.queries]}).encode()
 
 
 def forever(before: bytes, again: bytes) -> Answer:
@@ -74,7 +97,7 @@ def _head(status: str = "200 OK", kind: str = "text/html", *fields: str) -> byte
 
 
 def _whole(body: bytes, kind: str = "text/html", *fields: str) -> Answer:
-    return [_head("200 OK", kind, f"Content-Length: {len(body)}", *fields) + body]
+    return whole(body, "200 OK", *fields, kind=kind)
 
 
 def _redirect(rest: str) -> Answer:

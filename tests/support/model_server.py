@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngym.agents.engine import EngineFault, keyed_rng
-from turngym.tests.support.faults import RESET, Answer, FaultServer, Kept, Request, bomb, drip, forever, head
+from turngym.tests.support.faults import RESET, Answer, FaultServer, Kept, Request, bomb, drip, forever, head, whole
 
 Json = dict[str, Any]
 FILTERED = -9999.0
@@ -100,18 +100,18 @@ class ModelServer:
         if not self.well:
             return [RESET]
         if request.target == "/health":
-            return whole(b"")
+            return kept(b"")
         if request.target == "/v1/models":
-            return whole(_json({"data": [{"id": SERVED, "max_model_len": self.model.context}]}))
+            return kept(_json({"data": [{"id": SERVED, "max_model_len": self.model.context}]}))
         if request.target != "/v1/completions":
-            return whole(b"{}", "404 Not Found")
+            return kept(b"{}", "404 Not Found")
         asked = json.loads(request.body)
         self.asked.append(asked)
         if self.served is not None and asked["model"] not in self.served:
-            return whole(_json({"error": {"message": "The model does not exist", "code": 404}}), "404 Not Found")
+            return kept(_json({"error": {"message": "The model does not exist", "code": 404}}), "404 Not Found")
         way = self.plan(len(self.asked) - 1, asked)
         right = self.model.complete(asked)
-        return FAULTS[way].answer(right) if way else whole(_json(right))
+        return FAULTS[way].answer(right) if way else kept(_json(right))
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class Way:
     passing: bool = False
 
 
-def whole(body: bytes, status: str = "200 OK", *fields: str) -> Answer:
+def kept(body: bytes, status: str = "200 OK", *fields: str) -> Answer:
     """Return an answer behind which the connection stays open."""
-    return Kept([head(status, "Content-Type: application/json", f"Content-Length: {len(body)}", *fields) + body])
+    return Kept(whole(body, status, *fields))
 
 
 def _normal(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -143,14 +143,14 @@ def _changed(change: Callable[[Json], object], fault: EngineFault = EngineFault.
     def answer(right: Json) -> Answer:
         wrong = deepcopy(right)
         change(wrong["choices"][0])
-        return whole(_json(wrong))
+        return kept(_json(wrong))
 
     return Way(answer, fault)
 
 
 def _other(change: Callable[[Json], Any], fault: EngineFault) -> Way:
     """A way that answers with what `change` makes of the right answer."""
-    return Way(lambda right: whole(_json(change(deepcopy(right)))), fault)
+    return Way(lambda right: kept(_json(change(deepcopy(right)))), fault)
 
 
 def _logp(value: object, fault: EngineFault = EngineFault.NUMBERS) -> Way:
@@ -164,7 +164,7 @@ def _logp(value: object, fault: EngineFault = EngineFault.NUMBERS) -> Way:
 
 
 def _status(status: str, fault: EngineFault, passing: bool = True) -> Way:
-    return Way(lambda right: whole(b'{"error": {"message": "no"}}', status), fault, passing)
+    return Way(lambda right: kept(b'{"error": {"message": "no"}}', status), fault, passing)
 
 
 def _raw(answer: Callable[[bytes], Answer], fault: EngineFault, passing: bool = False) -> Way:
@@ -219,13 +219,13 @@ FAULTS: dict[str, Way] = {
     "huge": _raw(lambda body: [head("200 OK", f"Content-Length: {10**10}"), body], _MALFORMED),
     "endless": _raw(lambda body: forever(_CHUNKED, b"1000\r\n" + b" " * 4096 + b"\r\n"), _MALFORMED),
     "gzip bomb": _raw(lambda body: bomb("gzip", 2**28), _MALFORMED),
-    "gzip cut": _raw(lambda body: whole(gzip.compress(body)[:-9], "200 OK", "Content-Encoding: gzip"), _MALFORMED),
-    "brotli": _raw(lambda body: whole(body, "200 OK", "Content-Encoding: br"), _MALFORMED),
-    "no json": _raw(lambda body: whole(b"<html>OK</html>"), _MALFORMED),
-    "cut json": _raw(lambda body: whole(body[: len(body) // 2]), _MALFORMED),
-    "deep json": _raw(lambda body: whole(b"[" * 100_000), _MALFORMED),
-    "no utf-8": _raw(lambda body: whole(body.replace(b"cmpl", b"\xff")), _MALFORMED),
-    "nothing": _raw(lambda body: whole(b""), _MALFORMED),
+    "gzip cut": _raw(lambda body: kept(gzip.compress(body)[:-9], "200 OK", "Content-Encoding: gzip"), _MALFORMED),
+    "brotli": _raw(lambda body: kept(body, "200 OK", "Content-Encoding: br"), _MALFORMED),
+    "no json": _raw(lambda body: kept(b"<html>OK</html>"), _MALFORMED),
+    "cut json": _raw(lambda body: kept(body[: len(body) // 2]), _MALFORMED),
+    "deep json": _raw(lambda body: kept(b"[" * 100_000), _MALFORMED),
+    "no utf-8": _raw(lambda body: kept(body.replace(b"cmpl", b"\xff")), _MALFORMED),
+    "nothing": _raw(lambda body: kept(b""), _MALFORMED),
     "a list": _other(lambda right: [right], _MALFORMED),
     "an error": _other(lambda right: {"error": {"message": "no"}}, _MALFORMED),
     "no model": _other(lambda right: right.pop("model") and right, _MALFORMED),

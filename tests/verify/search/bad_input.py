@@ -5,15 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turngym.envs.qa import QAGrader, make_search
+from turngym.tests.support.faults import FaultServer
 from turngym.tests.verify.rows import Row, first
-from turngym.tests.verify.search.loopback import Loopback, Request, Said
 
 SECONDS = 2.0
 EMPTY = ("", " ", "the", "The", "a an the", "...", "!?", "The.", "\t\n", "-", "(the)")
@@ -31,8 +30,8 @@ class Mistake:
 def mistake_row(folder: Path) -> Row:
     """Count the mistakes that are named within 2 seconds."""
     faults = []
-    with _silent() as url:
-        mistakes = _mistakes(folder, url)
+    with FaultServer(lambda request: [60.0]) as silent:
+        mistakes = _mistakes(folder, silent.url)
         for name, mistake in mistakes.items():
             began = time.monotonic()
             try:
@@ -85,18 +84,6 @@ def _mistakes(folder: Path, silent: str) -> dict[str, Mistake]:
         "too many hops": Mistake({"hops": 9}, "9"),
         "no passage a search": Mistake({"k": 0}, "k is 0"),
     }
-
-
-@contextmanager
-def _silent() -> Iterator[str]:
-    """Serve nothing: connections are taken and never answered."""
-
-    def answer(request: Request, number: int) -> Said:
-        while True:
-            yield server.pause(0.05)
-
-    with Loopback(answer) as server:
-        yield server.url
 
 
 def gold_row(folder: Path) -> Row:

@@ -5,14 +5,13 @@ import pytest
 from turngym.envs.qa import SearchEnv
 from turngym.tests.support.faults import FaultServer
 from turngym.tests.verify.search import worker
-from turngym.tests.verify.search.loopback import Loopback
 from turngym.tools import Search
 
 
 @pytest.fixture
 def server():
     """A server between an index and pages, whose hook for audit events is called by hand."""
-    with Loopback(worker.answer) as index, FaultServer() as pages:
+    with FaultServer(worker.answer) as index, FaultServer() as pages:
         yield worker.Server(index, pages)
 
 

@@ -20,9 +20,8 @@ from turngym.envs.qa import QAGrader, QATask, SearchEnv
 from turngym.envs.qa.sources import load
 from turngym.envs.sources import SourceOptions
 from turngym.envs.tasks import ListTasks
-from turngym.tests.support.faults import FAULTS, FaultServer
+from turngym.tests.support.faults import FAULTS, Answer, FaultServer, Request, found, whole
 from turngym.tests.verify.grader.predicates import Seen
-from turngym.tests.verify.search.loopback import Loopback, Request, Said, found, whole
 from turngym.tests.verify.search.predicates import Searched
 from turngym.tools import Search, Tool, get_format
 from turngym.tools.process import serve
@@ -45,7 +44,7 @@ _RUNS = frozenset(["exec", "compile", "os.system", "os.exec", "os.spawn", "os.po
 _WRITES = frozenset(["os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"])
 
 
-def answer(request: Request, number: int) -> Said:
+def answer(request: Request) -> Answer:
     """Find the one passage."""
     return whole(found(request, PASSAGE))
 
@@ -53,10 +52,10 @@ def answer(request: Request, number: int) -> Said:
 class Server:
     """Answers requests in the fresh process; `index` is searched, `pages` are visited."""
 
-    def __init__(self, index: Loopback, pages: FaultServer) -> None:
+    def __init__(self, index: FaultServer, pages: FaultServer) -> None:
         self.index, self.pages = index, pages
         self.heard: dict[str, list[str]] | None = None  # filled while it is a dict
-        self.own = {index.url.removeprefix("http://"), pages.host}
+        self.own = {index.host, pages.host}
 
     def handle(self, request: dict[str, Any]) -> Any:
         """Answer one request: a completion and the answers that are right."""
@@ -194,7 +193,7 @@ def control(*texts: str) -> int:
 
 def main() -> None:
     """Answer requests until there are no more."""
-    with Loopback(answer) as index, FaultServer() as pages:
+    with FaultServer(answer) as index, FaultServer() as pages:
         server = Server(index, pages)
         server.handle({"text": f"<visit>http://{HOST}/page</visit>", "golds": [QUESTION]})  # loads all that is needed
         sys.addaudithook(server.hear)
