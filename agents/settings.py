@@ -168,15 +168,15 @@ def changed(settings: T, values: Mapping[str, Any]) -> T:
     return _changed(settings, values)
 
 
-def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
+def _changed(settings: T, values: Mapping[str, Any]) -> T:
     new: dict[str, Any] = {}
-    for field in fields(settings):
+    for field in fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, field.name)
         if is_dataclass(value):
             new[field.name] = _changed(value, values)
         elif field.name in values:
             new[field.name] = values[field.name]
-    return replace(settings, **new)
+    return replace(settings, **new)  # type: ignore[type-var]
 
 
 def parsed(settings: T, values: Mapping[str, Any], where: str) -> T:

@@ -6,7 +6,6 @@ A run folder holds `config.toml`, `metrics.jsonl`, `trees/` (one journal a step)
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator
@@ -29,10 +28,9 @@ from ..agents.source import Source, find
 from ..envs import TextEnv
 from ..envs.registry import check_levels, levels_of, make, weaker_levels
 from ..envs.sources import is_file
-from .boundary import Boundary, read_boundary
 from .config import TrainConfig, from_run, recorded, revision, to_toml
 from .launch import Launch, launched
-from .logbook import METRICS
+from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
 
 if TYPE_CHECKING:
     from ..agents.engine import Engine
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONFIG = "config.toml"
-SUMMARY = "summary.json"
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 DEADLINES = ("turn_deadline", "episode_deadline", "step_deadline", "retries")
 LENGTH = ("steps", "token_budget")
@@ -127,7 +123,7 @@ def execute(prepared: Prepared) -> Iterator[Any]:
         with alone(prepared.folder) if team.first else nullcontext():
             yield from _train(prepared, team, device, config.engine_choice if team.rank < growers else EngineChoice())
             if team.first:
-                _summarize(prepared.folder, time.monotonic() - began)
+                write_summary(prepared.folder, time.monotonic() - began)
 
 
 def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
@@ -175,13 +171,13 @@ def way_on(folder: Path) -> str:
 def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loop:
     from .learner import Learner
     from .loop import Loop
+    from .rollouts import Rollouts
 
     config = prepared.config
     control = _control(config, prepared.chat)
-    return Loop(
-        folder=prepared.folder,
+    deadlines = config.deadlines
+    rollouts = Rollouts(
         actor=actor_in(prepared.env, engine, prepared.chat, policy.end_ids),
-        learner=Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens, team),
         env=prepared.env,
         valid_env=prepared.valid_env,
         valid_tasks=pick_tasks(prepared.valid_env, config.eval_tasks, config.seed),
@@ -189,34 +185,12 @@ def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loo
         seed=config.seed,
         prompts=config.prompts,
         group=config.group,
-        updates=config.schedule.updates,
-        steps=config.schedule.steps,
-        eval_every=config.schedule.eval_every,
-        token_budget=config.schedule.token_budget,
-        lr_end=config.schedule.lr_end,
         shuffle_rewards=config.shuffle_rewards,
-        deadlines=Deadlines(
-            config.deadlines.turn_deadline, config.deadlines.episode_deadline, config.deadlines.step_deadline
-        ),
-        retries=config.deadlines.retries,
+        deadlines=Deadlines(deadlines.turn_deadline, deadlines.episode_deadline, deadlines.step_deadline),
+        retries=deadlines.retries,
     )
-
-
-def _summarize(folder: Path, seconds: float) -> None:
-    """Write `summary.json`: held-out success before and after, with 95 % intervals, of the run from its first step."""
-    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
-    valid = [line for line in lines if "valid/success" in line]
-    measured = ("success", "low", "high", "tool_share", "turns", "episodes")
-    before, after = ({name: line[f"valid/{name}"] for name in measured} for line in (valid[0], valid[-1]))
-    summary = {
-        "before": before,
-        "after": after,
-        "steps": valid[-1]["step"],
-        "tokens": sum(line.get("tokens", 0) for line in lines),
-        "refused_steps": sum(bool(line.get("refused")) for line in lines),
-        "seconds": round(seconds, 1),
-    }
-    write(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
+    learner = Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens, team)
+    return Loop(prepared.folder, rollouts, learner, config.schedule)
 
 
 def _free_folder(config: TrainConfig) -> Path:
@@ -269,7 +243,7 @@ def finished(config: TrainConfig) -> bool:
 
 
 def _finished(config: TrainConfig, folder: Path, at: Boundary) -> bool:
-    return at.over(config.schedule.steps, config.schedule.token_budget) and _summarized(folder) == at.step
+    return at.over(config.schedule) and summarized(folder) == at.step
 
 
 def _same_levels(env: TextEnv, folder: Path) -> None:
@@ -279,15 +253,6 @@ def _same_levels(env: TextEnv, folder: Path) -> None:
         raise ValueError(
             f"the levels of the tools are {now}, but the run in {folder} was made with {before}; begin a new run"
         )
-
-
-def _summarized(folder: Path) -> int | None:
-    """Return the last step of the run that `summary.json` is about; None where there is none."""
-    try:
-        step = json.loads((folder / SUMMARY).read_text("utf-8"))["steps"]
-    except (FileNotFoundError, ValueError, LookupError, TypeError):  # a damaged one is written again
-        return None
-    return step if isinstance(step, int) else None
 
 
 def _control(config: TrainConfig, chat: Chat) -> Control:

@@ -8,7 +8,8 @@ import pytest
 
 from turngym.agents import checkpoint
 from turngym.agents.checkpoint import CheckpointError
-from turngym.training.boundary import Boundary, read_boundary, to_line, to_text
+from turngym.training.run_folder import Boundary, read_boundary, to_line, to_text
+from turngym.training.schedule import Schedule
 
 AT = Boundary(
     control='[{}, {"sum": 0.30000000000000004}]',
@@ -47,7 +48,7 @@ def test_what_a_control_does_to_its_state_does_not_reach_the_boundary():
     ],
 )
 def test_a_run_is_over_with_its_steps_its_tokens_or_by_request(steps, budget, stop, over):
-    assert replace(AT, stop=stop).over(steps, budget) is over
+    assert replace(AT, stop=stop).over(Schedule(steps, budget)) is over
 
 
 def test_metrics_are_numbers_again():

@@ -252,7 +252,7 @@ def test_micro_batches_change_neither_gradient_nor_loss(setting, method):
         found, other = update(setting.learner(method, micro_tokens=micro_tokens), packed)
         assert apart(other, gradient) < 5e-6  # what float32 leaves: each is as far from float64
         assert found.loss == pytest.approx(whole.loss, abs=1e-6)
-        assert found.grad_norm == pytest.approx(whole.grad_norm, rel=1e-6)
+        assert found.grad_norm == pytest.approx(whole.grad_norm, rel=3e-6)
         assert found.means == pytest.approx(whole.means, abs=1e-5)
 
 

@@ -7,7 +7,7 @@ from turngym.agents.incidents import Incident
 from turngym.agents.journal import Origin, read_trees
 from turngym.agents.trajectory import Leaf, Tree, given
 from turngym.envs import Outcome
-from turngym.training.logbook import Logbook
+from turngym.training.run_folder import Logbook
 
 
 @pytest.fixture

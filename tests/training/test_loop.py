@@ -23,13 +23,14 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
 from turngym.envs.question import QuestionEnv
-from turngym.training import alarms, learner, logbook, loop
-from turngym.training.boundary import read_boundary
+from turngym.training import alarms, learner, loop, rollouts, run_folder
+from turngym.training import step as learning
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
 from turngym.training.objective import Refused
 from turngym.training.run import execute, prepare
+from turngym.training.run_folder import read_boundary
 from turngym.training.signals import endings
 
 TINY = TrainConfig().changed(
@@ -157,15 +158,15 @@ def test_the_newest_two_checkpoints_stay_and_hold_the_control_state(undisturbed)
 # --- tasks
 
 
-def spy(patch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
-    """Keep the arguments of every call that the loop makes of one of its functions."""
-    calls, function = [], getattr(loop, name)
+def spy(patch: pytest.MonkeyPatch, module: Any, name: str) -> list[tuple[Any, ...]]:
+    """Keep the arguments of every call of a function in `module`."""
+    calls, function = [], getattr(module, name)
 
     def watched(*arguments: Any, **options: Any) -> Any:
         calls.append((*arguments, options))
         return function(*arguments, **options)
 
-    patch.setattr(loop, name, watched)
+    patch.setattr(module, name, watched)
     return calls
 
 
@@ -173,7 +174,7 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
     """Rollouts are of train tasks; validations of the same valid tasks with the same key, which share no problem."""
     trained, validated = set(), []
     for _, env, tasks, options in calls:
-        if options["key"][1] == loop.VALIDATION:
+        if options["key"][1] == rollouts.VALIDATION:
             assert env.tasks.split == "valid"
             validated.append((options["key"], [env.tasks[task].prompt for task in tasks]))
         else:
@@ -184,10 +185,10 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
 
 
 def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tmp_path):
-    config = replace(
-        TINY, tasks=str(questions(tmp_path)), method="grpo", prompts=5, group=1, max_tokens=1, eval_every=99
+    config = TINY.changed(
+        tasks=str(questions(tmp_path)), method="grpo", prompts=5, group=1, max_tokens=1, eval_every=99
     )
-    calls, orders = spy(monkeypatch, "collect"), []
+    calls, orders = spy(monkeypatch, rollouts, "collect"), []
     for seed, count in ((0, 10), (1, 1)):
         prepared = prepare(config.changed(steps=count, seed=seed, out=str(tmp_path / str(seed))))
         total = len(prepared.env.tasks)
@@ -206,7 +207,7 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
 
 
 def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(monkeypatch, tmp_path):
-    learned = spy(monkeypatch, "pack")
+    learned = spy(monkeypatch, learning, "pack")
     config = TINY.changed(prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
     train(config)
     (((trees, _),), (true,)) = learned, journal(tmp_path / "run")
@@ -255,7 +256,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     propose = learner.Learner.propose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learner.Learner, "propose", lambda *args: run.shares.append(args[3]) or propose(*args))
-        run.collected, run.packed = spy(patch, "collect"), spy(patch, "pack")
+        run.collected, run.packed = spy(patch, rollouts, "collect"), spy(patch, learning, "pack")
         run.records = run_with(control, run.folder, patch)
     return run
 
@@ -289,7 +290,7 @@ def test_knobs_reach_the_rollout_of_training_but_not_the_validation(watched):
     for tree in journal(watched.folder)[0]:
         assert {turn.temperature for turn in tree.turns if turn.role == "assistant"} == {0.5}
     for *_, options in watched.collected:
-        assert options["sampling"].temperature == (1.0 if options["key"][1] == loop.VALIDATION else 0.5)
+        assert options["sampling"].temperature == (1.0 if options["key"][1] == rollouts.VALIDATION else 0.5)
 
 
 def test_the_learning_rate_falls_linearly_towards_its_end(watched):
@@ -358,10 +359,10 @@ def go_on(config: TrainConfig) -> list[loop.Record]:
 
 KILLS = {  # one after another in one run
     "before the first checkpoint has its name": (Path, "rename", 1, False),
-    "in the first validation": (loop.Loop, "_validate", 1, False),
-    "after a journal": (logbook.Logbook, "add_trees", 1, True),
+    "in the first validation": (rollouts.Rollouts, "validate", 1, False),
+    "after a journal": (run_folder.Logbook, "add_trees", 1, True),
     "in the middle of a checkpoint": (Policy, "save_adapter", 1, False),
-    "between a checkpoint and its line": (logbook.Logbook, "add_metrics", 2, False),
+    "between a checkpoint and its line": (run_folder.Logbook, "add_metrics", 2, False),
     "while an old checkpoint is removed": (checkpoint, "_remove", 1, False),
 }
 
@@ -388,16 +389,16 @@ def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp
 
 
 PHASES = {  # one after another in one run: what strikes, and the step of the checkpoint that must be there then
-    "first validation": (loop.Loop, "_validate", 1, 0),
-    "rollout": (loop, "collect", 2, 0),
+    "first validation": (rollouts.Rollouts, "validate", 1, 0),
+    "rollout": (rollouts, "collect", 2, 0),
     "gradient": (learner.Learner, "_backward", 1, 0),
     "weights": (learner.Learner, "apply", 1, 1),
-    "line": (logbook.Logbook, "add_metrics", 1, 1),
+    "line": (run_folder.Logbook, "add_metrics", 1, 1),
     "an environment's answer": (QuestionEnv, "on_step", 1, 1),
     "moments": (torch.optim.AdamW, "step", 1, 2),
-    "validation": (loop.Loop, "_validate", 1, 2),
+    "validation": (rollouts.Rollouts, "validate", 1, 2),
     "checkpoint": (Policy, "save_adapter", 1, 3),
-    "last line": (logbook.Logbook, "add_metrics", 1, 3),
+    "last line": (run_folder.Logbook, "add_metrics", 1, 3),
 }
 
 
@@ -495,7 +496,7 @@ def test_a_control_state_that_is_no_json_ends_the_run_before_the_weights_change(
 
 def test_the_first_checkpoint_is_there_before_the_first_validation(tmp_path, monkeypatch):
     found = []
-    hit(monkeypatch, loop.Loop, "_validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
+    hit(monkeypatch, rollouts.Rollouts, "validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
     train(QUICK.changed(steps=1, out=str(tmp_path / "run")), until=0)
     assert [path.name for path in found] == ["step-000000"]
 
@@ -517,7 +518,7 @@ def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tm
 
 def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = Outcome.INFRA_ERROR) -> None:
     """Have every path of some steps fail, and `collect` say so."""
-    collect = loop.collect
+    collect = rollouts.collect
 
     def lost(*arguments: Any, **options: Any) -> list[Tree]:
         trees = collect(*arguments, **options)
@@ -528,7 +529,7 @@ def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = O
         gone = {"outcome": outcome, "stop": str(outcome), "score": math.nan}
         return [replace(tree, leaves=[replace(leaf, **gone) for leaf in tree.leaves]) for tree in trees]
 
-    patch.setattr(loop, "collect", lost)
+    patch.setattr(rollouts, "collect", lost)
 
 
 def incidents(folder: Path) -> list[dict[str, Any]]:
@@ -579,7 +580,7 @@ def test_broken_weights_end_the_run_and_leave_its_checkpoints(tmp_path, monkeypa
     def breaks() -> None:
         raise FloatingPointError("the policy's logits are not finite")
 
-    hit(monkeypatch, loop, "collect", 3, breaks)
+    hit(monkeypatch, rollouts, "collect", 3, breaks)
     with pytest.raises(FloatingPointError, match="the policy's logits are not finite"):
         train(QUICK.changed(out=str(tmp_path / "run")))
     assert [path.name for path in steps(tmp_path / "run" / "checkpoints")] == ["step-000000"]
@@ -623,8 +624,8 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
     control = Control(name="probe", needs=Needs(now=True), init=lambda: {"seen": 0}, shape=shape, observe=observe)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS, "probe", lambda: control)
-        config = replace(
-            TINY, method="grpo,entropy-bonus:coef=0.1,probe", updates=2, steps=2, lr=2e-2, out=str(tmp_path / "run")
+        config = TINY.changed(
+            method="grpo,entropy-bonus:coef=0.1,probe", updates=2, steps=2, lr=2e-2, out=str(tmp_path / "run")
         )
         records = train(config)
         assert seen == [
@@ -636,7 +637,7 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
         assert read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).version == 4
         other = config.changed(out=str(tmp_path / "other"))
         train(other, until=1)
-        train(replace(other, resume=True))
+        train(other.changed(resume=True))
     assert written(tmp_path / "run") == written(tmp_path / "other")
 
 
@@ -651,6 +652,6 @@ def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkey
     assert (told["step"], told["kind"]) == (2, "alarm") and "silent_groups is" in told["what"]
     other = config.changed(out=str(tmp_path / "other"))
     train(other, until=3)
-    train(replace(other, resume=True))
+    train(other.changed(resume=True))
     assert written(tmp_path / "run") == written(tmp_path / "other")
     assert incidents(tmp_path / "other") == [told]

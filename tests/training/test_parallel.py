@@ -23,19 +23,19 @@ from turngym.agents.checkpoint import steps
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import Origin, read_trees, to_json
+from turngym.agents.settings import flat
 from turngym.agents.trajectory import Leaf, Tree, given
 from turngym.envs import Outcome
 from turngym.training import learner
 from turngym.training.config import TrainConfig, read_recipe
 from turngym.training.launch import Launch, launched
-from turngym.training.logbook import Reader
 from turngym.training.packing import pack
 from turngym.training.parallel import SOLO, Processes, joined, shares
 from turngym.training.run import execute, prepare
+from turngym.training.run_folder import Reader
 
 RECIPE = read_recipe("math-python")
-PAIR = replace(
-    RECIPE,
+PAIR = RECIPE.changed(
     difficulty=(1,),
     method="grpo,epo,actfocus:energy=free",
     steps=2,
@@ -47,7 +47,7 @@ PAIR = replace(
     eval_every=1,
     eval_tasks=3,
 )
-BRIEF = replace(PAIR, steps=3, updates=1, eval_every=9, eval_tasks=1)
+BRIEF = PAIR.changed(steps=3, updates=1, eval_every=9, eval_tasks=1)
 CLOSE = 1e-6  # sums of gradients are rounded in another order
 
 
@@ -104,7 +104,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, quick: None) -> Path:
     folder = tmp_path_factory.mktemp("alone") / "run"
-    list(execute(prepare(replace(PAIR, out=str(folder)))))
+    list(execute(prepare(PAIR.changed(out=str(folder)))))
     return folder
 
 
@@ -115,12 +115,13 @@ def work(folder: Path) -> None:
     """Train, die and go on, meet a number that is not finite, disagree, and lose the other process."""
     launch, said = launched(), {}
     TorchEngine.mode_reason = ""  # type: ignore[assignment]
-    options = {name: value for name, value in vars(PAIR).items() if value != getattr(RECIPE, name)}
+    before = flat(RECIPE)
+    options = {name: value for name, value in flat(PAIR).items() if value != before[name]}
     args = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", _shown(value))]
     said["status"] = _raised(lambda: main(["train", *args, "--out", str(folder / "run")]))
-    again = replace(PAIR, out=str(folder / "again"))
+    again = PAIR.changed(out=str(folder / "again"))
     _until(again, 1)
-    list(execute(prepare(replace(again, resume=True))))
+    list(execute(prepare(again.changed(resume=True))))
     with joined(launch, "cpu", 60, 2) as team:
         said["disagreed"] = _raised(
             lambda: team.agree("the sky", lambda: f"up\nit is {'blue' if team.first else 'red'}")
@@ -129,7 +130,7 @@ def work(folder: Path) -> None:
     objective = learner.objective
     if not launch.first:
         learner.objective = lambda *parts: objective(*parts) * float("nan")
-    said["lost"] = _raised(lambda: _until(replace(BRIEF, out=str(folder / "lost")), 3 if launch.first else 1))
+    said["lost"] = _raised(lambda: _until(BRIEF.changed(out=str(folder / "lost")), 3 if launch.first else 1))
     (folder / f"{launch.rank}.json").write_text(json.dumps(said))
 
 

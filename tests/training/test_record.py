@@ -6,7 +6,8 @@ import pytest
 from turngym.agents.scores import Interval, Report
 from turngym.training.control import Stats
 from turngym.training.learner import Update
-from turngym.training.record import Learned, Record
+from turngym.training.run_folder import Record
+from turngym.training.step import Learned
 
 REPORT = Report(4, 4, 1, 1, 0.5, Interval(0.5, 0.2, 0.8), {}, 0.25, 1.5, {"answered": 4})
 

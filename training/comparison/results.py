@@ -17,7 +17,7 @@ from typing import Any
 
 from ...agents.scores import Interval, interval
 from ...agents.settings import flat
-from ..logbook import METRICS
+from ..run_folder import METRICS
 from .plan import OWN, Comparison
 
 TURN = "entropy_turn/"

@@ -16,7 +16,7 @@ from turngym.agents.checkpoint import CheckpointError, latest, steps
 from turngym.agents.incidents import Incident
 from turngym.tests.verify.resume.corruption import PLANTED, WAYS
 from turngym.tests.verify.rows import Row, Tally
-from turngym.training.boundary import read_boundary
+from turngym.training.run_folder import read_boundary
 
 PICKLE = Path("pickle")
 _OPENED: list[Path] = []

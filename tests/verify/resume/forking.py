@@ -35,15 +35,15 @@ _MODULES = (  # imported before the first job
 )
 _PHASES = {  # where a phase begins
     "loading": "turngym.agents.policy.load_policy",
-    "validation": "turngym.training.loop.Loop._validate",
-    "rollout": "turngym.training.loop.Loop._rollout",
+    "validation": "turngym.training.rollouts.Rollouts.validate",
+    "rollout": "turngym.training.rollouts.Rollouts.train",
     "tool": "turngym.tools.python.tool.PythonTool.call",
     "grading": "turngym.envs.math.grade.MathGrader.grade",
     "gradient": "turngym.training.learner.Learner.propose",
     "weights": "turngym.training.learner.Learner.apply",
-    "journal": "turngym.training.logbook.Logbook.add_trees",
+    "journal": "turngym.training.run_folder.Logbook.add_trees",
     "checkpoint": "turngym.agents.policy.Policy.save_adapter",
-    "metrics": "turngym.training.logbook.Logbook.add_metrics",
+    "metrics": "turngym.training.run_folder.Logbook.add_metrics",
 }
 
 

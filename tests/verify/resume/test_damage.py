@@ -8,7 +8,7 @@ from turngym.agents import checkpoint
 from turngym.tests.verify.resume import damage
 from turngym.tests.verify.resume.corruption import WAYS
 from turngym.tests.verify.resume.damage import Damage
-from turngym.training.boundary import Boundary
+from turngym.training.run_folder import Boundary
 
 
 @pytest.fixture

@@ -1,0 +1,250 @@
+"""A run folder: what a run writes as it goes, and reads to go on.
+
+`config.toml`, `metrics.jsonl` (a line a step, in order), `incidents.jsonl` (what happened, also in steps that were
+taken again; nothing is ever dropped), `trees/` (a journal a step), `checkpoints/` and, at the end, `summary.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..agents.checkpoint import CheckpointError, read_state
+from ..agents.durable import append, write
+from ..agents.incidents import Incident
+from ..agents.journal import Origin, read_trees, write_trees
+from ..agents.scores import Report
+from ..agents.trajectory import Tree
+from .alarms import Alarm, alarms, begun
+from .schedule import Schedule
+
+CONFIG, METRICS, INCIDENTS, SUMMARY = "config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json"
+_JOURNAL = re.compile(r"step-(\d+)\.jsonl(\.tmp)?")
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Where a run stands after `step` steps: one immutable value, replaced as a whole when a step is over.
+
+    With the weights and the optimizer's moments it is all that the next step depends on, so a checkpoint of it can be
+    written at any instant, also in the middle of a step.
+    """
+
+    control: str  # JSON text of the control state: nothing that a control does to its state reaches it
+    step: int = 0
+    cursor: int = 0  # tasks used
+    version: int = 0  # of the weights
+    tokens: int = 0  # drawn for training, those of steps without an update too
+    refused: int = 0  # steps without an update, in a row
+    stop: bool = False  # a control asked the run to end here
+    line: str = "{}"  # JSON text of what the last step measured, without wall-clock times
+
+    def over(self, schedule: Schedule) -> bool:
+        """Return whether a run ends here."""
+        return self.stop or schedule.over(self.step, self.tokens)
+
+    def state(self) -> Any:
+        """Return the control state, as a fresh value."""
+        return json.loads(self.control)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what the last step measured; NaN where a number was not finite."""
+        return {name: math.nan if value is None else value for name, value in json.loads(self.line).items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data."""
+        return {**asdict(self), "control": self.state(), "line": json.loads(self.line)}
+
+
+def read_boundary(checkpoint: Path) -> Boundary:
+    """Return the boundary of a checkpoint.
+
+    Raises:
+        CheckpointError: its state is not that of a boundary.
+    """
+    data = read_state(checkpoint)
+    kinds: dict[str, type] = {
+        **dict.fromkeys(("step", "cursor", "version", "tokens", "refused"), int),
+        "stop": bool,
+        "line": dict,
+    }
+    if data.keys() != {"control", *kinds}:
+        raise CheckpointError(f"{checkpoint} holds the state {sorted(data)}; it must be {sorted({'control', *kinds})}")
+    for name, kind in kinds.items():
+        value = data[name]
+        if type(value) is not kind or (isinstance(value, int) and value < 0):
+            raise CheckpointError(f"{checkpoint}: {name} is {value!r}; it must be of type {kind.__name__}")
+    return Boundary(**{**data, "control": json.dumps(data["control"]), "line": json.dumps(data["line"])})
+
+
+def to_text(state: Any) -> str:
+    """Return a control state as JSON text.
+
+    Raises:
+        ValueError: it is no JSON data, or holds a number that is not finite.
+    """
+    try:
+        return json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the state of the controls is {state!r}, which is no JSON data ({error})") from error
+
+
+def to_line(values: Mapping[str, Any]) -> str:
+    """Return `values` as JSON text, with null for a number that is not finite."""
+    return json.dumps({name: _number(value) for name, value in values.items()}, allow_nan=False)
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of `metrics.jsonl` (null where a number is not finite), and the validation that followed, if one did."""
+
+    step: int
+    metrics: dict[str, Any]
+    valid: Report | None = None
+    begun: tuple[Alarm, ...] = ()  # alarms that no earlier step of the run had raised
+
+    @classmethod
+    def after(
+        cls, past: Sequence[Mapping[str, Any]], step: int, metrics: dict[str, Any], valid: Report | None
+    ) -> Record:
+        """Return the record of a step behind the lines `past`, with the alarms that they come to together."""
+        if not metrics:
+            return cls(step, {}, valid)
+        found = alarms([*past, metrics])
+        return cls(step, {**metrics, "alarms": [alarm.kind for alarm in found]}, valid, begun(found, past))
+
+    def line(self) -> str:
+        """Return the line."""
+        found = {}
+        if self.valid is not None:
+            success = self.valid.success
+            found = {"valid/success": success.value, "valid/low": success.low, "valid/high": success.high}
+            found |= {"valid/tool_share": self.valid.tool_share, "valid/turns": self.valid.turns}
+            found["valid/episodes"] = self.valid.episodes - self.valid.failed  # those that were scored
+        return to_line({"step": self.step, **self.metrics, **found})
+
+
+class Logbook:
+    """The written record of the run in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.metrics, self.incidents, self.trees = (folder / name for name in (METRICS, INCIDENTS, "trees"))
+
+    def add_metrics(self, line: str) -> None:
+        """Add the line of a step."""
+        append(self.metrics, line)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the metrics, line by line."""
+        text = self.metrics.read_text("utf-8") if self.metrics.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def add_incident(self, step: int, incident: Incident) -> None:
+        """Add an incident of the step that is being taken, or that was taken last."""
+        append(self.incidents, json.dumps({"step": step, **incident.to_json()}))
+
+    def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
+        """Write the journal of a step."""
+        self.trees.mkdir(parents=True, exist_ok=True)
+        write_trees(self._journal(step), trees, origin)
+
+    def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
+        """Return the trees of these paths (seed, step, task, branch), each with these of its paths alone.
+
+        Raises:
+            ValueError, OSError: a journal is damaged or missing.
+        """
+        wanted: dict[tuple[int, ...], set[int]] = {}
+        for *tree_key, branch in keys:
+            wanted.setdefault(tuple(tree_key), set()).add(branch)
+        return [
+            replace(tree, leaves=[leaf for leaf in tree.leaves if leaf.branch in wanted[tree.key]])
+            for step in sorted({key[1] for key in wanted})
+            for tree in read_trees(self._journal(step + 1))
+            if tree.key in wanted
+        ]
+
+    def _journal(self, step: int) -> Path:
+        return self.trees / f"step-{step:06d}.jsonl"
+
+    def drop_after(self, step: int) -> bool:
+        """Drop journals and metrics of later steps, and return whether `step` itself has its line of metrics.
+
+        Raises:
+            ValueError: a line of an earlier step is missing or is no JSON.
+        """
+        text = self.metrics.read_text("utf-8", "replace") if self.metrics.exists() else ""
+        kept: list[str] = []
+        for line in text.splitlines(keepends=True)[: step + 1]:
+            if not line.endswith("\n") or _step(line) != len(kept):
+                break
+            kept.append(line)
+        if len(kept) < step:
+            raise ValueError(
+                f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; remove the checkpoints of later "
+                "steps, and the steps are taken again from there"
+            )
+        for path in self.trees.glob("step-*"):
+            name = _JOURNAL.fullmatch(path.name)
+            if name and (name[2] or int(name[1]) > step):
+                path.unlink()
+        if (whole := "".join(kept)) != text:
+            write(self.metrics, whole)
+        return len(kept) == step + 1
+
+
+class Reader(Logbook):
+    """The same record for a process that leaves the writing to another."""
+
+    def add_metrics(self, line: str) -> None:
+        """Write nothing."""
+
+    def add_incident(self, step: int, incident: Incident) -> None:
+        """Write nothing."""
+
+    def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
+        """Write nothing."""
+
+
+def _step(line: str) -> int:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return -1
+    step = data.get("step") if isinstance(data, dict) else None
+    return step if type(step) is int else -1
+
+
+def write_summary(folder: Path, seconds: float) -> None:
+    """Write `summary.json`: held-out success before and after, with 95 % intervals, of the run from its first step."""
+    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+    valid = [line for line in lines if "valid/success" in line]
+    measured = ("success", "low", "high", "tool_share", "turns", "episodes")
+    before, after = ({name: line[f"valid/{name}"] for name in measured} for line in (valid[0], valid[-1]))
+    summary = {
+        "before": before,
+        "after": after,
+        "steps": valid[-1]["step"],
+        "tokens": sum(line.get("tokens", 0) for line in lines),
+        "refused_steps": sum(bool(line.get("refused")) for line in lines),
+        "seconds": round(seconds, 1),
+    }
+    write(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
+
+
+def summarized(folder: Path) -> int | None:
+    """Return the last step of the run that `summary.json` is about; None where there is none."""
+    try:
+        step = json.loads((folder / SUMMARY).read_text("utf-8"))["steps"]
+    except (FileNotFoundError, ValueError, LookupError, TypeError):  # a damaged one is written again
+        return None
+    return step if isinstance(step, int) else None
