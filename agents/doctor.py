@@ -21,7 +21,7 @@ from .. import __version__
 from ..envs.core import EnvFailure
 from ..envs.math import MathGrader
 from ..tools import PythonTool, Status, ToolFailure
-from ..tools.python.levels import LEVELS, probe
+from ..tools.python import LEVELS, probe
 
 EXTRAS = ("train", "tasks")  # optional, and of interest to who uses turngym
 GRADER_SECONDS = 60.0  # for an answer that takes a hundredth of that: the process may have to start on a busy machine

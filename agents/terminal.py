@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..tools import ToolFailure
-from ..tools.python.levels import LevelRefused
+from ..tools.python import LevelRefused
 from .engine import EngineFailure
 
 EXTRA = ("jinja2", "peft", "safetensors", "tokenizers", "torch", "transformers")  # what `turngym[train]` brings

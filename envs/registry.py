@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from ..tools.python.levels import LEVELS, require
+from ..tools.python import LEVELS, require
 from .core import TextEnv
 from .question import QuestionEnv
 from .tasks import did_you_mean

@@ -19,7 +19,7 @@ from turngym.agents.journal import read_trees
 from turngym.envs.math import MathTasks, make_math_python
 from turngym.envs.registry import ENVS
 from turngym.tools import ToolFailure
-from turngym.tools.python.levels import LevelRefused
+from turngym.tools.python import LevelRefused
 from turngym.training.config import from_run, read_recipe
 from turngym.training.methods import METHODS
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..agents.journal import read_trees
 from ..agents.trajectory import Tree
 from ..envs import Outcome, StopReason, outcome_of
-from ..tools.python.levels import LEVELS
+from ..tools.python import LEVELS
 from .config import TrainConfig, from_run
 
 CHECKS = {  # what every step must have

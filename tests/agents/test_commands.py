@@ -8,7 +8,7 @@ import pytest
 from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.envs import Reply, StopReason, TextEnv
-from turngym.tools.python.levels import LevelRefused
+from turngym.tools.python import LevelRefused
 
 
 class Stingy(TextEnv):

@@ -11,7 +11,7 @@ from turngym import __version__
 from turngym.agents import doctor, terminal
 from turngym.envs.math.grade import Grade, GraderFailure
 from turngym.tools import Status, ToolFailure, ToolResult
-from turngym.tools.python.levels import LEVELS, probe
+from turngym.tools.python import LEVELS, probe
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from turngym.envs import Reply, StopReason, TextEnv, register_all, registry
 from turngym.envs.math import make_math, make_math_python
 from turngym.envs.question import QuestionEnv
 from turngym.envs.registry import EnvOptions, check_levels, levels_of
-from turngym.tools.python.levels import LEVELS, LevelRefused
+from turngym.tools.python import LEVELS, LevelRefused
 
 
 class Echo(TextEnv):

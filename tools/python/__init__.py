@@ -1,5 +1,21 @@
-"""The Python tool: code in, status and text out."""
+"""The Python tool: code in, status and text out.
 
+- `tool`: `PythonTool`, the tool itself
+- `session`: a live interpreter as the parent sees it; `probe` and `require` try the levels of this machine
+- `server`: the parent's handle on the server process, and on the group of a session and its forks
+- `packets`: messages between the processes
+- `supervisor`: the server process, which keeps boundaries ready and watches their memory
+- `boundary`: what confines a session and its forks, and ends with one process
+- `zygote`: a warm interpreter that forks workers
+- `worker`: the process of a session: it confines itself, and forks itself
+- `interpreter`: runs programs in one namespace
+- `isolation`: levels, limits, user namespaces and the file tree
+- `seccomp`: the filter on system calls
+- `linux`: system calls that Python does not wrap, Landlock, and what `/proc` tells
+"""
+
+from .isolation import LEVELS, LevelRefused
+from .session import CannotFork, probe, require
 from .tool import PythonTool
 
-__all__ = ["PythonTool"]
+__all__ = ["LEVELS", "CannotFork", "LevelRefused", "PythonTool", "probe", "require"]

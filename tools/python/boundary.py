@@ -1,87 +1,222 @@
-"""A boundary as the server knows it, and the warm interpreter that its worker is forked from."""
+"""Boundaries: what confines a session and its forks, and ends with one process, its init.
+
+At level `namespaces` the init is the first process of a process namespace, and the kernel ends the rest with it. At the
+others it is a subreaper: it finds and kills its descendants itself.
+"""
 
 import contextlib
 import os
 import select
 import signal
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NoReturn
 
-from . import keeper, packets, watch
-from .limits import PROCESSES
+from . import linux, packets
+from .isolation import DEVICES, PROCESSES, become_agent, map_users, mount_private, visible
+from .worker import WorkerSpec, work
+
+SPARE = 2
+"""Boundaries of a kind that are ready beyond those asked for."""
+TRIES = 5
+"""Boundaries in a row that may be lost without a reason before callers that wait are told."""
+_NAMESPACES = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWPID | linux.NEWNET
 
 
 @dataclass
 class Boundary:
-    """One boundary, from the making of its keeper to its end.
+    """A boundary as the supervisor knows it.
 
-    ours: the descriptors for whoever takes it: control socket, output pipe, obituary; empty once they are handed out
-    theirs: the worker's ends of these
-    furnished: the socket on which its keeper says that it is furnished
+    Attributes:
+        ours: Descriptors for the caller: control socket, output pipe, exit pipe; empty once they are handed out.
+        theirs: The worker's ends of the first two.
+        exit_pipe: The writing end of the exit pipe.
+        prepared: The socket on which its init reports that namespaces and file systems are ready.
+        init, pidfd: Its init process; 0 and -1 until it is known.
+        memory: Bytes that it may hold; 0 until it is used.
+        busy: Whether a call is under way.
+        handed: Whether it was handed out.
     """
 
     kind: str
     folder: str
     ours: list[int] = field(default_factory=list)
     theirs: list[int] = field(default_factory=list)
-    furnished: socket.socket | None = None
-    obituary: int = -1
-    keeper: int = 0
+    prepared: socket.socket | None = None
+    exit_pipe: int = -1
+    init: int = 0
     pidfd: int = -1
     worker: int = 0
-    memory: int = 0  # bytes it may hold; 0 until it is used
+    memory: int = 0
     busy: bool = False
     handed: bool = False
 
     def connect(self) -> None:
         """Make its descriptors."""
         ours, theirs = packets.pair()
-        packets.known(ours)
+        packets.show_senders(ours)
         self.ours, self.theirs = [ours.detach()], [theirs.detach()]
-        for _ in ("output", "obituary"):
+        for _ in ("output", "exit"):
             reading, writing = os.pipe()
             self.ours.append(reading)
             self.theirs.append(writing)
-        self.obituary = self.theirs.pop()
+        self.exit_pipe = self.theirs.pop()
 
-    def found(self) -> socket.socket:
-        """Start its keeper, in namespaces of its own; return the socket on which that says that it is furnished."""
-        self.keeper, self.furnished = keeper.found()
-        self.pidfd = os.pidfd_open(self.keeper)
-        keeper.map_users(self.keeper)
-        packets.send(self.furnished, {})
-        return self.furnished
+    def start_init(self) -> socket.socket:
+        """Start its init in new namespaces; return the socket on which that reports that they are prepared."""
+        self.init, self.prepared = start_init()
+        self.pidfd = os.pidfd_open(self.init)
+        map_users(self.init)
+        packets.send(self.prepared, {})
+        return self.prepared
 
     def ended(self, wait: float = 0.0) -> bool:
-        """Whether its keeper has ended, within so many seconds; not where the keeper is not known yet."""
+        """Return whether its init has ended, within so many seconds; False where that is not known yet."""
         poll = select.poll()
         if self.pidfd >= 0:
             poll.register(self.pidfd, select.POLLIN)
         return self.pidfd >= 0 and bool(poll.poll(1000 * wait))
 
     def signal(self, number: int) -> None:
-        """Send a signal to its keeper; harmless where that has ended or is not known yet."""
+        """Send a signal to its init; harmless where that has ended or is not known yet."""
         if self.pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def oversteps(self) -> bool:
-        """Whether its processes are too many or hold too much memory together."""
-        pids = watch.tree((self.keeper, self.worker))
-        return len(pids) > PROCESSES + 2 or watch.memory(pids, self.memory) > self.memory
+        """Return whether its processes are too many or hold too much memory together."""
+        pids = linux.process_tree((self.init, self.worker))
+        return len(pids) > PROCESSES + 2 or linux.memory_of(pids, self.memory) > self.memory
 
     def close(self) -> None:
         """Close what descriptors it has."""
-        if self.furnished:
-            self.furnished.close()
-        packets.close(*(fd for fd in (self.pidfd, self.obituary, *self.ours, *self.theirs) if fd >= 0))
+        if self.prepared:
+            self.prepared.close()
+        packets.close(*(fd for fd in (self.pidfd, self.exit_pipe, *self.ours, *self.theirs) if fd >= 0))
 
 
 @dataclass
-class Zygote:
-    """A warm interpreter; it is proven once it has forked a worker. The reason is why it will have ended."""
+class Stock:
+    """The boundaries of one kind, counted since the start; a failure that a caller is told counts as handed out.
 
-    pid: int
-    orders: socket.socket
-    proven: bool = False
-    reason: str = "it was killed"
+    Inits and zygotes may die at any moment, also before they hand anything out. Whatever dies, one invariant holds:
+    once `missing` boundaries are begun, no fewer are on their way than there are callers that wait.
+
+    Attributes:
+        asked: Callers so far, of whom `asked - handed` wait; where that is negative, so many boundaries are ready.
+        begun: Boundaries begun and not lost, of which `begun - handed` are on their way.
+        handed: Boundaries and failures handed out, in order, one for each caller.
+        faults: Boundaries lost in a row; `TRIES` at once where the reason is known and would hold for the next one too.
+    """
+
+    asked: int = 0
+    begun: int = 0
+    handed: int = 0
+    faults: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Callers who have nothing yet."""
+        return max(0, self.asked - self.handed)
+
+    @property
+    def missing(self) -> int:
+        """Boundaries to begin now; none beyond those asked for where they keep failing, or nobody ever asked."""
+        spare = SPARE if self.asked and self.faults < TRIES else 0
+        return max(0, self.asked + spare - self.begun)
+
+    def hand(self) -> None:
+        """Count a boundary that is handed out."""
+        self.handed += 1
+        self.faults = 0
+
+    def lose(self) -> None:
+        """Count back a boundary that will never be handed out."""
+        self.begun -= 1
+
+    def fault(self, *, known: bool) -> bool:
+        """Note why boundaries were lost: for a `known` reason or not; whether it is to be told to who waits."""
+        self.faults = TRIES if known else self.faults + 1
+        return self.waiting > 0 and self.faults >= TRIES
+
+    def tell(self) -> None:
+        """Count a failure that is handed out in a boundary's stead."""
+        self.begun += 1
+        self.handed += 1
+
+
+def start_init() -> tuple[int, socket.socket]:
+    """Start the first process of new namespaces; return it and the socket on which it waits for its user ids.
+
+    It then prepares its file systems, answers `{"proc": bool}` or `{"failed": reason}`, and sleeps until it is killed.
+    """
+    ours, theirs = packets.pair()
+    pid = linux.clone(_NAMESPACES)
+    if pid:
+        theirs.close()
+        return pid, ours
+    try:
+        # The kernel lets no signal from inside reach a first process, unless it has a handler.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps its orphans
+        ours.close()
+        packets.receive(theirs)
+        become_agent()
+        linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else nobody may join its namespaces
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        packets.send(theirs, {"proc": mount_private()})
+        os.closerange(0, 1 << 16)
+        while True:
+            signal.pause()
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            packets.send(theirs, {"failed": str(error)})
+    finally:
+        os._exit(1)
+
+
+def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, parent: int) -> NoReturn:
+    """Be the init of a worker without namespaces: fork it, await it, and end whatever it leaves behind."""
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    linux.die_with(parent)
+    os.setsid()
+    own = os.getpid()
+    signals = {signal.SIGTERM, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    worker = os.fork()
+    if not worker:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        linux.die_with(own)
+        work(_with_rules(spec), control, output)
+    packets.close(control, output)
+    while signal.sigwait(signals) == signal.SIGCHLD:
+        _reap(worker, exit_pipe)
+    while children := _children():
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        _reap(worker, exit_pipe, len(children))
+    os._exit(0)
+
+
+def _with_rules(spec: WorkerSpec) -> WorkerSpec:
+    """Return the spec with the rules of its level, for the folder that is made here."""
+    private = Path(spec.folder).parent
+    private.mkdir(0o700)
+    if spec.level != "landlock":
+        return spec
+    readable = [*visible(), *(f"/dev/{name}" for name in DEVICES)]
+    return replace(spec, ruleset=linux.landlock_ruleset(read=readable, write=[str(private), "/dev/null"]))
+
+
+def _reap(worker: int, exit_pipe: int, awaited: int = 0) -> None:
+    """Reap ended processes, at least `awaited` of them; report how `worker` ended if it is among them."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, 0 if awaited > 0 else os.WNOHANG))[0]:
+            awaited -= 1
+            if ended[0] == worker:
+                packets.report(exit_pipe, packets.EXIT, ended[1])
+
+
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]

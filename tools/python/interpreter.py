@@ -22,8 +22,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import forking, packets
-from .limits import limit_memory
+from . import packets
+from .isolation import limit_memory
 
 MEMORY_SIGNAL = signal.SIGRTMAX
 """Ends a program that runs `once` and dies of a MemoryError."""
@@ -55,8 +55,8 @@ class Interpreter:
         # A fresh session gives the same text for the same code.
         random.seed(0)
 
-    def serve(self) -> None:
-        """Answer `code` and `fork` messages; EOFError when the parent goes away."""
+    def serve(self, fork: "Callable[[Interpreter, str, list[int], list[int]], tuple[str, str] | None]") -> None:
+        """Answer `code` and, by `fork`, `fork` messages; raises EOFError when the parent goes away."""
         while True:
             message, fds = packets.receive(self.control)
             if "code" in message:
@@ -69,7 +69,7 @@ class Interpreter:
                 if message["once"] or _getpid() != own:  # a child of the program has come to the program's end
                     _exit(self.finish(ended))
                 self._answer(message["key"], "status", self.settle(ended))
-            elif reply := forking.fork(self, message["fork"], message["left"], fds):
+            elif reply := fork(self, message["fork"], message["left"], fds):
                 self._answer(message["key"], *reply)
 
     def run(self, code: str) -> BaseException | None:

@@ -15,10 +15,10 @@ from typing import Any
 SIZE = 4096
 _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY = socket.CMSG_SPACE(6 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
-_RECORD = struct.Struct("=Bi")
+_REPORT = struct.Struct("=Bi")
 
 EXIT, MEMORY = 0, 1
-"""Records of an obituary: the worker's wait status, or that the boundary is ended for its memory."""
+"""Reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -45,7 +45,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
-    """Receive one message, its descriptors and the number of the process that sent it, 0 where it is not `known`."""
+    """Receive one message, its descriptors and the number of the process that sent it, 0 without `show_senders`."""
     body, ancillary, flags, _ = sock.recvmsg(SIZE, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     sender = 0
@@ -69,20 +69,20 @@ def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
     return message, fds, sender
 
 
-def known(sock: socket.socket) -> None:
+def show_senders(sock: socket.socket) -> None:
     """Have the kernel say, of each message to this end, which process sent it."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
-def record(fd: int, kind: int, value: int = 0) -> None:
-    """Write a record onto an obituary; it does not matter whether anyone still reads."""
+def report(fd: int, kind: int, value: int = 0) -> None:
+    """Write a report onto an exit pipe; it does not matter whether anyone still reads."""
     with contextlib.suppress(BrokenPipeError):
-        os.write(fd, _RECORD.pack(kind, value))
+        os.write(fd, _REPORT.pack(kind, value))
 
 
-def records(fd: int) -> list[tuple[int, int]]:
-    """Read the records that are there; an empty list at the end of the obituary."""
-    return list(_RECORD.iter_unpack(os.read(fd, _RECORD.size * 16)))
+def reports(fd: int) -> list[tuple[int, int]]:
+    """Read the reports that are there; an empty list at the end of the exit pipe."""
+    return list(_REPORT.iter_unpack(os.read(fd, _REPORT.size * 16)))
 
 
 def close(*fds: int) -> None:

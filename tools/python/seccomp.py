@@ -16,6 +16,8 @@ import socket
 import struct
 from collections.abc import Sequence
 
+from . import linux
+
 _Code = list[tuple[int, int, int, int]]  # instructions of classic BPF: operation, jump if true, jump if false, operand
 _Rules = dict[str, _Code]  # what answers a call, by its name
 
@@ -29,7 +31,6 @@ _ABSENT = _ERRNO | errno.ENOSYS
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # set in the numbers of x86_64's x32 calls
 
-_PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER, _TSYNC = 1, 1
 
@@ -93,20 +94,13 @@ def install(program: bytes) -> None:
 
     Raises OSError where the kernel has no such filters or refuses this one.
     """
-    no_new_privs()
+    linux.no_new_privs()
     code = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))  # struct sock_fprog
-    failed = _syscall(_SECCOMP[_machine()], _SET_MODE_FILTER, _TSYNC, head)
-    if failed > 0:
-        raise OSError(errno.EBUSY, f"thread {failed} has a seccomp filter of its own: install before it gets one")
+    refused = "the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)"
+    failed = linux.syscall(refused, _SECCOMP[_machine()], _SET_MODE_FILTER, _TSYNC, head)
     if failed:
-        raise _error("the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)")
-
-
-def no_new_privs() -> None:
-    """Let no later exec grant privileges, which is what the kernel asks of who restricts himself; OSError."""
-    if _prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
-        raise _error("the kernel refuses PR_SET_NO_NEW_PRIVS")
+        raise OSError(errno.EBUSY, f"thread {failed} has a seccomp filter of its own: install before it gets one")
 
 
 @functools.cache
@@ -189,13 +183,3 @@ def _machine() -> str:
             f"there are 64-bit ones for {', '.join(_ARCHES)}"
         )
     return machine
-
-
-def _error(message: str) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, f"{message}: {os.strerror(number)}")
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-# Looked up once: in a fresh fork the look-up costs more than the call.
-_prctl, _syscall = _libc.prctl, _libc.syscall

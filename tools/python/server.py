@@ -1,11 +1,14 @@
-"""The parent's handle on the server process that keeps confined workers in stock.
+"""The parent's handles: on the server process that keeps confined workers ready, and on the groups of its sessions.
 
 Each process has one a level, started at its first call; a process that was forked from another starts its own. The
 server ends with the parent, however the parent ends, and takes all its sessions along.
 """
 
+import contextlib
 import os
+import select
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -18,12 +21,13 @@ from typing import Any
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
 from . import packets
-from .levels import LevelRefused, check_level
-from .zygote import LIBRARIES
+from .isolation import LevelRefused, check_level
 
 DEADLINE = 60.0
 """Seconds in which the server must have started, and found a worker for whoever waits."""
 
+LIBRARIES = ("numpy", "sympy")
+"""What a zygote may have preloaded for programs of its kind."""
 KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
 
 # One arena for all threads: each would take 64 MiB of an address space that is limited.
@@ -35,7 +39,7 @@ import sys, types
 name, root = sys.argv[1], sys.argv[2]
 sys.modules[name] = types.ModuleType(name)
 sys.modules[name].__path__ = [root]
-from {package}.boot import main
+from {package}.supervisor import main
 main(sys.argv[3], sys.argv[4])
 """
 
@@ -78,7 +82,7 @@ class Server:
         self._connect()
 
     def take(self, kind: str) -> tuple[dict[str, Any], list[int]]:
-        """Take a boundary from the stock: its message, its control socket, output pipe, obituary, and keeper's pidfd.
+        """Take a boundary from the stock: its message, control socket, output pipe, exit pipe, and its init's pidfd.
 
         Raises `ToolFailure` with what the system refused, and `Died` when the server has ended.
         """
@@ -124,6 +128,96 @@ class Server:
         self.stop: int = reply["stop"]
         for queue in self.queues.values():
             queue.settimeout(1.0)
+
+
+_REMOVED = 200
+"""Folders that one fork removes at most: their numbers have to fit into a packet."""
+
+
+class SessionGroup:
+    """A session and its forks, which share a boundary and end together. Methods may be called from any thread.
+
+    Args:
+        server: The server that made the boundary.
+        serial: The server's number of the boundary.
+        folder: Where the first member works.
+        init: A pidfd of the boundary's init.
+        exit_pipe: The reading end of the pipe for reports on its end.
+    """
+
+    def __init__(self, server: Server, serial: int, folder: str, init: int, exit_pipe: int) -> None:
+        self.server, self.serial, self.folder = server, serial, folder
+        self.init, self.exit_pipe = init, exit_pipe
+        self.members, self.born = 1, 1
+        self.left: list[int] = []
+        self.out_of_memory = False
+        self.exit_status: int | None = None
+        self.lost = False
+        self.alive = True
+        self._lock = threading.Lock()
+        os.set_blocking(exit_pipe, False)
+
+    def join(self) -> tuple[int, list[int]]:
+        """Count one more member; return its number, and those of members that have left a folder behind."""
+        with self._lock:
+            self.members += 1
+            self.born += 1
+            left, self.left = self.left[:_REMOVED], self.left[_REMOVED:]
+            return self.born, left
+
+    def folder_of(self, member: int) -> str:
+        """Return where a member works; the first one is number 1."""
+        return self.folder if member == 1 else f"{self.folder}-{member}"
+
+    def leave(self, member: int) -> None:
+        """Count one member less; with the last one end everything, and wait until it is."""
+        with self._lock:
+            self.members -= 1
+            self.left.append(member)
+            if self.members or not self.alive:
+                return
+            self.alive = False
+        if self.server.owner == os.getpid():
+            self.kill()
+            self.wait()
+            if self.server.folder:
+                shutil.rmtree(Path(self.folder).parent, ignore_errors=True)
+        packets.close(self.init, self.exit_pipe)
+
+    def kill(self) -> None:
+        """End all processes; they may not be gone yet."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.init, self.server.stop)
+
+    def wait(self) -> None:
+        """Wait until all processes are gone; raises `ToolFailure` when they are not after a minute."""
+        if not wait(self.init, DEADLINE):
+            raise ToolFailure(f"the processes of a Python session did not end within {DEADLINE:g} s of being killed")
+
+    def read_exit(self, timeout: float) -> None:
+        """Note what the exit pipe reports, within `timeout` seconds; an end without a report is that of the server."""
+        with self._lock:
+            if not self.alive or not wait(self.exit_pipe, timeout):
+                return
+            reports = packets.reports(self.exit_pipe)
+            self.lost = not reports and self.exit_status is None and not self.out_of_memory
+            for kind, value in reports:
+                if kind == packets.MEMORY:
+                    self.out_of_memory = True
+                else:
+                    self.exit_status = value
+
+    def set_busy(self, working: bool, memory: int) -> None:
+        """Tell the server whether a call is under way, of at most `memory` bytes a member."""
+        with contextlib.suppress(OSError):  # a server that has ended took its sessions along, which is found out
+            self.server.note(self.serial, busy=working, memory=memory * self.members)
+
+
+def wait(fd: int | socket.socket, timeout: float) -> bool:
+    """Return whether `fd` is readable, or at its end, within `timeout` seconds."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0, timeout) * 1000))
 
 
 _lock = threading.Lock()

@@ -4,6 +4,7 @@ The parent reads the session's pipe while code runs, so output is bounded here; 
 killed and never used again.
 """
 
+import functools
 import math
 import os
 import secrets
@@ -12,15 +13,15 @@ import signal
 import socket
 import time
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 from ..core import Status, ToolFailure
 from ..process import Died
-from . import packets, watch
-from .family import Family, wait
-from .limits import OUTPUT_CAP
-from .run import Run, run_of
-from .server import DEADLINE, current_server
+from . import linux, packets
+from .interpreter import MEMORY_SIGNAL
+from .isolation import LEVELS, OUTPUT_CAP, LevelRefused
+from .server import DEADLINE, SessionGroup, current_server, wait
 
 _CLOSED = "the Python session was closed while it ran a program, as at the end of the process"
 _PIECE = 2**16
@@ -28,7 +29,16 @@ _ANSWERS: dict[str, Status] = {status: status for status in (Status.OK, Status.E
 _ANSWERED = 10.0
 """Seconds in which a session must answer that it was forked."""
 _REAPED = 5.0
-"""Seconds in which the end of a process must be known after its keeper's end."""
+"""Seconds in which the end of a process must be known after its init's end."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one program ended: its status, the bytes it wrote, and why the session is over (None when it lives on)."""
+
+    status: Status
+    output: bytes
+    over: str | None = None
 
 
 class CannotFork(ToolFailure):
@@ -38,11 +48,11 @@ class CannotFork(ToolFailure):
 class Session:
     """A live interpreter, used by one thread at a time; it ends with its last reference."""
 
-    def __init__(self, family: Family, control: socket.socket, output: int, member: int) -> None:
-        self.family, self.control, self.output = family, control, output
+    def __init__(self, group: SessionGroup, control: socket.socket, output: int, member: int) -> None:
+        self.group, self.control, self.output = group, control, output
         self.process = -1  # a pidfd, once it is known
         os.set_blocking(output, False)
-        self._end = weakref.finalize(self, _end, family, member, control, fds := [output])
+        self._end = weakref.finalize(self, _end, group, member, control, fds := [output])
         self._fds = fds
 
     def greet(self) -> None:
@@ -77,13 +87,13 @@ class Session:
         output = bytearray()
         until = time.monotonic() + timeout
         key = secrets.token_hex(8)
-        self.family.busy(True, memory)
+        self.group.set_busy(True, memory)
         self._ask({"code": True, "once": once, "memory": memory, "key": key}, [_memory_file(code)])
         status = self._await_exit(until, output) if once else self._await_reply(key, until, output)
         if status in (Status.OK, Status.ERROR, Status.MEMORY) and not once:
-            self.family.busy(False, memory)
+            self.group.set_busy(False, memory)
             return Run(status, bytes(output))
-        return self._autopsy(status, timeout, output, once)
+        return self._post_mortem(status, timeout, output, once)
 
     def fork(self) -> "Session":
         """A live twin with all variables and a copy of the work folder, in the same boundary.
@@ -93,12 +103,12 @@ class Session:
         self._check_owner()
         ours, theirs = packets.pair()
         reading, writing = os.pipe()
-        packets.known(ours)
-        member, left = self.family.join()
-        twin = Session(self.family, ours, reading, member)
+        packets.show_senders(ours)
+        member, left = self.group.join()
+        twin = Session(self.group, ours, reading, member)
         key = secrets.token_hex(8)
         try:
-            message = {"fork": self.family.folder_of(member), "left": left, "key": key}
+            message = {"fork": self.group.folder_of(member), "left": left, "key": key}
             self._ask(message, [theirs.detach(), writing])
             reply = self._reply(key, time.monotonic() + _ANSWERED)
             if "refused" in reply:
@@ -112,8 +122,8 @@ class Session:
         return twin
 
     def end(self) -> None:
-        """End the session, with the last of a family all its processes, and wait until they are gone."""
-        if self._end.alive and self.family.members > 1:
+        """End the session, with the last of a group all its processes, and wait until they are gone."""
+        if self._end.alive and self.group.members > 1:
             self._kill_alone()
         self._end()
 
@@ -129,14 +139,14 @@ class Session:
         """Collect output until the process has ended; None when it has, else the limit that it overstepped."""
         poll = select.poll()
         poll.register(self.output, select.POLLIN)
-        poll.register(self.family.obituary, select.POLLIN)
+        poll.register(self.group.exit_pipe, select.POLLIN)
         while (left := until - time.monotonic()) > 0:
             ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
             if self.output in ready and not self._drain(output):
                 poll.unregister(self.output)
             if len(output) >= OUTPUT_CAP:
                 return Status.OUTPUT
-            if self.family.obituary in ready:
+            if self.group.exit_pipe in ready:
                 return None
         return Status.TIMEOUT
 
@@ -177,19 +187,19 @@ class Session:
             if message.get("key") == key:
                 return message
 
-    def _autopsy(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> Run:
+    def _post_mortem(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> Run:
         """End the session, wait until it is gone, and say how its program ended."""
         self._kill()
         self._drain(output)
-        family = self.family
-        family.read_obituary(0)
-        whole = family.out_of_memory or wait(family.keeper, 0)
-        for _ in range(3):  # the server's word, the reaper's, and the end
-            if whole and not family.lost and family.exit_status is None:
-                family.read_obituary(_REAPED)
-        exit_status, memory = family.exit_status, family.out_of_memory
+        group = self.group
+        group.read_exit(0)
+        all_ended = group.out_of_memory or wait(group.init, 0)
+        for _ in range(3):  # the server's report, the reaper's, and the end
+            if all_ended and not group.lost and group.exit_status is None:
+                group.read_exit(_REAPED)
+        exit_status, memory = group.exit_status, group.out_of_memory
         self.end()
-        if whole and family.lost:
+        if all_ended and group.lost:
             raise ToolFailure("the Python server died, and all its sessions with it")
         if status is Status.OUTPUT:
             return Run(status, bytes(output), f"stopped after {OUTPUT_CAP} bytes of output")
@@ -197,22 +207,22 @@ class Session:
             return Run(Status.MEMORY, bytes(output), "out of memory")
         # A program may end by itself between its deadline and its being killed.
         if once and exit_status is not None and (status is None or exit_status != signal.SIGKILL):
-            return run_of(exit_status, bytes(output))
+            return _run_of(exit_status, bytes(output))
         if status is Status.TIMEOUT:
             return Run(status, bytes(output), f"timed out after {timeout:g} s")
         return Run(Status.KILLED, bytes(output), "the process died")
 
     def _kill(self) -> None:
-        """End this session's process and what it started; where it is alone, all of the family."""
-        if self.family.members > 1:
+        """End this session's process and what it started; where it is alone, all of the group."""
+        if self.group.members > 1:
             self._kill_alone()
         else:
-            self.family.kill()
-            self.family.wait()
+            self.group.kill()
+            self.group.wait()
 
     def _kill_alone(self) -> None:
         if self.process >= 0:
-            watch.kill_tree(self.process)
+            linux.kill_tree(self.process)
             wait(self.process, DEADLINE)
 
     def _drain(self, output: bytearray) -> bool:
@@ -228,8 +238,8 @@ class Session:
         return True
 
     def _check_owner(self) -> None:
-        if self.family.server.owner != os.getpid():
-            owner = self.family.server.owner
+        if self.group.server.owner != os.getpid():
+            owner = self.group.server.owner
             raise ToolFailure(f"the Python session belongs to process {owner}, not to its fork; reset it")
         if not self._end.alive:
             raise ToolFailure(_CLOSED)
@@ -244,16 +254,16 @@ def open_session(level: str, kind: str) -> Session:
         last = attempt == 4
         try:
             server = current_server(level)
-            message, (control, output, obituary, keeper) = server.take(kind)
+            message, (control, output, exit_pipe, init) = server.take(kind)
         except (Died, OSError) as error:
             if last:
                 raise ToolFailure(f"no Python session can be opened: {error}") from error
             continue  # a server that died since the last call is replaced
-        if wait(keeper, 0):  # it ended in stock, with the warm interpreter that it came from
-            packets.close(control, output, obituary, keeper)
+        if wait(init, 0):  # it ended unused, with the zygote that it came from
+            packets.close(control, output, exit_pipe, init)
             continue
-        family = Family(server, message["serial"], message["folder"], keeper, obituary)
-        session = Session(family, socket.socket(fileno=control), output, 1)
+        group = SessionGroup(server, message["serial"], message["folder"], init, exit_pipe)
+        session = Session(group, socket.socket(fileno=control), output, 1)
         try:
             session.greet()
         except ToolFailure:
@@ -262,7 +272,42 @@ def open_session(level: str, kind: str) -> Session:
                 raise
         else:
             return session
-    raise ToolFailure("no Python session can be opened: those in stock keep ending")
+    raise ToolFailure("no Python session can be opened: those that are ready keep ending")
+
+
+@functools.cache
+def probe() -> dict[str, str | None]:
+    """Try each level on this machine: None where it works, else the reason. Takes about a second the first time."""
+    return {level: _try(level) for level in LEVELS}
+
+
+def require(level: str) -> None:
+    """Raise `LevelRefused` unless this machine can give `level`; `ToolFailure` where the tool cannot run at all."""
+    open_session(level, "").end()
+
+
+def _try(level: str) -> str | None:
+    try:
+        require(level)
+    except LevelRefused as error:
+        return error.reason
+    except ToolFailure as error:
+        return str(error)
+    return None
+
+
+def _run_of(exit_status: int, output: bytes) -> Run:
+    """Return the run of a process with this wait status."""
+    code = os.waitstatus_to_exitcode(exit_status)
+    if code in (0, 1):
+        return Run(Status.ERROR if code else Status.OK, output)
+    if code > 1:
+        return Run(Status.ERROR, output, f"exit code {code}")
+    if -code == MEMORY_SIGNAL:
+        return Run(Status.MEMORY, output)
+    number = -code
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return Run(Status.KILLED, output, f"the process died ({name})")
 
 
 def _memory_file(text: str) -> int:
@@ -271,7 +316,7 @@ def _memory_file(text: str) -> int:
     return fd
 
 
-def _end(family: Family, member: int, control: socket.socket, fds: list[int]) -> None:
+def _end(group: SessionGroup, member: int, control: socket.socket, fds: list[int]) -> None:
     control.close()
-    family.leave(member)
+    group.leave(member)
     packets.close(*fds)

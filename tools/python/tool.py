@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import Status, ToolResult, check_arguments, check_range, make_schema
-from .levels import check_level
-from .limits import SOURCE_CAP
-from .run import Run
+from .isolation import SOURCE_CAP, check_level
 from .server import kind_of
-from .session import CannotFork, Session, open_session
+from .session import CannotFork, Run, Session, open_session
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 _log = logging.getLogger(__name__)

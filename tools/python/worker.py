@@ -1,19 +1,25 @@
-"""A worker: the fork of a warm interpreter that confines itself, says that it is ready, and becomes a session."""
+"""A worker: the fork of a zygote that confines itself, reports that it is ready, and serves a session.
+
+A session forks itself into a twin: a fork of its process, with a socket, a pipe, and a copy of the work folder of its
+own.
+"""
 
 import contextlib
 import fcntl
 import gc
 import os
+import random
+import shutil
 import socket
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from . import landlock, linux, packets, root, seccomp
-from .forking import move
+from . import linux, packets, seccomp
 from .interpreter import Interpreter
-from .limits import confine, open_files
+from .isolation import HOME, OPEN_FILES, become_agent, open_files, set_limits
 
 _REHEARSALS = {
     "": "x = [i * i for i in range(9)]\nprint(sum(x), f'{x[1]:.2f}')\nlen(x)",
@@ -23,81 +29,74 @@ _REHEARSALS = {
 
 
 @dataclass(frozen=True)
-class Order:
+class WorkerSpec:
     """What a worker is to be.
 
-    level: what confines it
-    kind: the libraries with which it rehearses
-    folder: where it works, a folder that it makes
-    mapped: bytes of address space that it has from the start
-    keeper: of level `namespaces`, a pidfd of the process whose namespaces it joins; else -1
-    ruleset: of level `landlock`, the descriptor of its rules; else -1
+    Attributes:
+        level: What confines it.
+        kind: The libraries with which it rehearses.
+        folder: Where it works, a folder that it makes.
+        mapped: Bytes of address space that it has from the start.
+        init: At level `namespaces`, a pidfd of the process whose namespaces it joins; else -1.
+        ruleset: At level `landlock`, the descriptor of its rules; else -1.
     """
 
     level: str
     kind: str
     folder: str
     mapped: int
-    keeper: int = -1
+    init: int = -1
     ruleset: int = -1
 
 
-def work(order: Order, control: int, output: int) -> NoReturn:
+def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
     """Be a worker on the two descriptors; never returns."""
     sock = socket.socket(fileno=control)
     code = 1
     try:
         try:
-            _confine(order)
+            _confine(spec)
             sock, output = _settle_descriptors(sock.detach(), output)
-            _make_home(order.folder)
-            confine()
-            _rehearse(sock, order)
-            session = Interpreter(sock, output, order.folder, order.mapped)
+            _make_home(spec.folder)
+            set_limits()
+            _rehearse(sock, spec)
+            session = Interpreter(sock, output, spec.folder, spec.mapped)
         except Exception as error:
             packets.send(sock, {"failed": f"{type(error).__name__}: {error}"})
             raise
         packets.send(sock, {"ready": True})
-        session.serve()
+        session.serve(fork_session)
     except EOFError:
         code = 0
     finally:
         os._exit(code)
 
 
-def _confine(order: Order) -> None:
-    if order.level == "namespaces":
+def _confine(spec: WorkerSpec) -> None:
+    if spec.level == "namespaces":
         join = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWNET
-        linux.setns(order.keeper, join)
+        linux.setns(spec.init, join)
         become_agent()
-    elif order.level == "landlock":
-        landlock.enforce(order.ruleset)
+    elif spec.level == "landlock":
+        linux.enforce_landlock(spec.ruleset)
         seccomp.install(seccomp.build_filter(network=False, own_signals_only=True))
     os.setsid()
     linux.drop_capabilities()
     linux.prctl(linux.PR_SET_DUMPABLE, 1)
 
 
-def _rehearse(sock: socket.socket, order: Order) -> None:
+def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
     """Run a small program of the kind that is to come.
 
     A fork copies each page of memory when it is first written, which takes longer than most programs; the pages that
     every program writes are copied here, before anybody waits.
     """
     nowhere = os.open("/dev/null", os.O_WRONLY)
-    for library in {"", *order.kind.split("+")} & {"", *sys.modules}:
-        Interpreter(sock, nowhere, order.folder, order.mapped).run(_REHEARSALS[library])
+    for library in {"", *spec.kind.split("+")} & {"", *sys.modules}:
+        Interpreter(sock, nowhere, spec.folder, spec.mapped).run(_REHEARSALS[library])
     os.close(nowhere)
     gc.collect()
     gc.freeze()
-
-
-def become_agent() -> None:
-    """Take on the agent's user and group, in a user namespace that has no other."""
-    with contextlib.suppress(PermissionError):  # an ordinary user may not, and has only its own groups
-        os.setgroups([])
-    os.setresgid(root.USER, root.USER, root.USER)
-    os.setresuid(root.USER, root.USER, root.USER)
 
 
 def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
@@ -119,6 +118,100 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
 def _make_home(folder: str) -> None:
     os.umask(0o077)
     Path(folder).mkdir(0o700, exist_ok=True)
-    if folder == root.HOME:
+    if folder == HOME:
         Path("/tmp/shm").mkdir()
-    move(folder)
+    _move(folder)
+
+
+def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: list[int]) -> tuple[str, str] | None:
+    """Fork a session onto the control socket and output pipe in `fds`; return how that went, in the twin None.
+
+    The twin works in `folder`, says that it is ready, and is nobody's child but the boundary's. It is refused for
+    a session that has what a fork would share or lose. `left` are the numbers of members that have ended, whose
+    folders are removed.
+    """
+    stem = folder.rpartition("-")[0]
+    for number in left:
+        shutil.rmtree(stem if number == 1 else f"{stem}-{number}", ignore_errors=True)
+    refusal = _refusal({0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds})
+    generator = random.getstate()  # forking reseeds it
+    twin = False
+    if not refusal:
+        try:
+            twin = _fork_aside()
+        except OSError as error:
+            refusal = f"it has as many processes as it may ({error})"
+    if twin:
+        _take_over(interpreter, folder, fds)
+        random.setstate(generator)
+        return None
+    packets.close(*fds)
+    if refusal:
+        return "refused", "".join(mark for mark in refusal if mark.isprintable() and mark not in '"\\')[:500]
+    return "status", "ok"
+
+
+def _fork_aside() -> bool:
+    """Fork into a process that is no child of this one; whether this is the new one."""
+    middle = os.fork()
+    if middle:
+        if os.waitpid(middle, 0)[1]:
+            raise OSError("the second of two forks failed")
+        return False
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    return True
+
+
+def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
+    """Make the twin a session of its own, or end it."""
+    control, output = interpreter.control.fileno(), interpreter.output
+    interpreter.control.detach()
+    for fd, mine in zip(fds, (control, output)):
+        os.dup2(fd, mine, inheritable=False)
+    packets.close(*fds)
+    interpreter.control = socket.socket(fileno=control)
+    try:
+        os.setsid()
+        here = Path.cwd()
+        shutil.copytree(interpreter.folder, folder, symlinks=True)
+        _move(folder)
+        with contextlib.suppress(OSError, ValueError):
+            os.chdir(Path(folder) / here.relative_to(interpreter.folder))
+        interpreter.folder = folder
+        packets.send(interpreter.control, {"ready": True})
+    except BaseException as error:
+        packets.send(interpreter.control, {"failed": f"{type(error).__name__}: {error}"})
+        os._exit(1)
+
+
+def _move(folder: str) -> None:
+    """Work in `folder`, which exists."""
+    os.chdir(folder)
+    os.environ.update(HOME=folder, TMPDIR=folder)
+
+
+def _refusal(own: set[int]) -> str | None:
+    """Why this session cannot fork; its threads, children and open files would not be copied but lost or shared."""
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if others:
+        return f"it has live threads ({', '.join(others)})"
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return "it has child processes"
+    for fd in range(OPEN_FILES):
+        if fd not in own:
+            with contextlib.suppress(OSError):
+                if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                    return f"it has open for writing: {_name(fd)}"
+    return None
+
+
+def _name(fd: int) -> str:
+    try:
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
+    except OSError:
+        return f"descriptor {fd}"

@@ -1,4 +1,4 @@
-"""A warm interpreter: it has imported what programs of one kind import, and forks a worker for each order.
+"""Zygotes: warm interpreters that have imported what programs of one kind import, and fork a worker for each request.
 
 Kinds keep small programs from carrying numpy and sympy, whose memory would double the cost of every fork.
 """
@@ -6,23 +6,26 @@ Kinds keep small programs from carrying numpy and sympy, whose memory would doub
 import contextlib
 import gc
 import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import os
 import random
 import select
 import signal
 import socket
 import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from . import linux, packets, seccomp
-from .keeper import keep
-from .seeding import seed_numpy
-from .worker import Order, work
+from .boundary import run_subreaper
+from .worker import WorkerSpec, work
 
-LIBRARIES = ("numpy", "sympy")
-"""What a kind of program may have preloaded."""
-
+_NUMPY_RANDOM = "numpy.random"
 _STANDARD = (
     "bisect cmath collections contextlib copy csv dataclasses datetime decimal enum fractions functools heapq io "
     "itertools json math operator random re statistics string textwrap threading time typing warnings"
@@ -58,83 +61,100 @@ _ENVIRONMENT = {
 }
 
 
-def found(level: str, kind: str) -> tuple[int, socket.socket]:
-    """Start a warm interpreter; return it and the socket for its orders."""
+@dataclass
+class Zygote:
+    """A warm interpreter as the supervisor knows it.
+
+    Attributes:
+        pid: Its process.
+        requests: The socket for requests.
+        proven: Whether it has ever forked a worker.
+        reason: Why it will have ended.
+    """
+
+    pid: int
+    requests: socket.socket
+    proven: bool = False
+    reason: str = "it was killed"
+
+
+def start_zygote(level: str, kind: str) -> Zygote:
+    """Start a warm interpreter."""
     ours, theirs = packets.pair()
     own, pid = os.getpid(), os.fork()
     if not pid:
-        orders = os.dup2(theirs.fileno(), 3)
+        requests = os.dup2(theirs.fileno(), 3)
         os.closerange(4, 1 << 16)
-        main(socket.socket(fileno=orders), level, kind, own)
+        _main(socket.socket(fileno=requests), level, kind, own)
     theirs.close()
-    return pid, ours
+    return Zygote(pid, ours)
 
 
-class Zygote:
-    """The serving loop. `workers` maps the processes that it forked to the obituaries of their boundaries."""
+class _Forker:
+    """The serving loop. `workers` maps the processes that it forked to the exit pipes of their boundaries."""
 
-    def __init__(self, orders: socket.socket, level: str, kind: str) -> None:
-        self.orders, self.level, self.kind = orders, level, kind
+    def __init__(self, requests: socket.socket, level: str, kind: str) -> None:
+        self.requests, self.level, self.kind = requests, level, kind
         self.workers: dict[int, int] = {}
         self.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
     def serve(self) -> None:
         """Fork workers and report their deaths until the server goes away."""
         poll = select.poll()
-        poll.register(self.orders, select.POLLIN)
+        poll.register(self.requests, select.POLLIN)
         while True:
             for fd, _ in poll.poll():
-                if fd == self.orders.fileno():
-                    pidfd = self.order()
+                if fd == self.requests.fileno():
+                    pidfd = self.answer()
                     if pidfd is not None:
                         poll.register(pidfd, select.POLLIN)
                 else:
                     poll.unregister(fd)
                     os.close(fd)
-            self.bury()
+            self.reap()
 
-    def order(self) -> int | None:
-        """Carry out an order, and return a pidfd of the worker whose death is to be awaited, if any."""
-        message, fds = packets.receive(self.orders)
-        control, output, obituary, *keeper = fds
+    def answer(self) -> int | None:
+        """Carry out a request, and return a pidfd of the worker whose death is to be awaited, if any."""
+        message, fds = packets.receive(self.requests)
+        control, output, exit_pipe, *init = fds
         reply = {"serial": message["serial"]}
         try:
             kind = "" if message["urgent"] else self.kind  # who waits is better served by a worker that begins at once
-            order = Order(self.level, kind, message["folder"], self.mapped, *keeper)
-            pid = self.fork(order, control, output, obituary)
-            packets.send(self.orders, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
+            spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, *init)
+            pid = self.fork(spec, control, output, exit_pipe)
+            packets.send(self.requests, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
         except OSError as error:
-            packets.send(self.orders, {**reply, "error": str(error)})
+            packets.send(self.requests, {**reply, "error": str(error)})
             packets.close(*fds)
             return None
-        packets.close(control, output, *keeper)
-        self.workers[pid] = obituary
+        packets.close(control, output, *init)
+        self.workers[pid] = exit_pipe
         return pidfd
 
-    def fork(self, order: Order, control: int, output: int, obituary: int) -> int:
-        """Fork a worker into the namespaces of its keeper, or with a keeper of its own where there are none."""
-        if order.keeper >= 0:
-            linux.setns(order.keeper, linux.NEWPID)  # for the next child
+    def fork(self, spec: WorkerSpec, control: int, output: int, exit_pipe: int) -> int:
+        """Fork a worker into the namespaces of its init process, or below a subreaper where there are none."""
+        if spec.init >= 0:
+            linux.setns(spec.init, linux.NEWPID)  # for the next child
         own, pid = os.getpid(), os.fork()
         if not pid:
-            if order.keeper >= 0:
-                work(order, control, output)
-            keep(order, control, output, obituary, own)
+            if spec.init >= 0:
+                work(spec, control, output)
+            run_subreaper(spec, control, output, exit_pipe, own)
         return pid
 
-    def bury(self) -> None:
-        """Reap the dead, and say how each worker ended."""
+    def reap(self) -> None:
+        """Reap ended processes, and report how each worker ended."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                obituary = self.workers.pop(ended[0], None)
-                if obituary is not None:
-                    if self.level == "namespaces":  # else it was a keeper, which has said how its worker ended
-                        packets.record(obituary, packets.EXIT, ended[1])
-                    os.close(obituary)
+                exit_pipe = self.workers.pop(ended[0], None)
+                if exit_pipe is not None:
+                    if self.level == "namespaces":  # else it was a subreaper, which has reported its worker's end
+                        packets.report(exit_pipe, packets.EXIT, ended[1])
+                    os.close(exit_pipe)
 
 
-def main(orders: socket.socket, level: str, kind: str, parent: int) -> NoReturn:
-    """Preload the libraries of `kind` and serve the orders of the server, which is `parent`; never returns."""
+def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoReturn:
+    """Preload the libraries of `kind` and serve the requests of the supervisor, which is `parent`; never returns."""
     own = os.getpid()
     try:
         linux.die_with(parent)
@@ -143,10 +163,10 @@ def main(orders: socket.socket, level: str, kind: str, parent: int) -> NoReturn:
         if level == "namespaces":
             # Its workers have the filter without an install of their own, which costs as much as their fork.
             seccomp.install(seccomp.build_filter(network=True, joining=True))
-        Zygote(orders, level, kind).serve()
+        _Forker(requests, level, kind).serve()
     except BaseException as error:
         if own == os.getpid():
-            packets.send(orders, {"failed": f"{type(error).__name__}: {error}"[:500]})
+            packets.send(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
     finally:
         os._exit(1)  # also in its forks: nothing may come back to the server's code
 
@@ -161,10 +181,45 @@ def _warm(kind: str) -> None:
             importlib.import_module(name)
     if "sympy" in sys.modules:
         exec(_EXERCISE, {})
-    seed_numpy()
+    _seed_numpy()
     random.seed(0)
     # The agent finds a plain interpreter; this package's functions live on without their entries.
     for name in [name for name in sys.modules if name.split(".")[0] == __name__.split(".")[0]]:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
+
+
+def _seed_numpy() -> None:
+    """Seed numpy's global generator now, or when a program imports it first: the same code gives the same text."""
+    if _NUMPY_RANDOM in sys.modules:
+        sys.modules[_NUMPY_RANDOM].seed(0)
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds `numpy.random`, once, with a loader that seeds it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _NUMPY_RANDOM:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, inner: importlib.abc.Loader) -> None:
+        self.inner = inner
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self.inner.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        self.inner.exec_module(module)
+        module.seed(0)

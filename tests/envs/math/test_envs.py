@@ -12,7 +12,7 @@ import turngym
 from turngym.envs.math import grade, make_math, make_math_python
 from turngym.envs.math.families import FAMILIES, LEVELS
 from turngym.tools import ToolCall, get_format
-from turngym.tools.python.levels import LEVELS as LEVELS_OF_TOOL
+from turngym.tools.python import LEVELS as LEVELS_OF_TOOL
 
 IDS = ("turngym/Math-v0", "turngym/MathPython-v0")
 CANARY = "48151623.42"

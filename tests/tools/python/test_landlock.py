@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from turngym.tools.python import landlock
+from turngym.tools.python import linux
 
-ABI = landlock.abi()
+ABI = linux.landlock_version()
 pytestmark = pytest.mark.skipif(ABI == 0, reason="this kernel has no Landlock, or it is disabled")
 SYSTEM = [path for path in ("/usr", "/lib", "/lib64", "/bin", "/etc") if Path(path).is_dir()]
 
 HEAD = """
 import json, os, signal, socket, subprocess, sys
 from pathlib import Path
-from turngym.tools.python import landlock
+from turngym.tools.python import linux
 read, write, outside, system = json.loads(sys.argv[1])
+def restrict(**paths): linux.enforce_landlock(linux.landlock_ruleset(**paths))
 def tried(do, *args, **options):
     try:
         do(*args, **options)
@@ -52,7 +53,7 @@ def child(places):
 
 def test_reading_is_allowed_where_named(child, places):
     script = """
-landlock.restrict(read=[read, *system], write=[write])
+restrict(read=[read, *system], write=[write])
 seen = {"status": Path("/usr").stat().st_nlink > 0, "read": Path(read, "file").read_text(), "list": os.listdir(read),
         "write": Path(write, "file").read_text(), "run": subprocess.run(["echo", "hi"], capture_output=True).returncode}
 refused = [tried(Path(outside, "file").read_text), tried(os.listdir, outside), tried(os.listdir, "/"),
@@ -72,7 +73,7 @@ print(json.dumps([seen, refused]))
 
 def test_everything_but_device_nodes_can_be_made_where_writing_is_allowed(child):
     script = """
-landlock.restrict(read=[], write=[write, "/dev/null"])
+restrict(read=[], write=[write, "/dev/null"])
 os.chdir(write)
 Path("new").write_text("some"); os.truncate("new", 2); os.mkdir("one"); os.mkdir("two"); os.rename("new", "one/new")
 os.rmdir("two"); os.symlink("one/new", "link"); os.mkfifo("fifo"); Path("file").unlink()
@@ -92,7 +93,7 @@ print(json.dumps([names, text, device]))
 @pytest.mark.skipif(ABI < 2, reason="files move between folders from ABI 2 on")
 def test_files_move_between_write_paths(child, places):
     script = """
-landlock.restrict(read=[], write=[write, outside])
+restrict(read=[], write=[write, outside])
 os.rename(write + "/file", outside + "/moved")
 print(json.dumps(Path(outside, "moved").read_text()))
 """
@@ -102,7 +103,7 @@ print(json.dumps(Path(outside, "moved").read_text()))
 @pytest.mark.skipif(ABI < 3, reason="truncation is governed from ABI 3 on")
 def test_nothing_is_truncated_outside(child, places):
     script = """
-landlock.restrict(read=[read], write=[write])
+restrict(read=[read], write=[write])
 print(json.dumps([tried(os.truncate, place + "/file", 0) for place in (read, outside)]))
 """
     assert child(script) == [errno.EACCES] * 2
@@ -114,7 +115,7 @@ def test_there_is_no_tcp(child):
     script = """
 address = ("127.0.0.1", int(sys.argv[2]))
 socket.create_connection(address).close()
-landlock.restrict(read=[], write=[])
+restrict(read=[], write=[])
 print(json.dumps([tried(socket.create_connection, address), tried(socket.socket().bind, ("127.0.0.1", 0))]))
 """
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -126,7 +127,7 @@ def test_signals_and_abstract_sockets_stay_inside(child):
     script = """
 name = "\\0" + sys.argv[2]
 socket.socket(socket.AF_UNIX).connect(name)
-landlock.restrict(read=system, write=[])
+restrict(read=system, write=[])
 inside = socket.socket(socket.AF_UNIX); inside.bind(name + "-inside"); inside.listen()
 sleeper = subprocess.Popen(["sleep", "100"])
 seen = [tried(os.kill, os.getppid(), 0), tried(socket.socket(socket.AF_UNIX).connect, name)]
@@ -143,18 +144,18 @@ print(json.dumps(seen))
 @pytest.mark.skipif(ABI < 6, reason="signals are scoped from ABI 6 on")
 def test_children_of_one_ruleset_are_strangers(child):
     script = """
-ruleset = landlock.build(read=[], write=[write])
+ruleset = linux.landlock_ruleset(read=[], write=[write])
 end, stop = os.pipe()
 ready, go = os.pipe()
 first = os.fork()
 if not first:
     os.close(stop)
-    landlock.enforce(ruleset)
+    linux.enforce_landlock(ruleset)
     os.write(go, b"x"); os.read(end, 1); os._exit(0)
 os.read(ready, 1)
 second = os.fork()
 if not second:
-    landlock.enforce(ruleset)
+    linux.enforce_landlock(ruleset)
     gone = tried(os.fstat, ruleset)
     print(json.dumps([tried(os.kill, first, 0), gone, tried(Path(write, "new").touch)]), flush=True)
     os._exit(0)
@@ -167,8 +168,8 @@ os.waitpid(first, 0)
 
 def test_restrictions_add_up(child):
     script = """
-landlock.restrict(read=[read], write=[write])
-landlock.restrict(read=[write], write=[])
+restrict(read=[read], write=[write])
+restrict(read=[write], write=[])
 refused = [tried(Path(write, "file").write_text, "x"), tried(Path(read, "file").read_text)]
 print(json.dumps([refused, Path(write, "file").read_text()]))
 """
@@ -177,7 +178,7 @@ print(json.dumps([refused, Path(write, "file").read_text()]))
 
 def test_a_file_can_be_named(child, places):
     script = """
-landlock.restrict(read=[read + "/file"], write=[write + "/file"])
+restrict(read=[read + "/file"], write=[write + "/file"])
 Path(write, "file").write_text("changed")
 refused = [tried(os.listdir, read), tried(Path(write, "new").touch), tried(Path(read, "file").write_text, "x")]
 print(json.dumps([Path(read, "file").read_text(), refused]))
@@ -188,8 +189,8 @@ print(json.dumps([Path(read, "file").read_text(), refused]))
 
 @pytest.mark.parametrize("version", range(1, ABI + 1))
 def test_the_ruleset_of_every_older_version_is_accepted(monkeypatch, places, version):
-    monkeypatch.setattr(landlock, "abi", lambda: version)
-    ruleset = landlock.build(read=[places[0], places[0] + "/file"], write=[places[1], "/dev/null"])
+    monkeypatch.setattr(linux, "landlock_version", lambda: version)
+    ruleset = linux.landlock_ruleset(read=[places[0], places[0] + "/file"], write=[places[1], "/dev/null"])
     assert not os.get_inheritable(ruleset)
     os.close(ruleset)
 
@@ -198,14 +199,14 @@ def test_an_absent_path_is_named_and_nothing_stays_open(places):
     before = len(list(Path("/proc/self/fd").iterdir()))
     for lists in ({"read": [places[0], "/nowhere/at/all"], "write": []}, {"read": [], "write": ["/nowhere/at/all"]}):
         with pytest.raises(FileNotFoundError, match="/nowhere/at/all"):
-            landlock.build(**lists)
+            linux.landlock_ruleset(**lists)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_what_is_no_ruleset_is_refused(child):
     script = """
 try:
-    landlock.enforce(os.open("/dev/null", os.O_RDONLY))
+    linux.enforce_landlock(os.open("/dev/null", os.O_RDONLY))
 except OSError as error:
     print(json.dumps([error.errno, error.strerror]))
 """
@@ -215,7 +216,7 @@ except OSError as error:
 
 
 def test_a_kernel_without_landlock_is_named(monkeypatch):
-    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    monkeypatch.setattr(linux, "landlock_version", lambda: 0)
     with pytest.raises(OSError, match="no Landlock") as caught:
-        landlock.restrict(read=[], write=[])
+        linux.landlock_ruleset(read=[], write=[])
     assert caught.value.errno == errno.EOPNOTSUPP

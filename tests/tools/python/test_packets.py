@@ -77,20 +77,20 @@ def test_descriptors_that_are_received_are_not_inherited(ends):
     os.close(fd)
 
 
-def test_an_obituary_is_read_record_by_record():
+def test_an_exit_pipe_is_read_record_by_record():
     reading, writing = os.pipe()
-    packets.record(writing, packets.MEMORY)
-    packets.record(writing, packets.EXIT, 9)
-    assert packets.records(reading) == [(packets.MEMORY, 0), (packets.EXIT, 9)]
-    packets.record(writing, packets.EXIT, 65280)
+    packets.report(writing, packets.MEMORY)
+    packets.report(writing, packets.EXIT, 9)
+    assert packets.reports(reading) == [(packets.MEMORY, 0), (packets.EXIT, 9)]
+    packets.report(writing, packets.EXIT, 65280)
     os.close(writing)
-    assert packets.records(reading) == [(packets.EXIT, 65280)]
-    assert packets.records(reading) == []
+    assert packets.reports(reading) == [(packets.EXIT, 65280)]
+    assert packets.reports(reading) == []
     os.close(reading)
 
 
-def test_it_does_not_matter_whether_anyone_reads_an_obituary():
+def test_it_does_not_matter_whether_anyone_reads_an_exit_pipe():
     reading, writing = os.pipe()
     os.close(reading)
-    packets.record(writing, packets.EXIT, 0)
+    packets.report(writing, packets.EXIT, 0)
     os.close(writing)

@@ -9,7 +9,7 @@ import pytest
 
 from turngym.tools import PythonTool, ToolFailure
 from turngym.tools.python import server
-from turngym.tools.python.levels import LEVELS
+from turngym.tools.python.isolation import LEVELS
 from turngym.tools.python.server import kind_of
 from turngym.tools.python.session import Session
 

@@ -6,7 +6,7 @@ import pytest
 
 import turngym
 from turngym.tools import PythonTool, Status, Tool, ToolResult
-from turngym.tools.python.session import CannotFork
+from turngym.tools.python import CannotFork
 
 
 def test_it_is_a_tool_with_one_string_argument():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngym.tools import PythonTool, Status
-from turngym.tools.python import limits
+from turngym.tools.python import isolation
 
 HEAD = """
 import json, os, socket, subprocess, sys
@@ -214,13 +214,13 @@ except OSError as error: many = error.errno == errno.ENOSPC
 for n in range(files): os.unlink(f"/tmp/{{n}}")
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with open("big", "wb", buffering=0) as file: size = file.write(bytes({limits.FILE} + 10))
+with open("big", "wb", buffering=0) as file: size = file.write(bytes({isolation.FILE} + 10))
 answer = [written, full, files, many, size, tried(open("big", "ab", buffering=0).write, b"x") == errno.EFBIG]
 """
     written, full, files, many, size, big = inside(script)
-    assert 60 * 2**20 <= written <= limits.DISK
-    assert 8000 <= files <= limits.INODES
-    assert (full, many, size, big) == (True, True, limits.FILE, True)
+    assert 60 * 2**20 <= written <= isolation.DISK
+    assert 8000 <= files <= isolation.INODES
+    assert (full, many, size, big) == (True, True, isolation.FILE, True)
 
 
 def test_processes_are_limited(inside):
@@ -237,7 +237,7 @@ for pid in pids: os.kill(pid, signal.SIGKILL)
 for pid in pids: os.waitpid(pid, 0)
 answer = len(pids)
 """
-    assert limits.PROCESSES - 4 <= inside(script) <= limits.PROCESSES
+    assert isolation.PROCESSES - 4 <= inside(script) <= isolation.PROCESSES
 
 
 def test_threads_are_limited(ok):
@@ -253,7 +253,7 @@ stop.set()
 count
 """
     tool = PythonTool(timeout=30.0, memory_mb=2**14)
-    assert limits.PROCESSES - 4 <= int(ok(tool, script)) <= limits.PROCESSES
+    assert isolation.PROCESSES - 4 <= int(ok(tool, script)) <= isolation.PROCESSES
     tool.close()
 
 
@@ -269,7 +269,7 @@ except (OSError, ValueError): refused = True
 answer = [count, resource.getrlimit(resource.RLIMIT_CORE), refused]
 """
     count, core, refused = inside(script)
-    assert limits.OPEN_FILES - 6 <= count <= limits.OPEN_FILES
+    assert isolation.OPEN_FILES - 6 <= count <= isolation.OPEN_FILES
     assert core == [0, 0]
     assert refused
 

@@ -1,8 +1,14 @@
+"""The same code gives the same random numbers, whenever numpy is imported."""
+
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import turngym
 from turngym.tools import PythonTool, ToolFailure
 
 
@@ -76,3 +82,30 @@ def test_workers_are_reaped(fresh: PythonTool, ok, run, settled, descendants, se
         ok(fresh, "import os\nfor _ in range(3):\n    if not os.fork(): os._exit(0)")
     assert settled()
     assert len(descendants(server_pid())) == before
+
+
+DRAW = "import numpy.random as r\nprint(r.rand(), r.randint(1000))"
+
+
+def draw(before: str, after: str = "") -> str:
+    """What a fresh interpreter draws that seeds numpy, without what the package's root imports."""
+    root = str(Path(turngym.__file__).parent)
+    bare = f"import sys, types\nroot = sys.modules['turngym'] = types.ModuleType('turngym')\nroot.__path__ = [{root!r}]"
+    load = f"{bare}\nfrom turngym.tools.python.zygote import _seed_numpy\n"
+    code = f"{load}{before}\n_seed_numpy()\n{after}\n{DRAW}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/").stdout
+
+
+def test_numpy_is_seeded_whether_it_is_there_or_imported_later():
+    assert draw("import numpy") == draw("", "import math") == draw("", "import numpy as np")
+
+
+def test_a_program_that_needs_no_numpy_loads_none():
+    code = draw("import sys", "assert not any(name.startswith('numpy') for name in sys.modules)")
+    assert code.count("\n") == 1
+
+
+def test_the_module_is_imported_as_ever():
+    lines = "import numpy.random as r\nprint(r.__spec__.name, r.__name__, len(sys.meta_path) == before)"
+    out = draw("import sys\nbefore = len(sys.meta_path)", lines)
+    assert out.startswith("numpy.random numpy.random True\n")

@@ -1,21 +1,23 @@
 import errno
 import json
 import os
+import resource
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+import turngym
 from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
-from turngym.tools.python import levels
-from turngym.tools.python.levels import LEVELS, LevelRefused
-from turngym.tools.python.session import CannotFork
+from turngym.tools.python import CannotFork, isolation, session
+from turngym.tools.python.isolation import LEVELS, LevelRefused
 
 
 def test_what_is_no_level_is_refused_with_those_there_are():
     message = "level is 'docker'; it must be one of namespaces, landlock, rlimits-only"
     with pytest.raises(ValueError, match=message):
-        levels.check_level("docker")
+        isolation.check_level("docker")
     with pytest.raises(ValueError, match=message):
         PythonTool(level="docker")
 
@@ -38,28 +40,28 @@ def test_each_level_is_tried(monkeypatch: pytest.MonkeyPatch):
         if level == "landlock":
             raise ToolFailure("no session")
 
-    monkeypatch.setattr(levels, "require", require)
+    monkeypatch.setattr(session, "require", require)
     expected = {"namespaces": "no user namespaces", "landlock": "no session", "rlimits-only": None}
-    assert levels.probe.__wrapped__() == expected
+    assert session.probe.__wrapped__() == expected
 
 
 def test_this_machine_gives_every_level():
-    assert levels.probe() == dict.fromkeys(LEVELS)
+    assert session.probe() == dict.fromkeys(LEVELS)
 
 
 # The filter stands for the machine: it refuses the calls in `refused` whose first argument passes a test.
 EQUAL, AT_LEAST, ANY_BIT = 0x15, 0x35, 0x45
 MACHINE = """
 import struct
-from turngym.tools.python import landlock, levels, seccomp
+from turngym.tools.python import linux, seccomp, session
 column = ["x86_64", "aarch64"].index(__import__("os").uname().machine)
-table = seccomp._DENIED | seccomp._JUDGED | {{"landlock_create_ruleset": (landlock._CREATE_RULESET,) * 2}}
+table = seccomp._DENIED | seccomp._JUDGED | {{"landlock_create_ruleset": (linux._CREATE_RULESET,) * 2}}
 code = []
 for name, error, test, value in {refused}:
     code += [(0x20, 0, 0, 0), (0x15, 0, 3, table[name][column]), (0x20, 0, 0, 16)]
     code += [(test, 0, 1, value), (6, 0, 0, 0x50000 | error)]
 seccomp.install(b"".join(struct.pack("<HBBI", *step) for step in [*code, (6, 0, 0, 0x7FFF0000)]))
-print(json.dumps(levels.probe()))
+print(json.dumps(session.probe()))
 """
 
 
@@ -195,3 +197,117 @@ def test_what_the_weakest_level_does_not_keep_away_is_seen(ok, tmp_path):
     tool = PythonTool(timeout=20.0, level="rlimits-only")
     assert ok(tool, f"print(open({str(tmp_path / 'file')!r}).read())") == "seen\n"
     tool.close()
+
+
+LIMITS = "import resource as r\nfrom turngym.tools.python import isolation\n"
+
+
+def test_confining_binds_and_lower_limits_of_the_machine_stay(bare):
+    script = """
+r.setrlimit(r.RLIMIT_FSIZE, (4096, 8192))
+isolation.set_limits()
+isolation.set_limits()
+isolation.limit_memory(2**30)
+isolation.limit_memory(2**31)
+kinds = (r.RLIMIT_FSIZE, r.RLIMIT_NPROC, r.RLIMIT_CORE, r.RLIMIT_MSGQUEUE, r.RLIMIT_MEMLOCK, r.RLIMIT_AS)
+print(json.dumps([r.getrlimit(kind) for kind in kinds]))
+"""
+    values = [8192, isolation.PROCESSES, 0, 0, 0, 2**30]
+    assert bare(LIMITS + script) == [[value, value] for value in values]
+
+
+def test_open_files_are_limited(bare):
+    script = "isolation.set_limits()\nprint(json.dumps(r.getrlimit(r.RLIMIT_NOFILE)))"
+    assert bare(LIMITS + script) == [min(isolation.OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])] * 2
+
+
+SCRIPT = """
+from turngym.tools import PythonTool
+tool = PythonTool(timeout=30.0)
+code = '''{code}'''
+once = PythonTool(timeout=30.0, persistent=False)
+print(json.dumps([tool.call({{"code": code}}).text, once.call({{"code": code}}).text]))
+tool.close()
+"""
+
+
+def test_the_interpreter_and_the_system_are_visible_and_no_folder_above_them():
+    paths = list(isolation.visible())
+    assert "/usr" in paths
+    assert all(Path(path).exists() for path in paths)
+    assert not any(Path(path).is_symlink() for path in ("/bin", "/lib") if path in paths)
+    assert len(paths) == len(set(paths))
+    library = Path(os.__file__)
+    assert any(library.is_relative_to(path) for path in paths)
+    for hidden in ("/", "/home", "/root", "/tmp", "/etc", "/var", str(Path.home()), sys.prefix, sys.base_prefix):
+        assert hidden not in paths or hidden == "/usr", hidden
+    assert not any(Path("/etc/passwd").is_relative_to(path) for path in paths)
+
+
+def test_of_an_environment_only_its_parts_are_visible(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    for name in ("bin", "lib", "secrets"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pyvenv.cfg").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    paths = set(isolation.visible.__wrapped__())
+    assert {path for path in paths if Path(path).is_relative_to(tmp_path)} == {
+        str(tmp_path / name) for name in ("bin", "lib", "pyvenv.cfg")
+    }
+
+
+def _readable_interpreter() -> str:
+    """An interpreter that every user may run: this one, or that of the system."""
+    for path in (sys.executable, "/usr/bin/python3"):
+        folders = Path(path).resolve().parents
+        if Path(path).exists() and all(folder.stat().st_mode & 0o5 == 0o5 for folder in folders):
+            return path
+    pytest.skip("no Python interpreter here can be read by other users than root")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all of these tests")
+def test_an_ordinary_user_has_the_same_tool(bare, tmp_path_factory):
+    python = _readable_interpreter()
+    package = Path(turngym.__file__).parent
+    if not all(folder.stat().st_mode & 0o5 == 0o5 for folder in [package, *package.parents]):
+        pytest.skip("the package lies in a folder that only root can read")
+    code = r"""
+import os
+print(os.getuid(), os.getpid(), os.path.exists("/etc/shadow"), os.path.exists("/home"))
+try: os.setgid(0)
+except OSError: print("refused")
+"""
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python)
+    assert bare(SCRIPT.format(code=code), python=user, cwd="/") == ["1000 2 False False\nrefused\n"] * 2
+
+
+MASK = r"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x00020000) == 0, "unshare"
+assert libc.mount(b"none", b"/", None, 1 << 14 | 1 << 18, None) == 0, "private"
+assert libc.mount(b"tmpfs", b"/proc/sys", b"tmpfs", 0, None) == 0, "mask"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mask a part of /proc")
+def test_a_machine_that_masks_its_processes_gives_an_empty_proc(bare):
+    """As containers do: the kernel then refuses a /proc of one's own."""
+    code = r"""
+import os
+print(os.listdir("/proc"), os.getpid(), 6 * 7)
+"""
+    assert bare(MASK + SCRIPT.format(code=code)) == ["[] 2 42\n"] * 2
+
+
+# Not by a mount over it, which would hide a checkout that lies there.
+READ_ONLY = MASK.replace(
+    'libc.mount(b"tmpfs", b"/proc/sys", b"tmpfs", 0, None) == 0, "mask"',
+    'libc.mount(b"/tmp", b"/tmp", None, 1 << 12 | 1 << 14, None) == 0, "bind"\n'
+    'assert libc.mount(None, b"/tmp", None, 1 | 1 << 5 | 1 << 12, None) == 0, "read-only /tmp"',
+)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_machine_whose_tmp_is_read_only_is_served(bare):
+    code = "open('file', 'w').write('x'); print(open('file').read())"
+    assert bare(READ_ONLY + SCRIPT.format(code=code), env={**os.environ, "TMPDIR": "/dev/shm"}) == ["x\n"] * 2

@@ -1,4 +1,5 @@
 import contextlib
+import math
 import os
 import random
 import signal
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
-from turngym.tools.python import packets, steward
-from turngym.tools.python.stock import SPARE, TRIES, Stock
+from turngym.tools.python import packets, supervisor
+from turngym.tools.python.boundary import SPARE, TRIES, Stock
+from turngym.tools.python.supervisor import Poller
+from turngym.tools.python.zygote import Zygote
 
 HOLD = "import time\nb = bytearray(b'x') * (40 * 2**20)\ntime.sleep(1000)\n"
 
@@ -156,43 +159,43 @@ class Fake:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.life, theirs = packets.pair()
-        self.steward = steward.Steward(theirs, "rlimits-only", str(folder))
-        self.queue, self.steward.queues[""] = packets.pair()
+        self.supervisor = supervisor.Supervisor(theirs, "rlimits-only", str(folder))
+        self.queue, self.supervisor.queues[""] = packets.pair()
         self.queue.settimeout(0.0)
-        self.stock = self.steward.stocks[""] = Stock()
-        self.orders: list[socket.socket] = []
+        self.stock = self.supervisor.stocks[""] = Stock()
+        self.requests: list[socket.socket] = []
         self.pids: list[int] = []
-        monkeypatch.setattr(steward.zygote, "found", self.found)
+        monkeypatch.setattr(supervisor, "start_zygote", self.start_zygote)
 
     def sleeper(self) -> int:
         self.pids.append(os.posix_spawnp("sleep", ["sleep", "1000"], {}))
         return self.pids[-1]
 
-    def found(self, level: str, kind: str) -> tuple[int, socket.socket]:
+    def start_zygote(self, level: str, kind: str) -> Zygote:
         ours, theirs = packets.pair()
-        self.orders.append(theirs)
-        return self.sleeper(), ours
+        self.requests.append(theirs)
+        return Zygote(self.sleeper(), ours)
 
     def kill(self) -> None:
         """End the warm interpreter; it is noticed at the next turn."""
-        self.orders[-1].close()
-        os.kill(self.steward.zygotes[""].pid, signal.SIGKILL)
+        self.requests[-1].close()
+        os.kill(self.supervisor.zygotes[""].pid, signal.SIGKILL)
 
     def want(self, count: int = 1) -> None:
         self.stock.asked += count
-        self.steward.restock()
+        self.supervisor.restock()
 
     def turn(self) -> None:
-        self.steward.loop.turn(self.steward.rested)
-        if self.steward.rested <= time.monotonic():
-            self.steward.restock()
+        self.supervisor.poller.wait(self.supervisor.restock_at)
+        if self.supervisor.restock_at <= time.monotonic():
+            self.supervisor.restock()
 
     def answer(self, **reply: object) -> None:
-        """Carry out the next order, or reply something else to it."""
-        message, fds = packets.receive(self.orders[-1])
+        """Carry out the next request, or reply something else to it."""
+        message, fds = packets.receive(self.requests[-1])
         packets.close(*fds)
         pidfd = [] if reply else [os.pidfd_open(pid := self.sleeper())]
-        packets.send(self.orders[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd)
+        packets.send(self.requests[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd)
         packets.close(*pidfd)
         self.turn()
 
@@ -207,10 +210,10 @@ class Fake:
         return found
 
     def close(self) -> None:
-        for serial in list(self.steward.boundaries):
-            self.steward.discard(serial)
-        ours = [warm.orders for warm in self.steward.zygotes.values()]
-        for sock in (self.life, self.steward.life, self.queue, self.steward.queues[""], *self.orders, *ours):
+        for serial in list(self.supervisor.boundaries):
+            self.supervisor.discard(serial)
+        ours = [warm.requests for warm in self.supervisor.zygotes.values()]
+        for sock in (self.life, self.supervisor.life, self.queue, self.supervisor.queues[""], *self.requests, *ours):
             sock.close()
         for pid in self.pids:
             with contextlib.suppress(ChildProcessError, ProcessLookupError):
@@ -234,7 +237,7 @@ def test_a_failure_is_told_once_and_only_to_who_waits(fake: Fake):
     fake.answer(error="none at all")
     assert fake.handed() == []
     assert fake.stock == Stock(asked=1, begun=1, handed=1, faults=TRIES)
-    assert not fake.steward.boundaries
+    assert not fake.supervisor.boundaries
     fake.want()
     fake.answer()
     assert fake.handed() == ["a boundary"]
@@ -247,19 +250,19 @@ def test_a_warm_interpreter_that_never_forked_is_told_to_all_who_wait(fake: Fake
     fake.kill()
     fake.turn()
     assert fake.handed() == ["the warm interpreter ended: it was killed"] * 3
-    assert not fake.steward.boundaries
-    assert len(fake.orders) == 1
+    assert not fake.supervisor.boundaries
+    assert len(fake.requests) == 1
     fake.want()
     fake.answer()
     assert fake.handed() == ["a boundary"]
-    assert len(fake.orders) == 2
+    assert len(fake.requests) == 2
 
 
 def test_who_waits_for_a_warm_interpreter_that_died_gets_a_boundary_of_the_next(fake: Fake):
     fake.want(2)
     fake.answer()
     fake.kill()
-    fake.want()  # whose order cannot be sent
+    fake.want()  # whose request cannot be sent
     assert fake.stock == Stock(asked=3, begun=3 + SPARE, handed=1)
     fake.turn()
     assert fake.stock == Stock(asked=3, begun=3 + SPARE, handed=1, faults=1)
@@ -268,28 +271,77 @@ def test_who_waits_for_a_warm_interpreter_that_died_gets_a_boundary_of_the_next(
     assert fake.handed() == ["a boundary"] * 3
 
 
-def test_a_boundary_whose_keeper_dies_is_begun_anew_a_few_times(fake: Fake):
+def test_a_boundary_whose_init_dies_is_begun_anew_a_few_times(fake: Fake):
     fake.want()
     for number in range(TRIES):
         assert fake.handed() == []
         assert fake.stock == Stock(asked=1, begun=1 + SPARE, faults=number)
-        fake.steward.end(min(fake.steward.boundaries))
-        fake.steward.restock()
-    assert fake.handed() == ["their keepers keep dying"]
-    assert len(fake.steward.boundaries) == SPARE
+        fake.supervisor.end(min(fake.supervisor.boundaries))
+        fake.supervisor.restock()
+    assert fake.handed() == ["their init processes keep dying"]
+    assert len(fake.supervisor.boundaries) == SPARE
 
 
 def test_a_worker_whose_boundary_has_ended_meanwhile_is_let_go(fake: Fake):
     fake.want()
-    fake.steward.discard(1)
-    fake.steward.restock()
+    fake.supervisor.discard(1)
+    fake.supervisor.restock()
     before = len(list(Path("/proc/self/fd").iterdir()))
-    message, fds = packets.receive(fake.orders[-1])
+    message, fds = packets.receive(fake.requests[-1])
     packets.close(*fds)
-    packets.send(fake.orders[-1], {"serial": message["serial"], "pid": 1}, [fake.queue.fileno()])
+    packets.send(fake.requests[-1], {"serial": message["serial"], "pid": 1}, [fake.queue.fileno()])
     fake.turn()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert fake.handed() == []
     for _ in range(3):
         fake.answer()
     assert fake.handed() == ["a boundary"] * 3
+
+
+def test_one_readable_descriptor_is_served_at_a_time_and_each_has_its_turn():
+    poller, served = Poller(), []
+    pipes = [os.pipe() for _ in range(3)]
+    for number, (reading, writing) in enumerate(pipes):
+        os.write(writing, b"x")
+        poller.on(reading, lambda number=number: served.append(number))
+    for turn in range(1, 7):
+        poller.wait(math.inf)
+        assert len(served) == turn
+    assert sorted(served) == [0, 0, 1, 1, 2, 2]
+    for fd in sum(pipes, ()):
+        os.close(fd)
+
+
+def test_what_is_closed_by_the_one_before_is_not_served_under_its_number():
+    poller, served = Poller(), []
+    pipes = [os.pipe() for _ in range(2)]
+
+    def serve(mine: int, other: int) -> None:
+        served.append(mine)
+        poller.forget(mine)
+        poller.forget(other)
+        os.close(other)
+        assert os.dup(quiet) == other  # another descriptor has its number now
+        poller.on(other, lambda: served.append(-1))
+
+    quiet, end = os.pipe()
+    (one, _), (two, _) = pipes
+    for _, writing in pipes:
+        os.write(writing, b"x")
+    poller.on(one, lambda: serve(one, two))
+    poller.on(two, lambda: serve(two, one))
+    poller.wait(math.inf)
+    poller.wait(time.monotonic() + 0.01)
+    assert len(served) == 1
+    os.write(end, b"x")
+    poller.wait(math.inf)
+    assert served[1:] == [-1]
+    for fd in (*sum(pipes, ()), quiet, end):
+        os.close(fd)
+
+
+def test_a_wait_ends_at_its_time_and_nobody_has_to_have_waited_to_be_forgotten():
+    poller = Poller()
+    poller.wait(time.monotonic() - 1)
+    poller.forget(0)
+    poller.forget(-1)

@@ -1,47 +1,123 @@
-"""The server process of the Python tool: it keeps confined workers in stock and watches what those in use take.
+"""The server process of the Python tool: it keeps confined workers ready and watches what those in use take.
 
-A boundary is made before it is needed: keeper, namespaces, file systems, a forked and confined worker. Who needs one
-says so, takes it from a queue together with all its descriptors, and then talks to the worker directly; this process is
+A boundary is made before it is needed: init, namespaces, file systems, a forked and confined worker. A caller asks for
+one, takes it from a queue together with all its descriptors, and then talks to the worker directly; this process is
 only told when a call begins, so that it looks at the memory of the boundaries that work.
 """
 
 import contextlib
 import math
 import os
+import select
 import shutil
 import signal
 import socket
+import sys
 import time
+from collections.abc import Callable
 
-from ..process import read_frame_with_fds, write_frame
-from . import linux, packets, root, watch, zygote
-from .boundary import Boundary, Zygote
-from .loop import Loop
-from .stock import Stock
+from ..process import inherited_socket, read_frame_with_fds, write_frame
+from . import linux, packets
+from .boundary import Boundary, Stock, start_init
+from .isolation import HOME, enter_namespaces, map_users, raise_open_files
+from .zygote import Zygote, start_zygote
 
 STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}
-"""What ends a boundary, sent to its keeper."""
+"""What ends a boundary, sent to its init."""
+_QUERY = 0xFFFFFFFF
+"""Asks `linux.personality` for the present one."""
 _REST, _AFTER = 0.05, 0.002
-"""Seconds for which the stock is left alone after a call began, and after one ended."""
+"""Seconds for which no boundary is begun after a call began, and after one ended."""
 _LOOK = 0.05
 """Seconds between two looks at the boundaries that work."""
 _DYING = 0.02
 """Seconds in which a process that was killed, and cannot be used any more, has ended."""
 
 
-class Steward:
+def main(level: str, folder: str) -> None:
+    """Serve the parent on the inherited socket; without namespaces, sessions work in directories under `folder`."""
+    _fix_addresses()
+    raise_open_files()
+    life = inherited_socket()
+    try:
+        _prepare(level)
+    except OSError as error:
+        read_frame_with_fds(life)
+        write_frame(life, {"refused": str(error)})
+        return
+    supervisor = Supervisor(life, level, folder)
+    try:
+        supervisor.serve()
+    finally:
+        supervisor.stop()
+
+
+def _fix_addresses() -> None:
+    """Start this process anew without address randomisation: what programs print is then the same from run to run."""
+    with contextlib.suppress(OSError):  # some containers forbid it, and do without
+        if not linux.personality(_QUERY) & linux.ADDR_NO_RANDOMIZE:
+            linux.personality(linux.ADDR_NO_RANDOMIZE)
+            if linux.personality(_QUERY) & linux.ADDR_NO_RANDOMIZE:
+                os.execv(sys.executable, sys.orig_argv)
+
+
+def _prepare(level: str) -> None:
+    """Find out whether this machine can give a level, and prepare for it; OSError with the reason where it cannot."""
+    if level == "landlock" and linux.landlock_version() < 1:
+        raise OSError("the kernel has no Landlock, or it is switched off")
+    if level == "namespaces":
+        enter_namespaces()
+        pid, sock = start_init()
+        map_users(pid)
+        packets.send(sock, {})
+        message, _ = packets.receive(sock)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        sock.close()
+        if "failed" in message:
+            raise OSError(message["failed"])
+
+
+class Poller:
+    """Calls functions when descriptors become readable."""
+
+    def __init__(self) -> None:
+        self._poll = select.epoll()
+        self._then: dict[int, Callable[[], None]] = {}
+
+    def on(self, fd: int, then: Callable[[], None]) -> None:
+        """Call `then` whenever `fd` is readable or at its end."""
+        self._then[fd] = then
+        self._poll.register(fd, select.EPOLLIN)
+
+    def forget(self, fd: int) -> None:
+        """Wait for `fd`, which is still open, no more; harmless if nobody did."""
+        if self._then.pop(fd, None):
+            self._poll.unregister(fd)
+
+    def wait(self, until: float) -> None:
+        """Wait for one descriptor until a time of `time.monotonic`, and call its function.
+
+        One only, since that may close other descriptors that are readable by now, and give their numbers to new ones.
+        """
+        left = None if until == math.inf else max(0.0, until - time.monotonic())
+        for fd, _ in self._poll.poll(left, maxevents=1):
+            self._then[fd]()
+
+
+class Supervisor:
     """The serving loop."""
 
     def __init__(self, life: socket.socket, level: str, folder: str) -> None:
         self.life, self.level, self.folder = life, level, folder
-        self.loop = Loop()
+        self.poller = Poller()
         self.living = True
         self.queues: dict[str, socket.socket] = {}
         self.stocks: dict[str, Stock] = {}
         self.zygotes: dict[str, Zygote] = {}
         self.boundaries: dict[int, Boundary] = {}
         self.serial = 0
-        self.rested = math.inf
+        self.restock_at = math.inf
 
     def serve(self) -> None:
         """Serve until the parent goes away."""
@@ -55,14 +131,14 @@ class Steward:
         for queue in queues:
             queue.setblocking(False)
         write_frame(self.life, {"level": self.level, "stop": STOP[self.level]})
-        self.loop.on(notes.fileno(), lambda: self.note(notes))
-        self.loop.on(self.life.fileno(), self.leave)
+        self.poller.on(notes.fileno(), lambda: self.note(notes))
+        self.poller.on(self.life.fileno(), self.leave)
         looked = time.monotonic()
         while self.living:
             busy = any(boundary.busy for boundary in self.boundaries.values())
-            self.loop.turn(min(self.rested, looked + _LOOK if busy else math.inf))
+            self.poller.wait(min(self.restock_at, looked + _LOOK if busy else math.inf))
             now = time.monotonic()
-            if now >= self.rested:
+            if now >= self.restock_at:
                 self.restock()
             if busy and now >= looked + _LOOK:
                 self.look()
@@ -73,7 +149,7 @@ class Steward:
         self.living = False
 
     def note(self, notes: socket.socket) -> None:
-        """Take down what the parent says."""
+        """Act on a message of the parent's."""
         message, _ = packets.receive(notes)
         if "want" in message:
             stock = self.stocks[message["want"]]
@@ -81,65 +157,65 @@ class Steward:
             if stock.handed <= stock.asked:
                 self.restock()
             else:  # what is in stock serves the call that begins; making more would only slow it down
-                self.rested = time.monotonic() + _REST
+                self.restock_at = time.monotonic() + _REST
         elif boundary := self.boundaries.get(message["serial"]):
             boundary.busy, boundary.memory = message["busy"], message["memory"]
 
     def restock(self) -> None:
         """Begin as many boundaries as are missing, of the kinds that were ever asked for."""
-        self.rested = math.inf
+        self.restock_at = math.inf
         for kind, stock in self.stocks.items():
             while stock.missing:
                 self.begin(kind)
 
     def restock_after(self, seconds: float) -> None:
         """Restock so many seconds from now, or sooner."""
-        self.rested = min(self.rested, time.monotonic() + seconds)
+        self.restock_at = min(self.restock_at, time.monotonic() + seconds)
 
     def begin(self, kind: str) -> None:
-        """Make a boundary's descriptors and its keeper, and order its worker."""
+        """Make a boundary's descriptors and its init, and request its worker."""
         self.serial += 1
         serial = self.serial
-        inner = root.HOME if self.level == "namespaces" else f"{self.folder}/{serial}/home"
+        inner = HOME if self.level == "namespaces" else f"{self.folder}/{serial}/home"
         boundary = self.boundaries[serial] = Boundary(kind, inner)
         self.stocks[kind].begun += 1
         try:
             boundary.connect()
-            furnished = boundary.found() if self.level == "namespaces" else None
+            prepared = boundary.start_init() if self.level == "namespaces" else None
         except OSError as error:
-            killed = isinstance(error, BrokenPipeError | ProcessLookupError)  # its keeper, at once
+            killed = isinstance(error, BrokenPipeError | ProcessLookupError)  # its init, at once
             self.fail(serial, str(error), known=not killed)
             return
-        if furnished:
-            self.loop.on(furnished.fileno(), lambda: self.furnished(serial, furnished))
-            self.loop.on(boundary.pidfd, lambda: self.end(serial))
+        if prepared:
+            self.poller.on(prepared.fileno(), lambda: self.on_prepared(serial, prepared))
+            self.poller.on(boundary.pidfd, lambda: self.end(serial))
         else:
-            self.order(serial)
+            self.request_worker(serial)
 
-    def furnished(self, serial: int, sock: socket.socket) -> None:
-        """Order the worker of a boundary that is furnished."""
-        self.loop.forget(sock.fileno())
+    def on_prepared(self, serial: int, sock: socket.socket) -> None:
+        """Request the worker of a boundary that is prepared."""
+        self.poller.forget(sock.fileno())
         try:
             message, _ = packets.receive(sock)
         except (EOFError, OSError):
-            return  # its keeper was killed, which is found out at once
+            return  # its init was killed, which is found out at once
         finally:
             sock.close()
         if "failed" in message:
             self.fail(serial, message["failed"])
         else:
-            self.order(serial)
+            self.request_worker(serial)
 
-    def order(self, serial: int) -> None:
-        """Order the worker of a boundary."""
+    def request_worker(self, serial: int) -> None:
+        """Request the worker of a boundary."""
         boundary = self.boundaries[serial]
-        fds = [*boundary.theirs, boundary.obituary]
+        fds = [*boundary.theirs, boundary.exit_pipe]
         if boundary.pidfd >= 0:
             fds.append(boundary.pidfd)
         urgent = self.stocks[boundary.kind].waiting > 0
         try:
-            orders = self.zygote(boundary.kind).orders
-            packets.send(orders, {"serial": serial, "folder": boundary.folder, "urgent": urgent}, fds)
+            requests = self.zygote(boundary.kind).requests
+            packets.send(requests, {"serial": serial, "folder": boundary.folder, "urgent": urgent}, fds)
         except (BrokenPipeError, ConnectionResetError):
             return  # the zygote has just died, which is found out at once, and takes this boundary along
         except OSError as error:
@@ -149,36 +225,36 @@ class Steward:
         boundary.theirs = []
 
     def zygote(self, kind: str) -> Zygote:
-        """The warm interpreter of a kind; it is started if need be."""
+        """Return the zygote of a kind; it is started if need be."""
         if kind not in self.zygotes:
-            self.zygotes[kind] = Zygote(*zygote.found(self.level, kind))
-            self.loop.on(self.zygotes[kind].orders.fileno(), lambda: self.forked(kind))
+            self.zygotes[kind] = start_zygote(self.level, kind)
+            self.poller.on(self.zygotes[kind].requests.fileno(), lambda: self.on_forked(kind))
         return self.zygotes[kind]
 
-    def forked(self, kind: str) -> None:
+    def on_forked(self, kind: str) -> None:
         """Hand out a boundary whose worker is forked."""
-        warm = self.zygotes[kind]
+        zygote = self.zygotes[kind]
         try:
-            message, fds = packets.receive(warm.orders)
+            message, fds = packets.receive(zygote.requests)
         except (EOFError, OSError):
             self.lose(kind)
             return
         if "failed" in message:
-            warm.reason = message["failed"]
+            zygote.reason = message["failed"]
             return
         serial = message["serial"]
         boundary = self.boundaries.get(serial)
-        warm.proven |= "pid" in message
-        if boundary is None:  # its keeper was killed meanwhile
+        zygote.proven |= "pid" in message
+        if boundary is None:  # its init was killed meanwhile
             packets.close(*fds)
             return
         if "error" in message:
             self.fail(serial, message["error"], known=not boundary.ended(_DYING))
             return
         boundary.worker = message["pid"]
-        if boundary.pidfd < 0:  # the forked process is the keeper
-            boundary.keeper, boundary.pidfd = message["pid"], fds[0]
-            self.loop.on(boundary.pidfd, lambda: self.end(serial))
+        if boundary.pidfd < 0:  # the forked process is the init
+            boundary.init, boundary.pidfd = message["pid"], fds[0]
+            self.poller.on(boundary.pidfd, lambda: self.end(serial))
         else:
             packets.close(*fds)
         self.hand(serial)
@@ -214,29 +290,29 @@ class Steward:
         self.restock_after(0)
 
     def end(self, serial: int) -> None:
-        """Bury a boundary whose keeper has ended, and with it all its processes."""
+        """Let go of a boundary whose init has ended, and with it all its processes."""
         if not self.boundaries[serial].handed:
-            self.fail(serial, "their keepers keep dying", known=False)
+            self.fail(serial, "their init processes keep dying", known=False)
             return
         self.discard(serial)
-        if self.rested < math.inf:
+        if self.restock_at < math.inf:
             self.restock_after(_AFTER)
 
     def lose(self, kind: str) -> None:
-        """Bury a zygote that has died, with all its boundaries.
+        """Let go of a zygote that has died, with all its boundaries.
 
-        Those who wait are told if it never forked a worker, since the next one would not either; else they wait for it.
+        Callers that wait are told if it never forked a worker, since the next one would not either; else they wait on.
         """
-        warm = self.zygotes.pop(kind)
-        self.loop.forget(warm.orders.fileno())
-        warm.orders.close()
+        zygote = self.zygotes.pop(kind)
+        self.poller.forget(zygote.requests.fileno())
+        zygote.requests.close()
         lost = [serial for serial, boundary in self.boundaries.items() if boundary.kind == kind]
         for serial in lost:
             self.discard(serial)
         stock = self.stocks[kind]
-        if stock.fault(known=not warm.proven):
+        if stock.fault(known=not zygote.proven):
             while stock.waiting:
-                self.tell(kind, f"the warm interpreter ended: {warm.reason}")
+                self.tell(kind, f"the warm interpreter ended: {zygote.reason}")
         self.restock_after(0)
 
     def discard(self, serial: int) -> None:
@@ -244,9 +320,9 @@ class Steward:
         boundary = self.boundaries.pop(serial)
         if not boundary.handed:
             self.stocks[boundary.kind].lose()
-        if boundary.furnished:
-            self.loop.forget(boundary.furnished.fileno())
-        self.loop.forget(boundary.pidfd)
+        if boundary.prepared:
+            self.poller.forget(boundary.prepared.fileno())
+        self.poller.forget(boundary.pidfd)
         boundary.signal(STOP[self.level])
         boundary.close()
 
@@ -254,7 +330,7 @@ class Steward:
         """End each boundary whose processes are too many or hold too much memory."""
         for boundary in self.boundaries.values():
             if boundary.busy and boundary.oversteps():
-                packets.record(boundary.obituary, packets.MEMORY)
+                packets.report(boundary.exit_pipe, packets.MEMORY)
                 boundary.signal(STOP[self.level])
 
     def stop(self) -> None:
@@ -262,7 +338,7 @@ class Steward:
         for boundary in self.boundaries.values():
             boundary.signal(STOP[self.level])
             boundary.ended(1.0)
-        for pid in watch.tree([own := os.getpid()]):  # zygotes, and what outlived a keeper that was killed
+        for pid in linux.process_tree([own := os.getpid()]):  # zygotes, and what outlived an init that was killed
             if pid != own:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

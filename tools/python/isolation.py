@@ -1,0 +1,249 @@
+"""What confines the Python tool: three levels, limits on resources, user namespaces and the file tree.
+
+namespaces
+    A user, process, network, mount, IPC and host-name namespace for every session, a read-only file tree without
+    anyone's files, a file system in memory of 64 MiB, a system-call filter, limits. The default.
+landlock
+    Files are out of reach by the kernel's Landlock, the network and other processes by a system-call filter; process
+    numbers and what the machine tells of itself are seen.
+rlimits-only
+    Limits on resources alone: the code can read what the user can read, and reach the network. Unsafe.
+
+The file tree holds the interpreter and the system's programs, read-only, and nothing else. The supervisor builds it
+once, in a mount namespace of its own, and lives in it; every boundary gets a copy of that namespace and adds what is
+private: a small file system in memory at `/tmp`, and `/proc` with its own processes only.
+"""
+
+import contextlib
+import functools
+import os
+import resource
+import sys
+from pathlib import Path
+
+from ..core import ToolFailure
+from . import linux, packets
+
+LEVELS = ("namespaces", "landlock", "rlimits-only")
+"""The strongest first."""
+
+SOURCE_CAP = 2**20
+"""Bytes of a program."""
+OUTPUT_CAP = 2**20
+"""Bytes of output that are read; a program that writes more is stopped."""
+DISK = 64 * 2**20
+"""Bytes of all files, in memory, of a session and its forks."""
+INODES = 8192
+"""Files and folders of a session and its forks."""
+PROCESSES = 64
+"""Processes and threads of a session and its forks."""
+FILE = 16 * 2**20
+"""Bytes of one file."""
+OPEN_FILES = 128
+"""Open files of a process."""
+
+USER = 1000
+"""The user and group that sandboxed code runs as, in its own user namespace."""
+HOME = "/tmp/home"
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_OF_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+_LINKS = {
+    "dev/fd": "/proc/self/fd",
+    "dev/stdin": "/proc/self/fd/0",
+    "dev/stdout": "/proc/self/fd/1",
+    "dev/stderr": "/proc/self/fd/2",
+    "dev/shm": "/tmp/shm",
+    "var/tmp": "/tmp",
+}
+_FILES = {
+    "etc/passwd": f"agent:x:{USER}:{USER}::{HOME}:/bin/sh\n",
+    "etc/group": f"agent:x:{USER}:\n",
+    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+_OPTIONS = f"size={DISK},nr_inodes={INODES},mode=700,uid={USER},gid={USER}"
+_NOBODY = 65534
+
+
+class LevelRefused(ToolFailure):
+    """This machine cannot give the level that was asked for."""
+
+    def __init__(self, level: str, reason: str) -> None:
+        weaker = LEVELS[LEVELS.index(level) + 1 :]
+        remedy = " or ".join(f"level={name!r}" for name in weaker)
+        allow = f"; to allow a weaker level, ask for {remedy} (docs/python-tool.md says what it gives up)"
+        super().__init__(f"the Python tool cannot run at level {level!r}: {reason}{allow if weaker else ''}")
+        self.level, self.reason = level, reason
+
+
+def check_level(level: str) -> None:
+    """Raise ValueError for what is no level."""
+    if level not in LEVELS:
+        raise ValueError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
+
+
+def set_limits() -> None:
+    """Limit this process and what it starts."""
+    for what, value in (
+        (resource.RLIMIT_FSIZE, FILE),
+        (resource.RLIMIT_NOFILE, open_files()),
+        (resource.RLIMIT_NPROC, PROCESSES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+    ):
+        _lower(what, value)
+
+
+def open_files() -> int:
+    """How many files a session's process may have open: `OPEN_FILES`, or fewer where the machine allows fewer."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+
+
+def raise_open_files() -> None:
+    """Let this process open as many files as it may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def limit_memory(address_space: int) -> None:
+    """Limit the address space of this process and of what it starts to so many bytes."""
+    _lower(resource.RLIMIT_AS, address_space)
+
+
+def _lower(what: int, value: int) -> None:
+    _, hard = resource.getrlimit(what)
+    limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(what, (limit, limit))
+
+
+def enter_namespaces() -> None:
+    """Move this process into a user namespace in which it may make others, and into the file tree.
+
+    A privileged process maps a second user for its boundaries, since limits on processes do not bind the first one.
+    """
+    maps = {name: _maps(f"/proc/self/{name}", identity) for name, identity in _identities().items()}
+    ours, theirs = packets.pair()
+    pid, helper = os.getpid(), os.fork()
+    if not helper:
+        # From outside, where the privilege to map is.
+        try:
+            ours.close()
+            packets.receive(theirs)
+            if os.geteuid():
+                Path(f"/proc/{pid}/setgroups").write_text("deny")
+            for name, text in maps.items():
+                Path(f"/proc/{pid}/{name}").write_text(text)
+        except (EOFError, OSError):
+            os._exit(1)
+        os._exit(0)
+    theirs.close()
+    try:
+        linux.unshare(linux.NEWUSER | linux.NEWNS)
+        packets.send(ours, {})
+    finally:
+        ours.close()
+        _, status = os.waitpid(helper, 0)
+    if status:
+        raise OSError("the users of a user namespace cannot be mapped")
+    _build_tree()
+
+
+def map_users(pid: int) -> None:
+    """Give the user namespace of an init process its one user and group."""
+    for name in _identities():
+        own = len(Path(f"/proc/self/{name}").read_text().splitlines()) == 1
+        Path(f"/proc/{pid}/{name}").write_text(f"{USER} {0 if own else USER} 1\n")
+
+
+def _identities() -> dict[str, int]:
+    return {"uid_map": os.geteuid(), "gid_map": os.getegid()}
+
+
+def _maps(path: str, identity: int) -> str:
+    """The map of a user namespace: this process's own user as 0 and, where it may, nobody as the agent."""
+    ranges = [[int(number) for number in line.split()] for line in Path(path).read_text().splitlines()]
+    nobody = any(first <= _NOBODY < first + count for first, _, count in ranges)
+    return f"0 {identity} 1\n" + (f"{USER} {_NOBODY} 1\n" if nobody and not os.geteuid() else "")
+
+
+def become_agent() -> None:
+    """Take on the agent's user and group, in a user namespace that has no other."""
+    with contextlib.suppress(PermissionError):  # an ordinary user may not, and has only its own groups
+        os.setgroups([])
+    os.setresgid(USER, USER, USER)
+    os.setresuid(USER, USER, USER)
+
+
+def _build_tree() -> None:
+    """Make the tree and move into it; this process needs a user and a mount namespace of its own."""
+    linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+    base = next(folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir())
+    # The tree is built under a mount, and `base` may lie above the interpreter: what is bound is opened before.
+    sources = {path: os.open(path, os.O_PATH) for path in visible()}
+    proc = os.open("/proc", os.O_PATH)
+    devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
+    links = {path: str(Path(path).readlink()) for path in _SYSTEM if Path(path).is_symlink()}
+    linux.mount("tmpfs", base, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=1024,mode=755")
+    for path, source in sources.items():
+        _bind(source, base + path)
+        linux.read_only(base + path, below=True)
+    _bind(proc, f"{base}/proc")
+    for name, source in devices.items():
+        _bind(source, f"{base}/dev/{name}")
+    for folder in ("etc", "tmp", "var", ".old"):
+        Path(base, folder).mkdir(exist_ok=True)
+    for path, target in {**links, **_LINKS}.items():
+        if not Path(base, path.lstrip("/")).exists():
+            Path(base, path.lstrip("/")).symlink_to(target)
+    for path, text in _FILES.items():
+        Path(base, path).write_text(text)
+    linux.pivot_root(base, f"{base}/.old")
+    os.chdir("/")
+    linux.unmount("/.old")
+    Path("/.old").rmdir()
+    linux.read_only("/", below=False)
+    for source in (proc, *sources.values(), *devices.values()):
+        os.close(source)
+
+
+def mount_private() -> bool:
+    """Mount what is private to one boundary, as its first process; False when `/proc` cannot be had."""
+    covered = {path: os.open(path, os.O_PATH) for path in visible() if path.startswith("/tmp/")}
+    linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _OPTIONS)
+    for path, source in covered.items():  # an interpreter that lives there
+        _bind(source, path)
+    linux.set_host_name("sandbox")
+    flags = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    try:
+        linux.mount("proc", "/proc", "proc", flags, "subset=pid")
+    except PermissionError:
+        # Where parts of the machine's own /proc are covered, the kernel gives out no other. The server's is no business
+        # of the agent's.
+        linux.mount("none", "/proc", "tmpfs", flags, "size=4k,nr_inodes=2,mode=755")
+        return False
+    return True
+
+
+@functools.cache
+def visible() -> tuple[str, ...]:
+    """The paths that hold the interpreter, its libraries and the system's programs; no links."""
+    paths = [path for path in _SYSTEM if Path(path).is_dir() and not Path(path).is_symlink()]
+    for prefix in (sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix):
+        if not prefix.startswith("/usr/") and prefix not in ("/usr", "/"):
+            paths += [f"{prefix}/{name}" for name in _OF_PREFIX]
+    return tuple(path for path in dict.fromkeys([*paths, "/etc/ld.so.cache"]) if Path(path).exists())
+
+
+def _bind(source: int, target: str) -> None:
+    """Show the file or folder behind a descriptor at `target` too."""
+    path = f"/proc/self/fd/{source}"
+    if Path(path).is_dir():
+        Path(target).mkdir(parents=True, exist_ok=True)
+    else:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        Path(target).touch()
+    linux.mount(path, target, "", linux.MS_BIND | linux.MS_REC)
