@@ -1,4 +1,4 @@
-"""Players that act by text: an expert that knows the gold, a script, a person. Their episodes are trees too."""
+"""Players that act by text: an expert that knows the gold, an observer, a script. Their episodes are trees too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from ..envs import TextEnv
-from .trajectory import Answer, Leaf, Tree, failure, given, opening, take
-
-NO_TOKENS = np.zeros(0, np.int32)  # players speak and are spoken to in text
+from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, opening, step
 
 
 class Player(Protocol):
@@ -58,17 +54,6 @@ class Script:
         return next(self.texts, None)
 
 
-class Human:
-    """Asks a person through `ask`, a function from the observation to what was typed."""
-
-    def __init__(self, ask: Callable[[str], str]) -> None:
-        self.ask = ask
-
-    def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str:
-        """Show the observation and return what the person answers."""
-        return self.ask(observation)
-
-
 PLAYERS: dict[str, Callable[[], Player]] = {"expert": Expert, "observer": Observer}
 
 
@@ -84,16 +69,19 @@ def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:
         tree = Tree((seed, 0, task), task, info["task_id"])
         node, score = tree.add(opening(observation, info, NO_TOKENS)), 0.0
         while (text := player.act(env, observation, info)) is not None:
-            answer = _answer(env, text)
-            score += answer.reward
-            said = given(node, "assistant", text, NO_TOKENS)
-            node = tree.add(replace(said, reward=answer.reward, info=answer.info))
-            if answer.stop is not None:
-                tree.leaves.append(Leaf.ended(node, 0, answer.stop, score, answer.info))
+            try:
+                result = step(env, text)
+            except Exception as error:
+                result = failed_step({"error": f"{type(error).__name__}: {error}"})
+            score += result.reward
+            turn = Turn.unsampled(node, "assistant", text, NO_TOKENS)
+            node = tree.add(replace(turn, reward=result.reward, info=result.info))
+            if result.stop is not None:
+                tree.leaves.append(Leaf.ended(node, 0, result.stop, score, result.info))
                 break
-            role, observation = (str(answer.messages[0][name]) for name in ("role", "content"))
-            node = tree.add(given(node, role, observation, NO_TOKENS))
-            info = {"messages": answer.messages, **answer.info}
+            role, observation = (str(result.messages[0][name]) for name in ("role", "content"))
+            node = tree.add(Turn.unsampled(node, role, observation, NO_TOKENS))
+            info = {"messages": result.messages, **result.info}
         return tree
     finally:
         env.close()
@@ -119,10 +107,3 @@ def play_all(
         finally:
             pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C, does not wait for what has not begun
     return trees
-
-
-def _answer(env: TextEnv, text: str) -> Answer:
-    try:
-        return take(env, text)
-    except Exception as error:
-        return failure({"error": f"{type(error).__name__}: {error}"})

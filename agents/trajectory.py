@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from ..envs import Message, Outcome, StopReason, TextEnv, outcome_of
 
 ROLES = ("system", "user", "assistant", "tool")
+NO_TOKENS = np.zeros(0, np.int32)
+
+Key = tuple[int, ...]  # (seed, step, task), then branch, then turn: all randomness derives from it
 
 
 @dataclass(frozen=True)
@@ -49,17 +52,17 @@ class Turn:
             if shape != self.tokens.shape:
                 raise ValueError(f"Turn.{name} has shape {shape}, Turn.tokens has {self.tokens.shape}")
 
-
-def given(parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Turn:
-    """Return a turn of tokens that the policy did not draw."""
-    zeros = np.zeros(len(tokens), np.float32)
-    return Turn(parent, role, text, tokens, np.zeros(len(tokens), np.bool_), zeros, zeros)
+    @classmethod
+    def unsampled(cls, parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Turn:
+        """Return a turn of tokens that the policy did not draw."""
+        zeros = np.zeros(len(tokens), np.float32)
+        return cls(parent, role, text, tokens, np.zeros(len(tokens), np.bool_), zeros, zeros)
 
 
 def opening(observation: str, info: Mapping[str, Any], tokens: NDArray[np.int32]) -> Turn:
     """Return the root of a tree: what `reset` gave, and the tokens that its messages and tools became."""
     shown = {name: info[name] for name in ("messages", "tools")}
-    return replace(given(-1, "user", observation, tokens), info=shown)
+    return replace(Turn.unsampled(-1, "user", observation, tokens), info=shown)
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,8 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back; `reward` is NaN where `stop` names a failure."""
+class StepResult:
+    """What an environment gave for one action; `reward` is NaN where `stop` names a failure."""
 
     messages: list[Message]
     reward: float
@@ -158,21 +161,21 @@ class Answer:
     info: dict[str, Any]  # without what the other fields say
 
 
-def take(env: TextEnv, text: str) -> Answer:
+def step(env: TextEnv, text: str) -> StepResult:
     """Step an environment. A reward that is no number is an infrastructure failure; what it raises passes through."""
     _, reward, terminated, truncated, info = env.step(text)
     stop = StopReason(info["stop"]) if terminated or truncated else None
-    if not isfinite(reward) and (stop is None or pays(stop)):
-        return failure({"error": f"the environment paid a reward of {reward}"})
+    if not isfinite(reward) and (stop is None or earns_reward(stop)):
+        return failed_step({"error": f"the environment paid a reward of {reward}"})
     rest = {name: value for name, value in info.items() if name not in ("messages", "stop", "outcome")}
-    return Answer(info["messages"], reward, stop, rest)
+    return StepResult(info["messages"], reward, stop, rest)
 
 
-def failure(info: Mapping[str, Any]) -> Answer:
-    """Return the answer that stands for an infrastructure failure; `info` says which."""
-    return Answer([], nan, StopReason.INFRA_ERROR, dict(info))
+def failed_step(info: Mapping[str, Any]) -> StepResult:
+    """Return the result that stands for an infrastructure failure; `info` says which."""
+    return StepResult([], nan, StopReason.INFRA_ERROR, dict(info))
 
 
-def pays(stop: StopReason) -> bool:
+def earns_reward(stop: StopReason) -> bool:
     """Return whether a path that stops so has earned its reward."""
     return outcome_of(stop) in (Outcome.DONE, Outcome.TRUNCATED)

@@ -38,7 +38,7 @@ from tree import Segment, arpo, grpo, household
 
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
-from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.control import advantages, chain
 from turngym.training.learner import Learner
@@ -80,7 +80,7 @@ def trees_of(shape: Shape, seed: int) -> list[Tree]:
         tree = Tree((0, 0, task), task, f"task {task}")
         for parent, size, drawn in segments:
             tokens = rng.integers(VOCABULARY, size=size, dtype=np.int32)
-            turn = given(parent, "assistant" if drawn else "user", "", tokens)
+            turn = Turn.unsampled(parent, "assistant" if drawn else "user", "", tokens)
             tree.add(replace(turn, sampled=np.full(size, drawn)))
         ends = sorted(set(range(len(segments))) - {parent for parent, _, _ in segments})
         for branch, node in enumerate(ends):

@@ -36,7 +36,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from turngym.agents.policy import LoraSpec, load_policy
 from turngym.agents.source import TINY
-from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.columns import Current, Terms
 from turngym.training.control import chain
@@ -117,7 +117,7 @@ def packed_of(segments: Sequence[Segment], seed: int) -> Packed:
     rng, tree = np.random.default_rng(seed), Tree((0, 0, 0), 0, "tree")
     for parent, size, drawn in segments:
         tokens = rng.integers(VOCABULARY, size=size, dtype=np.int32)
-        turn = given(parent, "assistant" if drawn else "user", "", tokens)
+        turn = Turn.unsampled(parent, "assistant" if drawn else "user", "", tokens)
         tree.add(replace(turn, sampled=np.ones(size, np.bool_), logp_roll=turn.logp_roll - 7) if drawn else turn)
     ends = sorted(set(range(len(segments))) - {parent for parent, _, _ in segments})
     for branch, node in enumerate(ends):

@@ -23,8 +23,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..agents.engine import Sampling
-from ..agents.rollout.branching import Event, Key, Spawn
-from ..agents.trajectory import Tree
+from ..agents.rollout.branching import Event, Spawn
+from ..agents.trajectory import Key, Tree
 from .columns import Batch, Now, Terms
 from .head import Functional
 

@@ -1,7 +1,7 @@
 """Rollouts: a policy acts in copies of an environment.
 
 collect: trees of paths for some tasks
-rounds: a tree that grows in rounds, with branches where a plan asks for them
+tree: one tree of paths, with branches where a plan asks for them
 branching: what a plan is told and what it may ask for
 path: one path, turn by turn
 deadlines: how long a rollout waits

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..trajectory import Tree
-
-Key = tuple[int, ...]  # (seed, step, task, branch)
+from ..trajectory import Key, Tree
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from math import isfinite
 from typing import TypeVar
 
 from ..incidents import Incident, OnIncident
+from ..trajectory import Key
 
 T = TypeVar("T")
-Key = tuple[int, ...]
 
 SHOWN = 20  # pending keys that an incident names
 

@@ -1,24 +1,35 @@
-"""What a path of a rollout does: its turns, and what its environment does off the event loop, each with a deadline."""
+"""One path of a rollout: its turns, and what its environment does off the event loop, each with a deadline."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from math import nan
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...envs import StopReason, TextEnv, outcome_of
+from ...envs import StopReason, TextEnv
 from ...tools.threads import start
 from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..incidents import Incident
-from ..trajectory import Answer, Leaf, Tree, Turn, failure, given, opening, pays, take
-from .deadlines import Key, Overdue, Watch
+from ..trajectory import (
+    NO_TOKENS,
+    Key,
+    Leaf,
+    StepResult,
+    Tree,
+    Turn,
+    earns_reward,
+    failed_step,
+    opening,
+    step,
+)
+from .branching import Spawn
+from .deadlines import Overdue, Watch
 from .phases import begins, tokens_before
 
 T = TypeVar("T")
@@ -42,7 +53,7 @@ class Actor:
         return tokens_before(tokens, characters, self.chat.tokenizer.decode)
 
 
-class Failed(Exception):
+class PathFailed(Exception):
     """An infrastructure failure ended a path where `leaf` is."""
 
     def __init__(self, leaf: Leaf) -> None:
@@ -51,57 +62,76 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Head:
-    """How a turn begins where not all of it is drawn: the first `copied` tokens of the turn `twin`, a forced one."""
+class FirstTurn:
+    """How a path's first turn is drawn: behind the first `copied` tokens of the turn `twin`, and a forced token."""
 
     sampling: Sampling
     twin: int = -1
     copied: int = 0
     forced: int | None = None
 
-    def turn(self, tree: Tree) -> Turn:
+    def prefix(self, tree: Tree) -> Turn:
         """Return the turn as far as it is not drawn."""
         if self.twin < 0:
-            head = given(-1, "assistant", "", np.zeros(0, np.int32))
+            prefix = Turn.unsampled(-1, "assistant", "", NO_TOKENS)
         else:
             twin, part = tree.turns[self.twin], slice(self.copied)
             columns = {name: getattr(twin, name)[part] for name in _COLUMNS}
-            head = replace(twin, **columns, twin=self.twin, copied=self.copied)
+            prefix = replace(twin, **columns, twin=self.twin, copied=self.copied)
         if self.forced is None:
-            return head
-        token = given(-1, "assistant", "", np.array([self.forced], np.int32))
-        return replace(head, **_joined(head, token))
+            return prefix
+        token = Turn.unsampled(-1, "assistant", "", np.array([self.forced], np.int32))
+        return replace(prefix, **_joined(prefix, token))
 
 
-@dataclass
+@dataclass(eq=False)
 class Path:
-    """A path, or one attempt at it, and how far it has come."""
+    """A path and how far it has come; `tree` holds its turns, those since `begin` for itself alone."""
 
     key: Key  # (seed, step, task, branch)
     branch: int
-    ends: float  # when its deadline passes
+    tree: Tree
+    ends: float = 0.0  # when its deadline passes
     node: int = 0
     score: float = 0.0
     turn: int = 0
-    head: Head | None = field(default=None, compare=False)  # of its next turn
+    first: FirstTurn | None = None  # of its next turn
+    spawn: Spawn = Spawn(0)  # what asked for it
+    parent: int = -1  # the branch that it was forked from
+    env: TextEnv | None = None
+    session: Session | None = None
+    leaf: Leaf | None = None  # where it has ended
+    shared: int = 0  # turns of `tree` that are not its own
 
-    def leaf(self, stop: StopReason, info: dict[str, Any]) -> Leaf:
+    def begin(self, node: int, score: float, turn: int, tree: Tree) -> None:
+        """Go on from a turn of `tree`, with no turns of its own."""
+        self.node, self.score, self.turn = node, score, turn
+        self.tree, self.shared = replace(tree, turns=list(tree.turns)), len(tree.turns)
+
+    def end(self, stop: StopReason, info: dict[str, Any]) -> Leaf:
         """Return the end of the path where it is."""
-        return Leaf(self.node, self.branch, outcome_of(stop), str(stop), self.score if pays(stop) else nan, info)
+        return Leaf.ended(self.node, self.branch, stop, self.score, info)
 
-    def failure(self, error: Exception) -> Failed:
+    def failure(self, error: Exception) -> PathFailed:
         """Return what to raise where `error` ends the path."""
-        return Failed(self.leaf(StopReason.INFRA_ERROR, _told(error)))
+        if isinstance(error, Overdue):
+            info = {"error": str(error), "deadline": error.deadline}
+        elif isinstance(error, EngineFailure):
+            info = {"error": str(error), "engine": str(error.fault)}
+        else:
+            info = {"error": f"{type(error).__name__}: {error}"}
+        return PathFailed(self.end(StopReason.INFRA_ERROR, info))
 
 
-class Stage:
-    """Where the paths of a rollout are played: who acts, how tokens are drawn, and what may take how long."""
+class Driver:
+    """Drives paths: who acts, how tokens are drawn, and what may take how long."""
 
     def __init__(self, actor: Actor, sampling: Sampling, watch: Watch) -> None:
         self.actor, self.sampling, self.watch = actor, sampling, watch
 
-    async def begin(self, template: TextEnv, tree: Tree, path: Path) -> TextEnv:
+    async def begin(self, template: TextEnv, path: Path) -> TextEnv:
         """Return an environment at the beginning of the task, and make its prompt the tree's root."""
+        path.ends, tree = self.watch.episode(), path.tree
         env = await self.fork(template, path)
         try:
             observation, info = await self.call(
@@ -114,41 +144,43 @@ class Stage:
         tree.add(opening(observation, info, self.actor.chat.prompt(info["messages"], info["tools"])))
         return env
 
-    async def turn(self, tree: Tree, env: TextEnv, session: Session, path: Path) -> Leaf | None:
+    async def turn(self, path: Path) -> Leaf | None:
         """Draw a turn, let the environment answer and add both to the tree; return the path's end if this is it.
 
         Raises:
-            Failed: an infrastructure failure ended the path.
+            PathFailed: an infrastructure failure ended the path.
         """
-        drawn, turn = await self._draw(tree, session, path)
+        tree = path.tree
+        drawn, turn = await self._draw(path)
         if turn is None:
-            return path.leaf(StopReason.CONTEXT, {})
-        answer = await self._answer(env, turn.text, path)
-        path.score += answer.reward
-        path.node = tree.add(replace(turn, reward=answer.reward, info=answer.info))
-        if answer.stop is not None and not pays(answer.stop):
-            raise Failed(path.leaf(answer.stop, answer.info))
-        if answer.stop is not None:
-            return path.leaf(answer.stop, answer.info)
+            return path.end(StopReason.CONTEXT, {})
+        result = await self._step(path, turn.text)
+        path.score += result.reward
+        path.node = tree.add(replace(turn, reward=result.reward, info=result.info))
+        if result.stop is not None and not earns_reward(result.stop):
+            raise PathFailed(path.end(result.stop, result.info))
+        if result.stop is not None:
+            return path.end(result.stop, result.info)
         if drawn.stop == "context":
-            return path.leaf(StopReason.CONTEXT, answer.info)
-        said = answer.messages[0]
-        tokens = self.actor.chat.reply(answer.messages, int(turn.tokens[-1]))
-        path.node = tree.add(given(path.node, str(said["role"]), str(said["content"]), tokens))
-        path.turn, path.head = path.turn + 1, None
+            return path.end(StopReason.CONTEXT, result.info)
+        message = result.messages[0]
+        tokens = self.actor.chat.reply(result.messages, int(turn.tokens[-1]))
+        path.node = tree.add(Turn.unsampled(path.node, str(message["role"]), str(message["content"]), tokens))
+        path.turn, path.first = path.turn + 1, None
         return None
 
-    async def _draw(self, tree: Tree, session: Session, path: Path) -> tuple[Completion, Turn | None]:
+    async def _draw(self, path: Path) -> tuple[Completion, Turn | None]:
         """Return what was drawn, and the turn that it makes without the environment's answer; None without room."""
-        chat, cut, head = self.actor.chat, self.actor.cut, path.head
-        tokens, sampling, begun = tree.turns[path.node].tokens, self.sampling, None
-        if head is not None:
-            sampling, begun = head.sampling, head.turn(tree)
-            if len(begun.tokens):
-                cut = cut and Continued(cut, chat.text(begun.tokens, self.actor.end_ids))
-                tokens = tokens if head.twin < 0 else np.zeros(0, np.int32)  # else the session has them already
-                tokens = np.concatenate((tokens, begun.tokens[head.copied :]))
-        drawing = session.sample(tokens, sampling, (*path.key, path.turn), cut)
+        chat, cut, first, tree = self.actor.chat, self.actor.cut, path.first, path.tree
+        tokens, sampling, prefix = tree.turns[path.node].tokens, self.sampling, None
+        if first is not None:
+            sampling, prefix = first.sampling, first.prefix(tree)
+            if len(prefix.tokens):
+                cut = cut and Continued(cut, chat.text(prefix.tokens, self.actor.end_ids))
+                tokens = tokens if first.twin < 0 else NO_TOKENS  # else the session has them already
+                tokens = np.concatenate((tokens, prefix.tokens[first.copied :]))
+        assert path.session is not None
+        drawing = path.session.sample(tokens, sampling, (*path.key, path.turn), cut)
         try:
             drawn = await self.watch.wait(drawing, path.key, f"drawing turn {path.turn}", path.ends)
         except (Overdue, EngineFailure) as error:
@@ -170,31 +202,27 @@ class Stage:
             ended=drawn.stop,
             estimate=drawn.estimate,
         )
-        if begun is not None:
-            turn = replace(turn, **_joined(begun, turn), twin=begun.twin, copied=begun.copied)
+        if prefix is not None:
+            turn = replace(turn, **_joined(prefix, turn), twin=prefix.twin, copied=prefix.copied)
         text = chat.text(turn.tokens, self.actor.end_ids)
         return drawn, replace(turn, text=text, thought=self.actor.thought(text, turn.tokens))
 
-    async def _answer(self, env: TextEnv, text: str, path: Path) -> Answer:
-        """Step an environment; what it raises and its deadline are failures, never scored."""
+    async def _step(self, path: Path, text: str) -> StepResult:
+        """Step the environment; what it raises and its deadline are failures, never scored."""
+        env = path.env
+        assert env is not None
         try:
-            return await self.call(lambda: take(env, text), path, f"the environment's answer to turn {path.turn}")
-        except Failed as failed:
-            return failure(failed.leaf.info)
+            return await self.call(lambda: step(env, text), path, f"the environment's answer to turn {path.turn}")
+        except PathFailed as failed:
+            return failed_step(failed.leaf.info)
 
     async def fork(self, env: TextEnv, path: Path) -> TextEnv:
         """Return a copy of `env` for `path`."""
         return await self.call(env.fork, path, "forking the environment", late=lambda twin: twin.close())
 
-    async def restore(self, root: TextEnv, snapshot: dict[str, Any], path: Path) -> TextEnv:
-        """Return a copy of `root`, in which the task has begun, that has come as far as `snapshot` says."""
-        env = await self.fork(root, path)
-        try:
-            await self.call(partial(env.restore, snapshot), path, "replaying the path")
-        except BaseException:
-            await self.close(env)
-            raise
-        return env
+    async def replay(self, env: TextEnv, snapshot: dict[str, Any], path: Path) -> None:
+        """Bring `env`, in which the task has begun, to where `snapshot` was taken."""
+        await self.call(partial(env.restore, snapshot), path, "replaying the path")
 
     async def call(self, work: Callable[[], T], path: Path, what: str, late: Callable[[T], None] | None = None) -> T:
         """Return what `work` returns on a thread of its own; `late` gets what it returns after the caller has left."""
@@ -223,12 +251,3 @@ _COLUMNS = ("tokens", "sampled", "logp_roll", "entropy")
 
 def _joined(one: Turn, other: Turn) -> dict[str, Any]:
     return {name: np.concatenate((getattr(one, name), getattr(other, name))) for name in _COLUMNS}
-
-
-def _told(error: Exception) -> dict[str, Any]:
-    """Return how an infrastructure failure is written down."""
-    if isinstance(error, Overdue):
-        return {"error": str(error), "deadline": error.deadline}
-    if isinstance(error, EngineFailure):
-        return {"error": str(error), "engine": str(error.fault)}
-    return {"error": f"{type(error).__name__}: {error}"}

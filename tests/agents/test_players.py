@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from turngym.agents.players import PLAYERS, Expert, Human, Script, play, play_all
+from turngym.agents.players import PLAYERS, Expert, Script, play, play_all
 from turngym.agents.scores import Episode, from_trees
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from turngym.envs.math import make_math, make_math_python
@@ -27,13 +27,6 @@ def test_the_expert_wins(env_id, turns):
 def test_the_expert_of_an_environment_without_one_is_an_error():
     with pytest.raises(TypeError, match="TextEnv has no expert: define gold"):
         Expert().act(TextEnv(), "", {})
-
-
-def test_a_human_is_asked_with_what_was_observed():
-    asked = []
-    player = Human(lambda observation: asked.append(observation) or "typed")
-    assert player.act(make("turngym/Math-v0"), "What?", {}) == "typed"
-    assert asked == ["What?"]
 
 
 # --- episodes

@@ -16,7 +16,7 @@ import pytest
 from turngym.agents.journal import origin_of, read_trees, write_trees
 from turngym.agents.players import Expert, Script, play, play_all
 from turngym.agents.replay import NOTHING, Divergence, Replayed, replay, replay_journal, replay_path
-from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.envs.registry import make
 from turngym.tools import ToolFailure
@@ -310,7 +310,7 @@ def test_a_path_that_failed_while_the_policy_drew_is_replayed_whole():
 
 
 def test_of_an_opening_that_failed_there_is_nothing_to_replay():
-    tree = Tree((0, 0, 0), 0, "", [given(-1, "user", "", NO_TOKENS)])
+    tree = Tree((0, 0, 0), 0, "", [Turn.unsampled(-1, "user", "", NO_TOKENS)])
     tree.leaves = [Leaf.ended(0, branch, StopReason.INFRA_ERROR, 0.0, {"error": "no reset"}) for branch in range(2)]
     assert replay(Echo(), tree) is None
     assert replay_path(Echo(), tree, tree.leaves[1]) == Replayed("", (0, 0, 0, 1), 0, True, None)

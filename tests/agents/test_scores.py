@@ -5,13 +5,13 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from turngym.agents import scores
 from turngym.agents.scores import Episode, from_trees, interval, pass_at_k, summarize
 from turngym.agents.trajectory import Leaf, Tree, Turn
-from turngym.agents.trajectory import given as given_turn
+from turngym.agents.trajectory import Turn as given_turn
 from turngym.envs import Outcome
 
 Z = NormalDist().inv_cdf(0.975)
@@ -62,7 +62,7 @@ def test_one_task_is_one_sample():
     assert [found.low, found.high] == pytest.approx(wilson(0.25, 1), abs=1e-12)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 16))
+@Turn.unsampled(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 16))
 @settings(max_examples=200, deadline=None)
 def test_an_interval_holds_its_value_and_stays_in_bounds(values, samples):
     found = interval(values, samples * len(values))

@@ -1,10 +1,12 @@
+import math
 from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, given, opening
-from turngym.envs import Outcome, StopReason, outcome_of
+from turngym.agents.trajectory import Leaf, Tree, Turn, earns_reward, failed_step, opening, step
+from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv, outcome_of
 
 
 def tokens(*ids):
@@ -22,12 +24,12 @@ def leaf(node, branch, outcome=Outcome.DONE):
 
 def bushy(order):
     """Two branches of two replies behind one prompt, their turns written in `order`."""
-    tree = Tree((0, 1, 2), 2, "t2", [given(-1, "user", "q", tokens(1, 2))])
+    tree = Tree((0, 1, 2), 2, "t2", [Turn.unsampled(-1, "user", "q", tokens(1, 2))])
     node = {0: 0, 1: 0}
     for branch in order:
         node[branch] = tree.add(reply(node[branch], 10 + branch, 20 + branch))
         if tree.turns[node[branch]].parent == 0:
-            node[branch] = tree.add(given(node[branch], "tool", f"r{branch}", tokens(30 + branch)))
+            node[branch] = tree.add(Turn.unsampled(node[branch], "tool", f"r{branch}", tokens(30 + branch)))
     for branch in dict.fromkeys(reversed(order)):
         tree.leaves.append(leaf(node[branch], branch))
     return tree
@@ -45,11 +47,11 @@ def test_a_path_laid_end_to_end_is_what_the_model_saw():
 
 
 def test_given_turns_hold_nothing_that_the_policy_drew():
-    turn = given(3, "tool", "r", tokens(5, 6, 7))
+    turn = Turn.unsampled(3, "tool", "r", tokens(5, 6, 7))
     assert (turn.parent, turn.role, turn.text, turn.reward) == (3, "tool", "r", 0.0)
     assert not turn.sampled.any() and not turn.logp_roll.any() and not turn.entropy.any()
     assert turn.tokens.shape == turn.sampled.shape == turn.logp_roll.shape == turn.entropy.shape == (3,)
-    assert given(0, "user", "", tokens()).tokens.shape == (0,)
+    assert Turn.unsampled(0, "user", "", tokens()).tokens.shape == (0,)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 1, 0]])
@@ -66,7 +68,7 @@ def test_the_canonical_order_does_not_depend_on_the_order_of_writing(order):
 
 
 def test_the_canonical_tree_keeps_everything_of_a_turn_and_shares_turns_between_branches():
-    tree = Tree((0,), 0, "t", [given(-1, "user", "q", tokens(1))])
+    tree = Tree((0,), 0, "t", [Turn.unsampled(-1, "user", "q", tokens(1))])
     drawn = replace(reply(0, 4, 5), temperature=0.7, version=3, ended="closer", reward=0.25, info={"tool": "python"})
     shared = tree.add(drawn)
     tree.leaves = [leaf(shared, 1), leaf(tree.add(reply(shared, 6)), 0, Outcome.TRUNCATED)]
@@ -79,7 +81,7 @@ def test_a_turn_must_hang_on_one_that_exists():
     tree = Tree((0,), 0, "t")
     with pytest.raises(ValueError, match=r"Turn.parent is 0; the tree has turns 0 to -1"):
         tree.add(reply(0, 1))
-    tree.add(given(-1, "user", "q", tokens(1)))
+    tree.add(Turn.unsampled(-1, "user", "q", tokens(1)))
     for parent in (1, -2):
         with pytest.raises(ValueError, match=f"Turn.parent is {parent}; the tree has turns 0 to 0"):
             tree.add(reply(parent, 1))
@@ -87,7 +89,7 @@ def test_a_turn_must_hang_on_one_that_exists():
 
 def test_an_unknown_speaker_and_columns_of_other_lengths_are_refused():
     with pytest.raises(ValueError, match=r"Turn.role is 'ipython'; a speaker is one of system, user, assistant, tool"):
-        given(0, "ipython", "r", tokens(1))
+        Turn.unsampled(0, "ipython", "r", tokens(1))
     columns = [np.ones(2, bool), np.zeros(2, np.float32), np.zeros(2, np.float32)]
     for index, name in enumerate(("sampled", "logp_roll", "entropy")):
         bad = [column[:1] if i == index else column for i, column in enumerate(columns)]
@@ -113,3 +115,68 @@ def test_an_opening_keeps_the_messages_and_tools_that_its_tokens_spell():
     turn = opening("q", {"messages": messages, "tools": tools, "task_id": "t", "mood": "new"}, tokens(1, 2))
     assert (turn.parent, turn.role, turn.text, turn.tokens.tolist()) == (-1, "user", "q", [1, 2])
     assert turn.info == {"messages": messages, "tools": tools} and not turn.sampled.any()
+
+
+# --- steps
+
+
+class Says(TextEnv):
+    """Replies what it was made with."""
+
+    shared = TextEnv.shared | {"reply"}
+
+    def __init__(self, reply):
+        super().__init__(max_turns=2)
+        self.reply = reply
+
+    def on_reset(self, rng, options):
+        return "?"
+
+    def on_step(self, text):
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return self.reply
+
+
+def stepped(reply, turns=1):
+    env = Says(reply)
+    env.reset(seed=0)
+    for _ in range(turns - 1):
+        step(env, "a")
+    return step(env, "a")
+
+
+def test_the_result_of_a_step_holds_each_thing_once():
+    found = stepped(Reply("well", 0.5, role="tool", info={"mood": "good"}))
+    assert (found.reward, found.stop) == (0.5, None)
+    assert found.messages == [{"role": "tool", "content": "well"}]
+    assert found.info == {"turn": 1, "mood": "good"}
+    found = stepped(Reply("", 1.0, StopReason.GOAL))
+    assert (found.stop, found.info) == (StopReason.GOAL, {"turn": 1})
+    assert stepped(Reply(""), turns=2).stop is StopReason.MAX_TURNS
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("stop", [None, StopReason.ANSWERED, StopReason.CONTEXT])
+def test_a_reward_that_is_no_number_is_a_failure(reward, stop):
+    found = stepped(Reply("", reward, stop))
+    assert found.stop is StopReason.INFRA_ERROR and math.isnan(found.reward)
+    assert found.info == {"error": f"the environment paid a reward of {reward}"}
+
+
+def test_a_failure_that_the_environment_tells_keeps_its_name():
+    found = stepped(EnvFailure("gone"))
+    assert (found.stop, found.info["error"], math.isnan(found.reward)) == (StopReason.INFRA_ERROR, "gone", True)
+    assert failed_step({"error": "late"}).info == {"error": "late"} and failed_step({}).stop is StopReason.INFRA_ERROR
+
+
+def test_what_an_environment_raises_passes_through():
+    with pytest.raises(ZeroDivisionError):
+        stepped(ZeroDivisionError())
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        stepped(Reply("", stop=StopReason.GOAL), turns=2)
+
+
+@pytest.mark.parametrize("stop", StopReason)
+def test_only_failures_pay_nothing(stop):
+    assert earns_reward(stop) == (stop not in (StopReason.TOOL_ERROR, StopReason.INFRA_ERROR))

@@ -14,7 +14,7 @@ import torch
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import Origin, read_trees, write_trees
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, StopReason
 from turngym.training.accounting import CHECKS, audit
 from turngym.training.config import TrainConfig, to_toml
@@ -31,7 +31,7 @@ def said(parent: int, n: int, **values: Any) -> Turn:
 
 
 def told(parent: int, role: str, n: int) -> Turn:
-    return given(parent, role, role, np.arange(n, dtype=np.int32))
+    return Turn.unsampled(parent, role, role, np.arange(n, dtype=np.int32))
 
 
 def tree(step: int, task: int) -> Tree:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.telemetry import calls, share
 
@@ -16,7 +16,7 @@ def said(parent, thought, call, **info):
 
 
 def told(parent):
-    return given(parent, "tool", "", np.zeros(2, np.int32))
+    return Turn.unsampled(parent, "tool", "", np.zeros(2, np.int32))
 
 
 def ended(node, branch, outcome=Outcome.DONE, score=1.0, **options):
@@ -27,14 +27,16 @@ def ended(node, branch, outcome=Outcome.DONE, score=1.0, **options):
 def trees():
     """A group whose first two paths call alike after different thoughts, and a group that never calls."""
     ok = {"tool": "python", "tool_status": "ok"}
-    first = Tree((0, 0, 0), 0, "a", [given(-1, "user", "", np.zeros(3, np.int32))])
+    first = Tree((0, 0, 0), 0, "a", [Turn.unsampled(-1, "user", "", np.zeros(3, np.int32))])
     first.turns += [said(0, [1, 2], [7, 8], **ok), told(1), said(2, [], [9])]  # 1, 3
     first.turns += [said(0, [5], [7, 8], **ok), told(4), said(5, [], [9])]  # 4, 6
     first.turns += [said(0, [], [7], tool=None, tool_status="malformed"), told(7), said(8, [3], [7, 8], **ok)]  # 7, 9
     first.turns += [said(0, [], [7, 8], tool="search", tool_status="error")]  # 10
     first.leaves += [ended(3, 0, info={"used_tool": True}), ended(6, 1), ended(9, 2, Outcome.TRUNCATED, 0.0)]
     first.leaves += [ended(10, 3, Outcome.TOOL_ERROR, math.nan), ended(10, 4, trained=False)]
-    second = Tree((0, 0, 1), 1, "b", [given(-1, "user", "", np.zeros(3, np.int32)), said(0, [], [1]), said(0, [], [2])])
+    second = Tree(
+        (0, 0, 1), 1, "b", [Turn.unsampled(-1, "user", "", np.zeros(3, np.int32)), said(0, [], [1]), said(0, [], [2])]
+    )
     second.leaves += [ended(1, 0), ended(2, 1)]
     return [first, second]
 
@@ -63,7 +65,7 @@ def test_a_sequence_is_told_by_its_tools_and_the_tokens_of_its_calls_alone(trees
 
 
 def test_a_shared_call_is_one_call_and_on_every_path():
-    tree = Tree((0, 0, 0), 0, "a", [given(-1, "user", "", np.zeros(3, np.int32))])
+    tree = Tree((0, 0, 0), 0, "a", [Turn.unsampled(-1, "user", "", np.zeros(3, np.int32))])
     tree.turns += [said(0, [], [7], tool="python", tool_status="ok"), told(1), said(2, [], [1]), said(2, [], [2])]
     tree.leaves += [ended(3, 0), ended(4, 1, parent=0, fork=2)]
     found = calls([tree])

@@ -12,7 +12,7 @@ import turngym
 from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.agents.journal import Origin, write_trees
-from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import StopReason
 from turngym.training.config import TrainConfig, to_toml
 
@@ -48,7 +48,7 @@ def test_audit_prints_every_check_and_fails_where_one_does(command, folder):
     assert "SHORT  0/0  steps with a whole group for each prompt, every branch once" in out
 
     (folder / "trees").mkdir()
-    tree = Tree((0, 0, 7), 7, "t7", [given(-1, "user", "q", np.arange(5, dtype=np.int32))])
+    tree = Tree((0, 0, 7), 7, "t7", [Turn.unsampled(-1, "user", "q", np.arange(5, dtype=np.int32))])
     tree.leaves = [Leaf.ended(0, 0, StopReason.CONTEXT, 0.0, {})]
     write_trees(folder / "trees" / "step-000001.jsonl", [tree], Origin("turngym/Math-v0", {}))
     status, out, _ = command("audit", str(folder))

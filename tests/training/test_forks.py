@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.telemetry import forks
 
@@ -14,7 +14,7 @@ def said(parent, **options):
 
 
 def told(parent):
-    return given(parent, "user", "", np.zeros(2, np.int32))
+    return Turn.unsampled(parent, "user", "", np.zeros(2, np.int32))
 
 
 def ended(node, branch, score, **options):

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import Origin, read_trees
-from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.run_folder import Logbook
 
@@ -81,7 +81,7 @@ def test_a_missing_line_of_an_earlier_step_is_an_error_with_the_way_out(book, li
 
 
 def test_paths_are_read_from_the_journals_of_their_steps(book):
-    root = given(-1, "user", "?", np.zeros(1, np.int32))
+    root = Turn.unsampled(-1, "user", "?", np.zeros(1, np.int32))
     leaves = [Leaf(0, branch, Outcome.DONE, "answered", branch / 4) for branch in range(4)]
     trees = [Tree((0, 3, task), task, "t", [root], list(leaves)) for task in (5, 6)]
     book.add_trees(4, trees, Origin("turngym/Math-v0", {}))

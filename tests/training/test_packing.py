@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turngym.agents.rollout.phases import PHASES
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES
 from turngym.training.packing import Packed, pack
@@ -23,7 +23,7 @@ def said(parent: int, tokens: list[int], reward: float = 0.0, temperature: float
 
 
 def told(parent: int, text: str, size: int, role: str = "user") -> Turn:
-    return given(parent, role, text, np.arange(size, dtype=np.int32) + 90)
+    return Turn.unsampled(parent, role, text, np.arange(size, dtype=np.int32) + 90)
 
 
 def forest() -> list[Tree]:

@@ -24,7 +24,7 @@ from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import Origin, read_trees, to_json
 from turngym.agents.settings import flat
-from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training import learner
 from turngym.training.config import TrainConfig, read_recipe
@@ -266,9 +266,10 @@ def test_paths_are_shared_out_by_tokens_and_every_path_once():
 def tree(task: int, lengths: tuple[int, ...]) -> Tree:
     """A tree of a prompt of 4 tokens and a path for each length."""
     grown = Tree((0, 0, task), task, f"task-{task}")
-    grown.add(given(-1, "user", "?", np.zeros(4, np.int32)))
+    grown.add(Turn.unsampled(-1, "user", "?", np.zeros(4, np.int32)))
     for branch, length in enumerate(lengths):
-        turn = replace(given(0, "assistant", "!", np.ones(length, np.int32)), sampled=np.ones(length, np.bool_))
+        turn = Turn.unsampled(0, "assistant", "!", np.ones(length, np.int32))
+        turn = replace(turn, sampled=np.ones(length, np.bool_))
         grown.leaves.append(Leaf(grown.add(turn), branch, Outcome.DONE, "answered", 1.0))
     return grown
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.objective import Refused, check, start_terms
 from turngym.training.packing import Packed, pack
@@ -14,7 +14,7 @@ from turngym.training.packing import Packed, pack
 def packed() -> Packed:
     """Two paths of one turn each; the second is longer."""
     tree = Tree((4, 2, 9), 9, "nine")
-    tree.add(given(-1, "user", "?", np.arange(2, dtype=np.int32)))
+    tree.add(Turn.unsampled(-1, "user", "?", np.arange(2, dtype=np.int32)))
     for branch, size in enumerate((2, 3)):
         ones = np.ones(size, np.float32)
         tree.add(Turn(0, "assistant", "!", np.arange(size, dtype=np.int32), ones > 0, -ones, ones))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.packing import pack
 from turngym.training.telemetry import calls, counts, forks, stats
@@ -18,7 +18,7 @@ def said(parent, logp, entropy, **info):
 
 
 def told(parent, size):
-    return given(parent, "user", "", np.zeros(size, np.int32))
+    return Turn.unsampled(parent, "user", "", np.zeros(size, np.int32))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turngym.agents.journal import Origin, write_trees
-from turngym.agents.trajectory import Leaf, Tree, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import StopReason
 from turngym.tests.verify.accounting import Accounting
 from turngym.training.config import TrainConfig, to_toml
@@ -18,7 +18,7 @@ def run(tmp_path):
     (tmp_path / "trees").mkdir()
     lines = [{"step": 0}]
     for step in (1, 2):
-        tree = Tree((0, step - 1, 7), 7, "t7", [given(-1, "user", "q", np.arange(5, dtype=np.int32))])
+        tree = Tree((0, step - 1, 7), 7, "t7", [Turn.unsampled(-1, "user", "q", np.arange(5, dtype=np.int32))])
         tree.leaves = [Leaf.ended(0, 0, StopReason.CONTEXT, 0.0, {})]
         write_trees(tmp_path / "trees" / f"step-{step:06d}.jsonl", [tree], Origin("turngym/Math-v0", {}))
         lines.append({"step": step, **counts([tree])})

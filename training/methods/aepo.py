@@ -31,8 +31,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...agents.rollout.branching import Event, Key, Spawn
-from ...agents.trajectory import Tree
+from ...agents.rollout.branching import Event, Spawn
+from ...agents.trajectory import Key, Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State, chain
 from ..parameters import require

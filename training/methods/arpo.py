@@ -31,8 +31,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...agents.engine import keyed_rng
-from ...agents.rollout.branching import Event, Key, Spawn
-from ...agents.trajectory import Tree
+from ...agents.rollout.branching import Event, Spawn
+from ...agents.trajectory import Key, Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..parameters import require

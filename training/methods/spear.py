@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ...agents.engine import keyed_rng
-from ...agents.rollout.branching import Key
+from ...agents.trajectory import Key
 from ..columns import Batch, Now, Terms
 from ..control import Control, Replay, Requests, State, Stats
 from ..objective import CLIP

@@ -12,7 +12,7 @@ from turngym.agents.engine import Sampling
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.tests.verify.methods.scripted import ScriptedEngine
 from turngym.training.control import Control
@@ -44,12 +44,12 @@ class Talk(TextEnv):
 
 def written(paths: Sequence[Sequence[Sequence[float]]], scores: Sequence[float] | None = None) -> Tree:
     """Return a tree of paths from the prompt: of each agent turn the entropies of its tokens, answers in between."""
-    tree = Tree((0, 0, 0), 0, "written", [given(-1, "user", "?", np.zeros(2, np.int32))])
+    tree = Tree((0, 0, 0), 0, "written", [Turn.unsampled(-1, "user", "?", np.zeros(2, np.int32))])
     for branch, turns in enumerate(paths):
         node = 0
         for entropies in turns:
             if node:
-                node = tree.add(given(node, "tool", "!", np.zeros(3, np.int32)))
+                node = tree.add(Turn.unsampled(node, "tool", "!", np.zeros(3, np.int32)))
             node = tree.add(drawn(node, entropies))
         score = 0.0 if scores is None else scores[branch]
         tree.leaves.append(Leaf(node, branch, Outcome.DONE, "answered", score))

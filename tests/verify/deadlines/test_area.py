@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngym.agents.rollout import collect, deadlines
+from turngym.agents.rollout import deadlines, tree
 from turngym.tests.verify.deadlines.area import _Stage
 
 
@@ -13,9 +13,13 @@ def stage():
 
 
 def test_a_retry_with_another_key_is_found(stage, monkeypatch):
-    plain = collect.Path
-    attempts = iter(range(10**6))
-    monkeypatch.setattr(collect, "Path", lambda key, branch, ends: plain((*key[:3], next(attempts)), branch, ends))
+    plain = tree.TreeGrower._attempt
+
+    async def elsewhere(self, path, point, origin, length, again):
+        path.key = (*path.key[:3], path.branch + 9 * again)
+        return await plain(self, path, point, origin, length, again)
+
+    monkeypatch.setattr(tree.TreeGrower, "_attempt", elsewhere)
     assert not stage.retries().good
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, given
+from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.tests.verify.methods.examples import Example, credit, shaped
 from turngym.tests.verify.methods.toy import build, f64
@@ -63,7 +63,7 @@ def statistic() -> Sequence[float]:
     listed = ([-0.1, -2.5, -4.0], [-1.2, -1.3, -1.5])
     entropy = np.array([-sum(logp * exp(logp) for logp in token) for token in listed], np.float32)
     turn = Turn(0, "assistant", "", np.zeros(2, np.int32), np.ones(2, np.bool_), entropy, entropy)
-    tree = Tree((0, 0, 0), 0, "", [given(-1, "user", "", np.zeros(0, np.int32)), turn])
+    tree = Tree((0, 0, 0), 0, "", [Turn.unsampled(-1, "user", "", np.zeros(0, np.int32)), turn])
     return [uncertainty(tree, 1, 20, 151_936) * log(151_936), uncertainty(tree, 1, 20, 151_936)]
 
 

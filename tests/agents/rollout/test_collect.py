@@ -99,8 +99,12 @@ class WitnessSession:
             self.seen += [*tokens.tolist(), *drawn.tokens.tolist()]
         return drawn
 
-    def fork(self) -> "WitnessSession":
-        return WitnessSession(self.witness, self.inner.fork())
+    @property
+    def length(self) -> int:
+        return self.inner.length
+
+    def fork(self, length: int | None = None) -> "WitnessSession":
+        return WitnessSession(self.witness, self.inner.fork(length))
 
     def close(self) -> None:
         self.closed = True

@@ -14,8 +14,8 @@ from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Completion, Continued, Sampling
 from turngym.agents.incidents import Incident
 from turngym.agents.rollout.deadlines import Deadlines, Watch
-from turngym.agents.rollout.path import Actor, Failed, Head, Path, Stage
-from turngym.agents.trajectory import Tree, given
+from turngym.agents.rollout.path import Actor, Driver, FirstTurn, Path, PathFailed
+from turngym.agents.trajectory import Tree, Turn
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
 
 
@@ -60,7 +60,7 @@ class Script:
 class Scene:
     """A task that has begun, and what has been noted of it."""
 
-    stage: Stage
+    driver: Driver
     tree: Tree
     env: Any
     script: Script
@@ -68,10 +68,10 @@ class Scene:
     seen: list[Incident]
 
     async def turn(self) -> Any:
-        return await self.stage.turn(self.tree, self.env, self.script, self.path)
+        return await self.driver.turn(self.path)
 
     def ids(self, text: str) -> list[int]:
-        return self.stage.actor.chat.tokenizer.encode(text).ids
+        return self.driver.actor.chat.tokenizer.encode(text).ids
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,11 @@ def play(chat: Chat, texts: list[str], scene: Callable[[Scene], Awaitable[Any]],
     async def run() -> Any:
         seen: list[Incident] = []
         watch, said = Watch(Deadlines(), seen.append), Script(chat, texts, **script)
-        stage = Stage(Actor(None, chat, frozenset(), cut), Sampling(max_tokens=9), watch)
-        tree, path = Tree((0, 0, 1), 1, ""), Path((0, 0, 1, 2), 2, watch.episode())
-        env = await stage.begin(Echo(), tree, path)
-        return await scene(Scene(stage, tree, env, said, path, seen))
+        driver = Driver(Actor(None, chat, frozenset(), cut), Sampling(max_tokens=9), watch)
+        tree = Tree((0, 0, 1), 1, "")
+        path = Path((0, 0, 1, 2), 2, tree, session=said)
+        path.env = await driver.begin(Echo(), path)
+        return await scene(Scene(driver, tree, path.env, said, path, seen))
 
     return asyncio.run(run())
 
@@ -113,12 +114,12 @@ def test_a_turn_adds_what_was_drawn_and_what_was_answered(chat):
     play(chat, ["go on", "stop"], scene)
 
 
-def test_a_head_repeats_the_first_tokens_of_a_twin_and_is_drawn_from_there(chat):
+def test_a_first_turn_repeats_the_first_tokens_of_a_twin_and_is_drawn_from_there(chat):
     async def scene(at: Scene) -> None:
         await at.turn()
         at.path.node, at.path.turn, twin = 0, 0, at.tree.turns[1]
-        head = Sampling(0.5, max_tokens=3)
-        at.path.head = Head(head, twin=1, copied=2)
+        hot = Sampling(0.5, max_tokens=3)
+        at.path.first = FirstTurn(hot, twin=1, copied=2)
         await at.turn()
         turn = at.tree.turns[3]
         assert (turn.twin, turn.copied, turn.parent, turn.temperature) == (1, 2, 0, 0.5)
@@ -127,11 +128,11 @@ def test_a_head_repeats_the_first_tokens_of_a_twin_and_is_drawn_from_there(chat)
         for name in ("logp_roll", "entropy"):
             assert np.array_equal(getattr(turn, name)[:2], getattr(twin, name)[:2])
         tokens, sampling, _, cut = at.script.asked[1]
-        assert tokens == [] and sampling is head  # the session of the twin has its tokens already
+        assert tokens == [] and sampling is hot  # the session of the twin has its tokens already
         assert isinstance(cut, Continued) and cut.opened == twin.text[:2]
-        assert at.path.head is None
+        assert at.path.first is None
         await at.turn()
-        assert at.script.asked[2][1] is at.stage.sampling and isinstance(at.script.asked[2][3], Ends)
+        assert at.script.asked[2][1] is at.driver.sampling and isinstance(at.script.asked[2][3], Ends)
 
     play(chat, ["go on", "ne", "and on"], scene, cut=Ends())
 
@@ -139,13 +140,13 @@ def test_a_head_repeats_the_first_tokens_of_a_twin_and_is_drawn_from_there(chat)
 def test_a_forced_token_is_given_and_not_drawn(chat):
     async def scene(at: Scene) -> None:
         prompt, (letter,) = at.tree.turns[0].tokens.tolist(), at.ids("x")
-        at.path.head = Head(at.stage.sampling, forced=letter)
+        at.path.first = FirstTurn(at.driver.sampling, forced=letter)
         await at.turn()
         first = at.tree.turns[1]
         assert at.script.asked[0][0] == [*prompt, letter] and at.script.asked[0][3] is None
         assert first.text == "xyz" and first.sampled.tolist() == [False, True, True]
         assert first.logp_roll[0] == first.entropy[0] == 0 and (first.twin, first.copied) == (-1, 0)
-        at.path.node, at.path.head = 0, Head(at.stage.sampling, twin=1, copied=2, forced=letter)
+        at.path.node, at.path.first = 0, FirstTurn(at.driver.sampling, twin=1, copied=2, forced=letter)
         await at.turn()
         second = at.tree.turns[3]
         assert at.script.asked[1][0] == [letter]
@@ -158,7 +159,7 @@ def test_a_forced_token_is_given_and_not_drawn(chat):
 def test_a_failure_of_the_environment_ends_the_path_without_a_score(chat):
     async def scene(at: Scene) -> None:
         await at.turn()
-        with pytest.raises(Failed, match="the line is dead") as failed:
+        with pytest.raises(PathFailed, match="the line is dead") as failed:
             await at.turn()
         assert failed.value.leaf.outcome is Outcome.INFRA_ERROR and isnan(failed.value.leaf.score)
         assert at.tree.turns[failed.value.leaf.node].text == "break"
@@ -175,7 +176,7 @@ def test_numbers_of_an_engine_that_are_not_finite_end_the_path(chat):
             return replace(drawn, logp=drawn.logp * np.float32("nan"))
 
         at.script.sample = broken
-        with pytest.raises(Failed, match="drew turn 0 with numbers that are not finite"):
+        with pytest.raises(PathFailed, match="drew turn 0 with numbers that are not finite"):
             await at.turn()
         assert len(at.tree.turns) == 1
 
@@ -192,39 +193,21 @@ def test_a_full_context_ends_the_path_with_its_score(chat, text, added):
     play(chat, [text], scene, stop="context")
 
 
-def test_a_copy_that_cannot_be_replayed_is_closed(chat):
-    closed = []
-
-    class Forgetful(Echo):
-        def restore(self, snapshot: Mapping[str, Any]) -> None:
-            raise RuntimeError("I forgot")
-
-        def close(self) -> None:
-            closed.append(self)
-
-    async def scene(at: Scene) -> None:
-        with pytest.raises(Failed, match="RuntimeError: I forgot"):
-            await at.stage.restore(Forgetful(), {}, at.path)
-        assert len(closed) == 1 and at.seen == []
-
-    play(chat, [], scene)
-
-
 def test_an_environment_that_cannot_be_closed_is_an_incident(chat):
     class Sticky(Echo):
         def close(self) -> None:
             raise RuntimeError("stuck")
 
     async def scene(at: Scene) -> None:
-        await at.stage.close(Sticky())
+        await at.driver.close(Sticky())
         (incident,) = at.seen
         assert incident.kind == "close" and incident.what.endswith("RuntimeError: stuck") and "Sticky" in incident.what
 
     play(chat, [], scene)
 
 
-def test_the_head_of_a_turn_is_what_is_not_drawn_of_it():
+def test_the_prefix_of_a_turn_is_what_is_not_drawn_of_it():
     tree = Tree((0, 0, 0), 0, "")
-    tree.add(given(-1, "user", "?", np.arange(3, dtype=np.int32)))
-    assert len(Head(Sampling()).turn(tree).tokens) == 0
-    assert Head(Sampling(), forced=7).turn(tree).tokens.tolist() == [7]
+    tree.add(Turn.unsampled(-1, "user", "?", np.arange(3, dtype=np.int32)))
+    assert len(FirstTurn(Sampling()).prefix(tree).tokens) == 0
+    assert FirstTurn(Sampling(), forced=7).prefix(tree).tokens.tolist() == [7]
