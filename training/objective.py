@@ -1,6 +1,10 @@
-"""The one loss of turngym, summed over the slots of a micro-batch.
+"""The one loss of turngym, its policy terms, and estimators of the KL divergence to the reference.
 
 L = (1/N) Σ scale·[ −weight·surrogate + kl_coef·k3(logp, logp_ref) − entropy_coef·entropy ] + Σ_penalties Σ coef·value
+
+Policy terms (`ppo`, …) are pure functions of the current policy, the batch and the terms, per slot, to be maximised.
+The estimators of KL(current ‖ reference) take the sampled token alone: x = logp - logp_ref, held in ±20. On samples of
+the current policy k1 and k3 are unbiased in value and k2 in gradient.
 
 An update with a number that is not finite is refused before its loss is computed.
 Invariant: N counts the sampled tokens of the whole optimizer step, so its micro-batches' losses add up to its own.
@@ -8,17 +12,127 @@ Invariant: N counts the sampled tokens of the whole optimizer step, so its micro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .columns import Batch, Current, Terms
+from .columns import Batch, Current, Surrogate, Terms
+from .credit import path_mean
 from .packing import Packed
-from .surrogates import k3, ppo
 
 CLIP = 0.2  # PPO's (Schulman et al., arXiv 1707.06347)
+SEQUENCE_LIMIT = 10.0  # nats: largest logarithm of a sequence ratio
+LOG_RATIO_LIMIT = 20.0
+
+
+def ratio(current: Current, batch: Batch) -> Float[Tensor, "s"]:
+    """Return the importance ratio exp(logp - logp_old), its logarithm held in ±20."""
+    return log_ratio(current.logp, batch.logp_old).exp()
+
+
+def ppo(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return min(r·A, clip(r, 1 - clip_low, 1 + clip_high)·A) (Schulman et al., arXiv 1707.06347, Eq. 7)."""
+    return _clipped(ratio(current, batch), terms)
+
+
+def score_function(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return A·logp, whose gradient is REINFORCE's (Williams 1992); no ratio and no clip."""
+    return terms.advantage * current.logp
+
+
+def sequence_clip(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return `ppo` with the path's ratio in place of the token's (GSPO, arXiv 2507.18071, Eqs. 7 and 14).
+
+    It is the exponential of the path's mean log-ratio. Its gradient goes to each token through that token alone, so the
+    mean over the path's tokens has the gradient of the path's ratio.
+    """
+    mean = path_mean((current.logp - batch.logp_old).detach(), batch)
+    through = current.logp - current.logp.detach()
+    return _clipped((mean + through).clamp(max=SEQUENCE_LIMIT).exp(), terms)
+
+
+def weight_clip(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return sg(clip(r, 1 - clip_low, 1 + clip_high))·A·logp: no token loses its gradient (CISPO, arXiv 2506.13585)."""
+    held = torch.clamp(ratio(current, batch), 1 - terms.clip_low, 1 + terms.clip_high)
+    return held.detach() * terms.advantage * current.logp
+
+
+def hold(terms: Terms, low: float, high: float) -> Terms:
+    """Return `terms` with these clip bounds on every slot."""
+    ones = torch.ones_like(terms.advantage)
+    return replace(terms, clip_low=low * ones, clip_high=high * ones)
+
+
+def _clipped(r: Float[Tensor, "s"], terms: Terms) -> Float[Tensor, "s"]:
+    held = torch.clamp(r, 1 - terms.clip_low, 1 + terms.clip_high)
+    return torch.minimum(r * terms.advantage, held * terms.advantage)
+
+
+def gradient_keeping(limit: float = inf) -> Surrogate:
+    """Return min(r·A, clip(r, 1 - clip_low, (1 + clip_high)·r/sg(r))·A) (AEPO, arXiv 2510.14545, Sec. 3.2).
+
+    Past the upper bound the value is that of `ppo`, and the coefficient of ∇logp is (1 + clip_high)·A instead of 0.
+    Where A < 0 it is not allowed below limit·A, as in `dual_clip`.
+    """
+
+    def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+        r = ratio(current, batch)
+        held = (r * ((1 + terms.clip_high) / r.detach()).clamp(max=1)).clamp(min=1 - terms.clip_low)
+        value = torch.minimum(r * terms.advantage, held * terms.advantage)
+        floor = torch.maximum(value, limit * terms.advantage) if limit < inf else value
+        return torch.where(terms.advantage < 0, floor, value)
+
+    return surrogate
+
+
+def dual_clip(limit: float = 3.0) -> Surrogate:
+    """Return `ppo` that, where A < 0, is not allowed below limit·A (Ye et al., arXiv 1912.09729, Eq. 5).
+
+    A limit of inf gives `ppo`. Raises ValueError unless `limit` > 1.
+    """
+    if not limit > 1:
+        raise ValueError(f"dual_clip limit is {limit}; it must exceed 1, the ratio of an unchanged policy")
+    if limit == inf:
+        return ppo
+
+    def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+        plain = ppo(current, batch, terms)
+        floor = torch.maximum(plain, limit * terms.advantage)
+        return torch.where(terms.advantage < 0, floor, plain)
+
+    return surrogate
+
+
+def log_ratio(logp: Float[Tensor, "s"], other: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return logp - other held in ±20, so that no exponential of it overflows; outside, the gradient is 0."""
+    return (logp - other).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def k1(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return x. Its expected gradient is 0: it belongs in a reward, not in a loss."""
+    return log_ratio(logp, logp_ref)
+
+
+def k2(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return x²/2, whose gradient is that of the reverse KL."""
+    return 0.5 * log_ratio(logp, logp_ref).square()
+
+
+def k3(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return exp(-x) + x - 1 ≥ 0, the low-variance value; its gradient is (1 - exp(-x))·∇logp."""
+    x = log_ratio(logp, logp_ref)
+    return torch.expm1(-x) + x
+
+
+def with_k2_gradient(
+    value: Float[Tensor, "s"], logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]
+) -> Float[Tensor, "s"]:
+    """Return `value` (an estimate by k1 or k3) with the gradient of k2."""
+    carrier = k2(logp, logp_ref)
+    return value.detach() + carrier - carrier.detach()
 
 
 def start_terms(advantage: Float[Tensor, "s"]) -> Terms:

@@ -23,7 +23,7 @@ from ..envs import Outcome
 from .columns import Batch, Terms
 from .control import Stats
 from .credit import average
-from .surrogates import k3, log_ratio
+from .objective import k3, log_ratio
 
 Kind = Literal["behind", "inside"]  # an answer of the environment, or a turn of the agent
 PERCENTILES = (5, 50, 95)

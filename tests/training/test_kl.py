@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from turngym.training.surrogates import k1, k2, k3, log_ratio, with_k2_gradient
+from turngym.training.objective import k1, k2, k3, log_ratio, with_k2_gradient
 
 LOGP = torch.tensor([-0.1, -1.1, -1.0], dtype=torch.float64)
 REF = torch.tensor([-0.3, -1.2, -0.8], dtype=torch.float64)

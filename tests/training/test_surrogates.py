@@ -4,8 +4,16 @@ import pytest
 import torch
 
 from turngym.training.columns import Current
-from turngym.training.objective import start_terms
-from turngym.training.surrogates import dual_clip, hold, ppo, ratio, score_function, sequence_clip, weight_clip
+from turngym.training.objective import (
+    dual_clip,
+    hold,
+    ppo,
+    ratio,
+    score_function,
+    sequence_clip,
+    start_terms,
+    weight_clip,
+)
 
 INF = float("inf")
 

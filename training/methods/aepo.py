@@ -35,8 +35,8 @@ from ...agents.rollout.branching import Event, Spawn
 from ...agents.trajectory import Key, Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State, chain
+from ..objective import gradient_keeping
 from ..parameters import require
-from ..surrogates import gradient_keeping
 from .arpo import Variant, answered, decides, draws, forks, just_said, one_by_one, surprise
 
 

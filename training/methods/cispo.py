@@ -19,8 +19,8 @@ from dataclasses import replace
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
+from ..objective import hold, weight_clip
 from ..parameters import require
-from ..surrogates import hold, weight_clip
 
 
 def cispo(*, lo: float = 0.0, hi: float = 1.2) -> Control:

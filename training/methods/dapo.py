@@ -32,9 +32,8 @@ from torch import Tensor
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State, Verdict
-from ..objective import CLIP
+from ..objective import CLIP, dual_clip
 from ..parameters import require
-from ..surrogates import dual_clip
 from .grpo import grpo
 
 Variant = Literal["paper", "code"]

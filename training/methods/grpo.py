@@ -25,9 +25,8 @@ from torch import Tensor
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Sets, State
 from ..credit import Aggregation, by_path, scale
-from ..objective import CLIP
+from ..objective import CLIP, hold
 from ..parameters import require
-from ..surrogates import hold
 
 Normalize = Literal["std", "none"]
 

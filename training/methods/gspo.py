@@ -19,8 +19,8 @@ from dataclasses import replace
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import scale
+from ..objective import hold, sequence_clip
 from ..parameters import require
-from ..surrogates import hold, sequence_clip
 
 
 def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4) -> Control:

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Sets, State
 from ..credit import earned, final_reward, gae, whiten
+from ..objective import dual_clip
 from ..parameters import require
-from ..surrogates import dual_clip
 
 VALUE = "value"  # in `extras`
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State
 from ..credit import Aggregation, by_path, scale
+from ..objective import score_function
 from ..parameters import require
-from ..surrogates import score_function
 from .grpo import group_advantage
 
 Baseline = Literal["none", "batch", "group"]

@@ -24,8 +24,8 @@ from torch import Tensor
 from ..columns import Batch
 from ..control import Control, Needs, State
 from ..credit import by_path, discounted, earned, final_reward, whiten
+from ..objective import k1
 from ..parameters import require
-from ..surrogates import k1
 from .reinforce import centred
 
 Baseline = Literal["none", "group"]

@@ -37,9 +37,8 @@ from ...agents.engine import keyed_rng
 from ...agents.trajectory import Key
 from ..columns import Batch, Now, Terms
 from ..control import Control, Replay, Requests, State, Stats
-from ..objective import CLIP
+from ..objective import CLIP, hold
 from ..parameters import require
-from ..surrogates import hold
 
 SALT = 0x5BEA  # parts its draws from those of tokens
 

@@ -27,8 +27,8 @@ from torch import Tensor
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import average, path_mean, path_sum
+from ..objective import LOG_RATIO_LIMIT
 from ..parameters import require
-from ..surrogates import LOG_RATIO_LIMIT
 
 Level = Literal["token", "sequence", "geometric"]
 By = Literal["own", "token", "sequence", "geometric"]
