@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +285,7 @@ def test_a_missing_matplotlib_is_named_with_the_extra(turngym, monkeypatch):
 def test_methods_share_all_of_the_base_but_what_they_set(turngym):
     Path("mine.toml").write_text('method = "grpo,epo:alpha=0.5"\nupdates = 3\nlr = 0.01\n')
     plan = planning.plan(["aepo", "mine.toml"], "small.toml", 3, {"steps": 9})
-    base = replace(read_recipe("small.toml"), steps=9)
+    base = read_recipe("small.toml").changed(steps=9)
     assert plan.methods == {
         "aepo": base.changed(method="grpo,aepo", updates=2),
         "mine": base.changed(method="grpo,epo:alpha=0.5", updates=3, lr=0.01),
