@@ -108,7 +108,7 @@ def check_index(i: int, tasks: Tasks, noun: str = "task") -> None:
 
 def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -> tuple[int, ...]:
     """Return one choice or several as a sorted tuple; raise ValueError if there is none or one is not `known`."""
-    chosen = {value} if isinstance(value, int) else set(value)
+    chosen = set(value) if isinstance(value, Iterable) else {value}
     if not chosen or not chosen <= set(known):
         raise ValueError(f"{name} is {value!r}; choose one or several of {', '.join(map(str, known))}")
     return tuple(sorted(chosen))

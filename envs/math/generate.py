@@ -1,15 +1,39 @@
-"""A built-in endless supply of math problems, fixed by an index.
+"""A built-in endless supply of math problems, fixed by an index, from families of problems.
 
 A problem's text decides its split: a tenth of all texts is `valid`, a tenth `test`, the others `train`, so no two
-splits ever share a problem, whatever their seeds, families and difficulties.
+splits ever share a problem, whatever their seeds, families and difficulties. A new family is a table of kinds and one
+line in `FAMILIES`.
 """
 
 from __future__ import annotations
 
-from ..tasks import KeyedRandom, Task, check_choices, check_index, check_split, did_you_mean, in_split
-from .families import FAMILIES, LEVELS, make
+from collections.abc import Sequence
 
+from ..tasks import KeyedRandom, Task, check_choices, check_index, check_split, did_you_mean, in_split
+from .algebra import LINEAR, SYSTEMS
+from .arithmetic import ARITHMETIC, NUMBER_THEORY, SEQUENCES
+from .problem import Family, Problem
+from .ratios import FRACTIONS, PERCENT
+from .stories import UNITS_FAMILY, WORDS
+
+FAMILIES: dict[str, Family] = {
+    "arithmetic": ARITHMETIC,
+    "words": WORDS,
+    "fractions": FRACTIONS,
+    "percent": PERCENT,
+    "units": UNITS_FAMILY,
+    "linear": LINEAR,
+    "systems": SYSTEMS,
+    "number-theory": NUMBER_THEORY,
+    "sequences": SEQUENCES,
+}
+LEVELS = (1, 2, 3, 4, 5)
 ATTEMPTS = 10_000
+
+
+def make_problem(family: str, difficulty: int, rng: KeyedRandom) -> Problem:
+    """Return a problem of `family` (a name in `FAMILIES`) at `difficulty` 1 to 5."""
+    return rng.choice(FAMILIES[family][difficulty])(rng)
 
 
 class MathTasks:
@@ -29,8 +53,8 @@ class MathTasks:
     def __init__(
         self,
         split: str = "train",
-        difficulty: int | tuple[int, ...] = (1, 2),
-        families: tuple[str, ...] = FAMILIES,
+        difficulty: int | Sequence[int] = (1, 2),
+        families: tuple[str, ...] = tuple(FAMILIES),
         seed: int = 0,
         size: int = 1_000_000,
     ) -> None:
@@ -59,7 +83,7 @@ class MathTasks:
         rng = KeyedRandom(self.seed, i, self.split)
         family, level = rng.choice(self.families), rng.choice(self.difficulty)
         for _ in range(ATTEMPTS):
-            text, gold, solution = make(family, level, rng)
+            text, gold, solution = make_problem(family, level, rng)
             if in_split(text, self.split):
                 return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution)
         raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")

@@ -15,8 +15,7 @@ from typing import Any
 from ...tools import process
 from ..tasks import SPLITS, Task, check_index, check_split, did_you_mean
 from .extract import extract_answer
-from .grade import Grade
-from .workers import Workers
+from .grade import Grade, Workers
 
 PREFIX = "reasoning-gym:"
 SIZE = 1_000_000  # tasks of a data set in each split; entry i of a split is drawn with the seed of the split + i

@@ -12,8 +12,7 @@ import pytest
 import turngym
 from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
-from turngym.envs.math.grade import GraderFailure, MathGrader
-from turngym.envs.math.workers import Workers
+from turngym.envs.math.grade import GraderFailure, MathGrader, Workers
 from turngym.envs.rows import load_jsonl
 from turngym.tools import pool
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from turngym.envs.math import worker
+from turngym.envs.core import EnvFailure
+from turngym.envs.math import reasoning_worker, worker
+from turngym.envs.math.grade import GraderFailure, Workers
 from turngym.tools import frames, process
 
 
@@ -58,3 +60,57 @@ def test_it_needs_nothing_of_the_package():
     code = f"import runpy, sys; runpy.run_path({worker.__file__!r}); print('turngym' in sys.modules)"
     run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
     assert run.stdout == "False\n"
+
+
+@pytest.fixture
+def workers(tmp_path, monkeypatch):
+    made = Workers("worker.py", "math-verify", size=1)
+    made.script = tmp_path / "echo.py"
+    made.script.write_text("import runpy, sys; runpy.run_path(sys.argv[1])['serve'](lambda request: request)")
+    yield made
+    made.close()
+
+
+def test_the_script_is_one_of_this_folder():
+    assert Workers("worker.py", "math-verify").script.is_file()
+
+
+def test_requests_are_answered(workers):
+    assert workers.ask({"n": 1}, 30) == {"n": 1}
+
+
+def test_what_is_the_fault_of_a_request_is_no_failure_of_the_grader(workers):
+    workers.script.write_text(
+        "import os, runpy, sys; runpy.run_path(sys.argv[1])['serve'](lambda request: os._exit(3) if request else {})"
+    )
+    with pytest.raises(process.Died, match="exit code 3"):
+        workers.ask({"n": 1}, 30)
+
+
+def test_workers_that_cannot_start_are_a_failure_of_the_grader(workers):
+    workers.script.write_text("raise ImportError('no such thing')")
+    with pytest.raises(
+        GraderFailure, match=r"(?s)cannot start: .*no such thing.*; check that math-verify imports"
+    ) as one:
+        workers.ask({}, 30)
+    assert isinstance(one.value, EnvFailure)
+
+
+def test_it_scores_and_says_why_it_cannot():
+    reasoning_gym = pytest.importorskip("reasoning_gym")
+    entry = {"seed": 0, "size": 10, "index": 0}
+    gold = reasoning_gym.create_dataset("chain_sum", seed=0, size=10)[0]["answer"]
+    assert reasoning_worker.handle({}) == {}
+    assert reasoning_worker.handle({"dataset": "chain_sum", "answer": gold, **entry}) == {"score": 1.0}
+    assert reasoning_worker.handle({"dataset": "chain_sum", "answer": "no", **entry}) == {"score": 0.0}
+    assert reasoning_worker.handle({"dataset": "prime_factorization", "answer": "none", **entry}) == {
+        "score": 0.0,
+        "error": "ValueError",
+    }
+
+
+def test_the_scorer_of_reasoning_gym_needs_nothing_of_the_package():
+    seen = "print('turngym' in sys.modules, 'reasoning_gym' in sys.modules)"
+    code = f"import runpy, sys; runpy.run_path({reasoning_worker.__file__!r}); {seen}"
+    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
+    assert run.stdout == "False False\n"

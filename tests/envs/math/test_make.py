@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 import turngym
 from turngym.envs.math import grade, make_math, make_math_python
-from turngym.envs.math.families import FAMILIES, LEVELS
+from turngym.envs.math.generate import FAMILIES, LEVELS
 from turngym.tools import ToolCall, get_format
 from turngym.tools.python import LEVELS as LEVELS_OF_TOOL
 
@@ -230,10 +230,10 @@ def test_a_grader_that_cannot_run_never_scores_zero(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"difficulty": 6}, ["difficulty is (6,)", "1, 2, 3, 4, 5"]),
+        ({"difficulty": 6}, ["difficulty is 6;", "1, 2, 3, 4, 5"]),
         ({"difficulty": (0, 1)}, ["difficulty is (0, 1)"]),
-        ({"difficulty": 1.5}, ["difficulty is (1.5,)"]),
-        ({"difficulty": "3"}, ["difficulty is ('3',)"]),
+        ({"difficulty": 1.5}, ["difficulty is 1.5;"]),
+        ({"difficulty": "3"}, ["difficulty is '3';"]),
         ({"difficulty": ()}, ["difficulty is ()"]),
         ({"families": "word"}, ["unknown family 'word'", "did you mean 'words'?"]),
         ({"families": ["words", "units", "geometry"]}, ["unknown family 'geometry'", "arithmetic, words"]),

@@ -1,7 +1,7 @@
 import pytest
 
-from turngym.envs.math.refusal import refusal, several
-from turngym.envs.math.spelling import tidy
+from turngym.envs.math.grade import refusal, several
+from turngym.envs.math.notation import tidy
 
 
 def refused(gold, answer):

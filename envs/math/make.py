@@ -1,0 +1,215 @@
+"""The math environments, made from their options, and the data sets of math problems that they know by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...tools import PythonTool, Tool
+from ..question import TOOL_TIMEOUT, Grader, QuestionEnv
+from ..rows import SHAPES, Fields, as_text
+from ..sources import DataSet, SourceOptions, is_file, load_tasks
+from ..tasks import Tasks
+from .extract import extract_answer
+from .generate import FAMILIES, MathTasks
+from .grade import MathGrader
+from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
+
+SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
+SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."
+
+
+def make_math(
+    tasks: str | Path | None = None,
+    split: str = "train",
+    difficulty: int | Sequence[int] | None = None,
+    families: str | Sequence[str] | None = None,
+    holdout: float | None = None,
+    config: str | None = None,
+    problem_field: str | None = None,
+    answer_field: str | None = None,
+    bad_rows: int = 0,
+    system: str = SYSTEM,
+) -> QuestionEnv:
+    """Make `turngym/Math-v0`: a math question answered in one turn.
+
+    Args:
+        tasks: A JSONL file of questions (`.gz` too); a data set: `gsm8k`, `math`, `math500`, `aime24`, `aime25`,
+            `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler` or `owner/name` on the hub;
+            `reasoning-gym:NAME` or several names with commas between them; the built-in generator when left out.
+        split: `train`, `valid` or `test`.
+        difficulty: 1 (one operation) to 5, one or several; generator only, 1 and 2 when left out.
+        families: Which kinds of problems, one or several; generator only, all when left out.
+        holdout: The share of problems kept for `valid`; of a file none when left out, of a data set without a
+            split of its own for `valid` 0.05 of `train`.
+        config: The part of a data set that has several.
+        problem_field: The field of the problem, where it is neither `problem` nor `question`; a dot reaches into a
+            nested row.
+        answer_field: The field of the answer, to be named with `problem_field`.
+        bad_rows: How many rows without a usable problem and gold may be left out.
+        system: The system prompt.
+    """
+    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
+    questions, grader = _questions(tasks, difficulty, families, options)
+    return QuestionEnv(questions, grader, system=system)
+
+
+def make_math_python(
+    tasks: str | Path | None = None,
+    split: str = "train",
+    difficulty: int | Sequence[int] | None = None,
+    families: str | Sequence[str] | None = None,
+    holdout: float | None = None,
+    config: str | None = None,
+    problem_field: str | None = None,
+    answer_field: str | None = None,
+    bad_rows: int = 0,
+    system: str = SYSTEM_TOOL,
+    max_turns: int = 4,
+    format: str = "hermes",
+    timeout: float = 5.0,
+    memory_mb: int = 512,
+    level: str = "namespaces",
+) -> QuestionEnv:
+    """Make `turngym/MathPython-v0`: a math question, and a Python tool.
+
+    Args:
+        timeout: Seconds that a call of the tool may take.
+        memory_mb: MiB that the tool may use.
+        level: How the tool is isolated: `namespaces`, `landlock` or `rlimits-only`. A weaker one than asked for is
+            never taken; `turngym doctor` says which ones a machine can give.
+
+    The other arguments are those of `make_math` and of `QuestionEnv`.
+    """
+    tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb, level=level)]
+    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
+    questions, grader = _questions(tasks, difficulty, families, options)
+    return QuestionEnv(
+        questions,
+        grader,
+        tools,
+        format=format,
+        system=system,
+        max_turns=max_turns,
+        tool_timeout=timeout + TOOL_TIMEOUT,
+    )
+
+
+def _questions(
+    source: str | Path | None,
+    difficulty: int | Sequence[int] | None,
+    families: str | Sequence[str] | None,
+    options: SourceOptions,
+) -> tuple[Tasks, Grader]:
+    grader = MathGrader()
+    if source is not None:
+        for name, value in (("difficulty", difficulty), ("families", families)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} is {value!r}, but the tasks come from {source}; leave it out or leave out tasks"
+                )
+        return load(source, replace(options, check_gold=grader.check_gold), grader)
+    if options.holdout:
+        raise ValueError(
+            f"holdout is {options.holdout}, but generated splits share no task anyway; leave it out or name tasks"
+        )
+    options.refuse("the tasks are generated", "config", "problem_field", "bad_rows")
+    names = FAMILIES if families is None else (families,) if isinstance(families, str) else families
+    return MathTasks(options.split, (1, 2) if difficulty is None else difficulty, tuple(names)), grader
+
+
+def load(source: str | Path, options: SourceOptions, grader: Grader) -> tuple[Tasks, Grader]:
+    """Return the tasks that `source` names, and what grades them: `grader`, unless they have a grader of their own.
+
+    Args:
+        source: In this order: a file that exists; `reasoning-gym:NAME,…`; a name of `DATA_SETS` or `owner/name`.
+        options: Further options; one that the source would ignore is refused.
+        grader: Grades answers to math questions.
+
+    Raises:
+        FileNotFoundError: It is the name of a file, and there is none.
+        ValueError: There is no such source, or it cannot be read; the message says what there is.
+    """
+    name = str(source)
+    if name.startswith(PREFIX) and not is_file(source):
+        options.refuse("reasoning-gym makes its tasks", "holdout", "config", "problem_field", "bad_rows")
+        return ReasoningTasks(name.removeprefix(PREFIX).split(","), options.split), ReasoningGrader()
+    return load_tasks(source, options, DATA_SETS, f", or {PREFIX}NAME"), grader
+
+
+_BARE_BOX = re.compile(r"\\(boxed|fbox) +([^\s${}\\]+)")
+_FRAME = re.compile(
+    r"^Solve the following math problem step by step\..*?\n\n"
+    r'|\n\nRemember to put your answer on its own line after "Answer:"\.?\s*$',
+    re.DOTALL,
+)
+
+
+def boxed(value: Any) -> str:
+    r"""Return the last box of a worked solution, also of a `\boxed 4` without braces."""
+    answer = extract_answer(_BARE_BOX.sub(r"\\\1{\2}", as_text(value)))
+    if answer is None:
+        raise ValueError("it needs a \\boxed{} answer")
+    return answer
+
+
+def joined(value: Any) -> str:
+    """Return the answers of a list with commas between them."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("it needs a list of answers")
+    return ", ".join(map(as_text, value))
+
+
+def unframed(value: Any) -> str:
+    """Return the problem of a chat whose one message asks for the answer in a form of its own."""
+    if not isinstance(value, list) or len(value) != 1:
+        raise ValueError("it needs a chat of one message")
+    return as_text(_FRAME.sub("", as_text(value[0].get("content"))))
+
+
+_SPLIT = {"train": "train", "test": "test"}
+_SUBJECTS = (
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
+)
+# Each by its card, https://huggingface.co/datasets/PATH: the fields that it names.
+DATA_SETS: Mapping[str, DataSet] = {
+    # question, answer (a rationale that ends in #### 42)
+    "gsm8k": DataSet("openai/gsm8k", SHAPES, _SPLIT, ("main",)),
+    # problem, level, type, solution (with the answer in a box); seven configs
+    "math": DataSet("EleutherAI/hendrycks_math", [Fields("problem", "solution", gold=boxed)], _SPLIT, _SUBJECTS),
+    # problem, solution, answer, subject, level, unique_id
+    "math500": DataSet("HuggingFaceH4/MATH-500", SHAPES, {"test": "test"}),
+    # id, problem, solution, answer, url, year
+    "aime24": DataSet("HuggingFaceH4/aime_2024", SHAPES, {"test": "train"}),
+    # id, problem, answer
+    "aime25": DataSet("math-ai/aime25", SHAPES, {"test": "test"}),
+    # id, question, answer, url
+    "amc23": DataSet("math-ai/amc23", SHAPES, {"test": "test"}),
+    # question, answer
+    "minerva": DataSet("math-ai/minervamath", SHAPES, {"test": "test"}),
+    # id, question, solution, final_answer (a list), context, images, modality, difficulty, unit, answer_type, …
+    "olympiadbench": DataSet(
+        "Hothan/OlympiadBench",
+        [Fields("question", "final_answer", gold=joined)],
+        {"test": "train"},
+        ("OE_TO_maths_en_COMP",),
+    ),
+    # data_source, prompt (a chat), ability, reward_model (ground_truth, style), extra_info; 17,917 rows, 100 times
+    "dapo-math": DataSet(
+        "BytedTsinghua-SIA/DAPO-Math-17k",
+        [Fields("prompt", "reward_model.ground_truth", prompt=unframed)],
+        {"train": "train"},
+        repeats=True,
+    ),
+    # problem, answer, solution
+    "deepscaler": DataSet("agentica-org/DeepScaleR-Preview-Dataset", SHAPES, {"train": "train"}),
+}
