@@ -217,8 +217,8 @@ class Replay:
                     console.print(f"[bold red]diverged[/bold red]  {escape(str(result.divergence))}")
                     return 1
                 played, failed = played + 1, failed + result.failed
-        note = f"; {failed} of them up to an infrastructure failure, which is not repeated" if failed else ""
-        console.print(f"{played} episodes of {self.journal} are what they were{note}")
+        note = f"; {failed} of them up to an infrastructure failure, which cannot be replayed" if failed else ""
+        console.print(f"{played} episodes of {self.journal} were replayed without a difference{note}")
         return 0
 
 

@@ -8,7 +8,7 @@ r"""Generation over many turns: the embedded engine beside loops that encode the
 - engine: caches are kept across turns, a prompt is fed once a group, and nobody waits for another
 
 All draw greedily from one model, turns of the same lengths; their tokens are compared. The loops use the model's fused
-attention (SDPA) and a cache within the turn. Seconds are CPU seconds of one thread, the ways turn about; medians.
+attention (SDPA) and a cache within the turn. Seconds are CPU seconds of one thread, of each way alternately; medians.
 Tokens are those that the model computes, padding and idle rows among them.
 """
 

@@ -240,22 +240,22 @@ def forks(env: ALFWorldEnv, rounds: int, report: Report) -> None:
 
 
 def crowds(catalogue: Catalogue, rounds: int, seed: int, report: Report) -> None:
-    """Print the throughput of many environments that are stepped turn about, each in another game."""
+    """Print the throughput of many environments that are stepped in turn, each in another game."""
     drawn = random.Random(f"crowds {seed}").sample(range(len(catalogue)), min(max(CROWDS), len(catalogue)))
     envs = [catalogue.env([i]) for i in drawn]
     scripts = list(scripts_of(catalogue, drawn, TURNS, seed))
     rates = dict.fromkeys(CROWDS, 0.0)
-    for _ in range(rounds):  # the sizes turn about, so that a busy machine slows them alike
+    for _ in range(rounds):  # the sizes alternate, so that a busy machine slows all of them
         for size in CROWDS:
             rates[size] = max(rates[size], throughput(envs, scripts, size))
     for size, rate in rates.items():
-        report.line(f"{size} environments, turn about", f"{rate:,.0f} steps/s with admissible commands")
+        report.line(f"{size} environments, stepped in turn", f"{rate:,.0f} steps/s with admissible commands")
     slowest = min(rates.values()) / max(rates.values())
     report.line("the slowest of these to the fastest", f"{slowest:.2f}", slowest >= FLAT, f">= {FLAT}")
 
 
 def throughput(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], size: int) -> float:
-    """Return the steps a second of environments that are stepped turn about, `size` of them at a time."""
+    """Return the steps per second of environments that are stepped in turn, `size` of them at a time."""
     seconds = 0.0
     for start in range(0, len(envs), size):  # whatever the size, all are stepped: games differ in what a step takes
         pairs = list(zip(envs[start : start + size], scripts[start : start + size], strict=True))

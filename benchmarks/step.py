@@ -10,7 +10,7 @@ backward, clipping and AdamW, each token once. Neither generates, and neither co
 policy: both have them from the sampler.
 
 Loss: GRPO's advantages, clip 0.2, mean over all sampled tokens ("dapo" of TRL), no KL, the same LoRA weights in
-float32. The gradients are compared first. Seconds are CPU seconds of one thread, turn about; medians.
+float32. The gradients are compared first. Seconds are CPU seconds of one thread, alternately; medians.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ r"""A learner's step on branching rollouts, computed three ways in one run: time
 - tree: the learner's own way, every token once
 
 All give the loss and the LoRA gradient of the same objective, which is checked first. Seconds are CPU seconds of one
-thread for forward and backward, the ways turn about; medians. Peak memory is that of a process that does nothing else,
+thread for forward and backward, of each way alternately; medians. Peak memory is that of a process that does nothing else,
 above what the model takes. The gain should be the token ratio: the tokens that padded computes over those of tree.
 """
 
@@ -210,7 +210,7 @@ class Measured:
 
 
 def measure(learner: Learner, packed: Packed, rounds: int, ways: Sequence[str] = tuple(WAYS)) -> Measured:
-    """Compare the ways' gradients, then time them turn about."""
+    """Compare the ways' gradients, then time them alternately."""
     terms, gradients = terms_of(packed), []
     for name in ways:
         step(learner, WAYS[name], packed, terms)

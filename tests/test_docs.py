@@ -13,6 +13,7 @@ import torch
 
 import turngym
 from turngym import __main__ as cli
+from turngym.agents.check.clauses import CLAUSES
 
 ROOT = Path(turngym.__file__).parent
 FILES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -98,6 +99,11 @@ def test_every_option_belongs_to_a_command():
         known |= set(re.findall(r"--[a-z-]+", help_of("verify", area)))
     named = {option for text in PAGES.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - known - FOREIGN == set()
+
+
+def test_the_page_on_the_contract_has_every_clause():
+    rows = re.findall(r"^\| ([a-z-]+) \|", PAGES["docs/contract.md"], re.M)
+    assert [name for name in rows if name != "clause"] == [clause.name for clause in CLAUSES]
 
 
 def test_every_make_target_exists():

@@ -94,7 +94,7 @@ class Compare:
     on: str = "math-python"
     """Recipe, or TOML file, of all that the methods share: environment, policy, steps, …"""
     seeds: int = 3
-    """Runs a method, with the seed of `on` and those after it."""
+    """Runs of each method: the first has the seed of `on`, each other one the next seed."""
     option: tuple[str, ...] | None = None
     """Options of the environment as `name=value`, in place of those of `on`."""
     policy: str | None = None

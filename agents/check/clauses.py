@@ -39,23 +39,35 @@ class Result:
 CLAUSES = (
     Clause("gymnasium", "Gymnasium's check_env passes without a warning", check_gymnasium),
     Clause("gold", "playing the gold earns a total reward of 1", check_gold),
-    Clause("seeds", "a seed gives the same episode wherever it is played, and not all seeds the same", check_seeds),
-    Clause("process", "a second process with another hash seed sees the same episodes", check_process),
-    Clause("generators", "the generators of random and numpy.random stay as they are", check_generators),
     Clause(
-        "threads", "environments that are stepped turn about, each from its own thread, are as alone", check_threads
+        "seeds", "a seed gives the same episode in every instance, and not all seeds give the same one", check_seeds
+    ),
+    Clause("process", "a seed gives the same episode in another process with another hash seed", check_process),
+    Clause("generators", "the global generators of random and numpy.random do not change", check_generators),
+    Clause(
+        "threads",
+        "environments that are stepped in turn, each from its own thread, behave as they do alone",
+        check_threads,
     ),
     Clause(
-        "fork", "a fork at every turn, also through wrappers, goes on as the original and apart from it", check_fork
+        "fork",
+        "a fork at every turn, also through wrappers, continues as the original does and does not affect it",
+        check_fork,
     ),
     Clause(
-        "snapshot", "a snapshot is JSON, and restored in a fresh environment it goes on as the original", check_snapshot
+        "snapshot",
+        "a snapshot is JSON; restored in a fresh environment, it continues as the original does",
+        check_snapshot,
     ),
-    Clause("journal", "an episode that was written to a journal is replayed as it was", check_journal),
-    Clause("vector", "make_vec in sync and async mode with default arguments sees what single ones see", check_vector),
-    Clause("steps", "observations, info, rewards and ends are as promised", check_steps),
-    Clause("any-text", "whatever the agent writes is answered", check_any_text),
-    Clause("canary", "a canary in place of the golds is seen nowhere", check_canary),
+    Clause("journal", "replaying the journal of an episode gives the same episode", check_journal),
+    Clause(
+        "vector",
+        "make_vec, sync and async, with default arguments gives the same episodes as single environments",
+        check_vector,
+    ),
+    Clause("steps", "observations, info, rewards and ends have the promised form", check_steps),
+    Clause("any-text", "every text that an agent can write is answered in that form", check_any_text),
+    Clause("canary", "a random text in place of the gold answers appears nowhere", check_canary),
 )
 
 

@@ -122,7 +122,7 @@ def check_generators(case: Case) -> str:
 
 
 def check_threads(case: Case) -> str:
-    """Step several environments turn about, each from a thread of its own."""
+    """Step several environments in turn, each from a thread of its own."""
     plans = case.plans
     with ExitStack() as stack:
         envs = [stack.enter_context(case.bare()) for _ in plans]

@@ -79,7 +79,7 @@ def test_an_evaluation_prints_searches_and_the_recall_of_gold_passages(turngym, 
 def test_an_evaluation_can_be_replayed_and_another_environment_diverges(turngym):
     assert turngym("eval", "turngym/Math-v0", "--policy", "expert", "--episodes", "5", "--out", "found")[0] == 0
     status, out, _ = turngym("replay", "found/trees.jsonl")
-    assert (status, out) == (0, "5 episodes of found/trees.jsonl are what they were\n")
+    assert (status, out) == (0, "5 episodes of found/trees.jsonl were replayed without a difference\n")
     status, out, _ = turngym("replay", "found/trees.jsonl", "--option", "system=Think.")
     assert status == 1 and "diverged" in out and "the opening: messages was" in out and "Think." in out
 

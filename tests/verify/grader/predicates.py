@@ -26,7 +26,7 @@ class Seen:
         cut: Whether nothing behind the first call counted.
         error: Whether the agent was told of an error.
         control: How many control tokens the texts of the turn are encoded with.
-        limits: Whether the limits of the tool and of the episode are what they were.
+        limits: Whether the limits of the tool and of the episode are unchanged.
     """
 
     score: float | None = None
