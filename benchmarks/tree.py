@@ -7,7 +7,7 @@ r"""A learner's step on branching rollouts, computed three ways in one run: time
 - tree: the learner's own way, every token once
 
 All give the loss and the LoRA gradient of the same objective, which is checked first. Seconds are CPU seconds of one
-thread for forward and backward, of each way alternately; medians. Peak memory is that of a process that does nothing else,
+thread for forward and backward, alternately; medians. Peak memory is that of a process that does nothing else,
 above what the model takes. The gain should be the token ratio: the tokens that padded computes over those of tree.
 """
 
