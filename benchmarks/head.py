@@ -9,7 +9,7 @@ r"""Log-probability and entropy of drawn tokens from hidden states, forward and 
 - floor: the product with W and the product with its transpose, and nothing else
 
 Once with gradient through the log-probability alone (entropy is computed all the same) and once through both. Seconds
-are CPU seconds of one thread, of each way alternately; medians. Peak memory is that of a process that does nothing else,
+are CPU seconds of one thread, alternately; medians. Peak memory is that of a process that does nothing else,
 above what it holds before (weights, hidden states, libraries), for all ways alike. What a tile goes through is also
 timed step by step: where the products are fast, the rest is what keeps ours from the floor. The exit status is 1 where
 a goal is missed.
