@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from turngym.tests.verify.methods import toy as toys
-from turngym.tests.verify.methods.toy import Toy, build, make_toy
+from turngym.tests.support import toy as toys
+from turngym.tests.support.toy import Toy, build, make_toy
 from turngym.training.columns import Batch, Current
 
 

@@ -8,7 +8,7 @@ import tyro
 
 from turngym.tests.verify.accounting import Accounting
 from turngym.tests.verify.contracts import Contracts
-from turngym.tests.verify.deadlines.area import Deadlines
+from turngym.tests.verify.deadlines import Deadlines
 from turngym.tests.verify.formats.area import Formats
 from turngym.tests.verify.grader.area import Grader
 from turngym.tests.verify.household.area import Household

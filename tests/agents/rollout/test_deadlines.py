@@ -26,7 +26,7 @@ from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import EnvFailure, Outcome, TextEnv
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
-from turngym.tests.verify.deadlines.faulty import Flaky, StuckEngine, Troubled
+from turngym.tests.support.faulty import Flaky, StuckEngine, Troubled
 from turngym.tools import Tool, ToolFailure, tool
 
 SHORT = Sampling(max_tokens=6)

@@ -14,7 +14,7 @@ from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
-from turngym.tests.verify.methods.scripted import ScriptedEngine
+from turngym.tests.support.scripted_engine import ScriptedEngine
 from turngym.training.control import Control
 
 WORDS = ("yes", "no", "why not", "go on and on", "stop it now please")

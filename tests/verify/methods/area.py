@@ -44,10 +44,9 @@ class Methods:
 def _method_rows(name: str) -> Iterator[Row]:
     from turngym.tests.verify.methods.battery import CHECKS, DIRECTIONS, directions
     from turngym.tests.verify.methods.cases import CASES
-    from turngym.tests.verify.methods.examples import BASE
-    from turngym.tests.verify.methods.examples_turns import TURNS
+    from turngym.tests.verify.methods.examples import EXAMPLES
 
-    examples = [example for example in (*BASE, *TURNS) if example.method == name]
+    examples = [example for example in EXAMPLES if example.method == name]
     if examples:  # some sheets have none
         tally = Tally(f"{name}: worked examples")
         for number, example in enumerate(examples, 1):

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from turngym.tests.support.toy import make_toy
 from turngym.tests.verify.methods.cases import Case
-from turngym.tests.verify.methods.toy import make_toy
 from turngym.training.columns import Batch, Now, Terms
 from turngym.training.control import Control, Stats, advantages, scored
 from turngym.training.methods import METHODS

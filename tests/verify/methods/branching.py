@@ -18,7 +18,7 @@ from turngym.agents.source import TINY
 from turngym.agents.trajectory import Key, Tree
 from turngym.envs import TextEnv
 from turngym.envs.registry import make
-from turngym.tests.verify.methods.scripted import Says, ScriptedEngine
+from turngym.tests.support.scripted_engine import Says, ScriptedEngine
 from turngym.tests.verify.rows import Row, Tally
 
 BUDGET = 6  # trained paths a tree

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import exp, log
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from turngym.tests.verify.methods.toy import build, f64, sheet
-from turngym.training.columns import Batch, Now, Terms
-from turngym.training.control import advantages
+from turngym.agents.trajectory import Leaf, Tree, Turn
+from turngym.envs import Outcome
+from turngym.tests.support.toy import build, f64, sheet
+from turngym.training.columns import Batch, Current, Now, Terms
+from turngym.training.control import Stats, advantages
 from turngym.training.methods import METHODS
+from turngym.training.methods.aepo import fork_chance, prompt_paths
+from turngym.training.methods.arpo import uncertainty
+from turngym.training.methods.bilevel_gae import bilevel_advantage
+from turngym.training.methods.dart import uncertain
+from turngym.training.methods.epo import phase_weight
+from turngym.training.methods.spear import gamma, left_out, recalibrated, tool_weight
+from turngym.training.methods.starpo_s import kept_groups, spread
 from turngym.training.objective import objective, start_terms
 
 CLOSE = 1e-6  # the digits that the sheets print
@@ -72,9 +84,112 @@ def _mismatch(**parameters: Any) -> Sequence[float]:
     return shaped("tis", batch, advantage, **parameters).weight.tolist()
 
 
+EPO_HISTORY = {"sum": 2.1, "count": 3, "step": 0}
+EPO_ENTROPY = [1.0, 0.5, 0.2, 0.4, 0.4, 0.1, 2.0, 0.6]
+
+
+def epo(part: str, **parameters: Any) -> Sequence[float]:
+    """Return the bonus, the smoothing term or 1,000 times the gradient in H of EPO's example."""
+    batch = build([[2, 1], [3, 2]], entropy=EPO_ENTROPY)
+    entropy = batch.entropy.clone().requires_grad_()
+    terms = shaped("epo", batch, batch.logp_old, EPO_HISTORY, **parameters)
+    values = {
+        one.name: (one.coef * one.value(Current(batch.logp_old, entropy), batch)).sum() for one in terms.penalties
+    }
+    if part != "gradient":
+        return [values[part].item()]
+    (gradient,) = torch.autograd.grad(sum(values.values(), torch.zeros(())), entropy)
+    return (1000 * gradient).tolist()
+
+
+def empg() -> Sequence[float]:
+    """Return the advantage of the sheet's five steps of a token each."""
+    batch = build([[1, 1, 1], [1, 1]], entropy=[0.2, 0.8, 0.5, 1.1, 0.3])
+    return shaped("empg", batch, f64([1, 1, 1, -1, -1]), zeta=0.05).advantage.tolist()
+
+
+def hard(sharers: Sequence[int]) -> Sequence[float]:
+    """Return ARPO's hard attribution: what a token gets that these of four leaves share."""
+    batch = build(ONE)
+    batch = replace(batch, token=torch.tensor([0 if leaf in sharers else leaf + 1 for leaf in range(4)]))
+    advantage = f64(credit("grpo", ONE, [1, 1, 0, 0]))
+    return [shaped("arpo", batch, advantage, attribution="hard").advantage[sharers[0]].item()]
+
+
+def statistic() -> Sequence[float]:
+    """Return ARPO's e of the sheet's two tokens, before and after the division by ln V."""
+    listed = ([-0.1, -2.5, -4.0], [-1.2, -1.3, -1.5])
+    entropy = np.array([-sum(logp * exp(logp) for logp in token) for token in listed], np.float32)
+    turn = Turn(0, "assistant", "", np.zeros(2, np.int32), np.ones(2, np.bool_), entropy, entropy)
+    tree = Tree((0, 0, 0), 0, "", [Turn.unsampled(-1, "user", "", np.zeros(0, np.int32)), turn])
+    return [uncertainty(tree, 1, 20, 151_936) * log(151_936), uncertainty(tree, 1, 20, 151_936)]
+
+
+def entropy_advantage(method: str, sign: float, state: Any = None) -> Sequence[float]:
+    """Return AEPO's advantage of four tokens."""
+    batch = build([[4]], entropy=[0.1, 0.4, 1.2, 0.3])
+    return shaped(method, batch, f64([sign] * 4), state).advantage.tolist()
+
+
+def clip(method: str, state: Any = None) -> Sequence[float]:
+    """Return the losses of AEPO's table, then the coefficients of ∇logp in ascent."""
+    batch, advantage = build([[6]]), f64([1, -1, 1, -1, 1, -1])
+    logp = f64([1.5, 1.5, 0.6, 0.6, 1.1, 4.0]).log().requires_grad_()
+    terms = replace(shaped(method, batch, advantage, state, variant="code"), advantage=advantage)
+    value = terms.surrogate(Current(logp, batch.entropy), batch, terms)
+    (gradient,) = torch.autograd.grad(value.sum(), logp)
+    return [*(-value).tolist(), *gradient.tolist()]
+
+
+def paid(method: str, batch: Batch, reward: Sequence[float], anchor: Sequence[int] | None = None) -> Sequence[float]:
+    """Return advantages where turns were paid, of the state that `anchor` numbers."""
+    turns = replace(batch.turns, reward=f64(reward))
+    if anchor is not None:
+        turns = replace(turns, anchor=torch.tensor(anchor))
+    return advantages(METHODS[method](), replace(batch, turns=turns), {}).tolist()
+
+
+def bilevel() -> Sequence[float]:
+    """Return the raw advantage of the sheet's row, and the standardised one."""
+    batch = build([[3, 2]], value=[0.3, 0.4, 0.5, 0.6, 0.7], scores=[1.1])
+    raw = bilevel_advantage(1.0, 1.0, 0.95, replace(batch, turns=replace(batch.turns, reward=f64([0.1, 1.0]))))
+    return [*raw.tolist(), *paid("bilevel-gae", batch, [0.1, 1.0])]
+
+
+def spreads() -> Sequence[float]:
+    """Return the std of the scores of three groups."""
+    groups = ([1.0, 0.0, 1.0, 0.0], [1.0] * 4, [1.0, 0.0, 0.0, 0.0])
+    leaves = [[Leaf(0, branch, Outcome.DONE, "", score) for branch, score in enumerate(group)] for group in groups]
+    return [spread(Tree((0, 0, 0), 0, "", [], own)) for own in leaves]
+
+
+def turn_pi() -> Sequence[float]:
+    """Return α of a turn over six steps."""
+    control, batch, seen = METHODS["turn-pi"](target=0.1, strength=1.0), build([[1]]), list[float]()
+    state = control.init()
+    for step, entropy in enumerate([0.05, 0.08, 0.12, 0.20, 0.10, 0.10]):
+        state, _ = control.observe(Stats(step, "rollout", entropy_turns=(entropy,)), state)
+        terms = control.shape(start_terms(batch.logp_old), batch, Now.at_start(batch), state)
+        seen += (-terms.entropy_coef).tolist()
+    return seen
+
+
+def clip_cov() -> Sequence[float]:
+    """Return which tokens Clip-Cov may leave out of the sheet's six, and the mean loss without the first."""
+    advantage, logp = f64([2, 2, 2, -1, -1, -1]), f64([-0.05, -0.1, -3, -0.02, -2.5, -4])
+    gap = f64([0.02, -0.1, 0.05, 0.01, -0.02, 0.3])
+    left = left_out(advantage, logp, logp - gap, 1.0, 1.0, 1.0, 1.0, 5.0, 0)
+    loss = -advantage * gap.exp()
+    return [*left.tolist(), loss[1:].sum().item() / 6]
+
+
 ONE = [[1]] * 4
 HALVES = [0.75, -0.25, -0.25, -0.25]
-BASE = (
+NARROW = {"coef": 1.0, "low": 0.5, "high": 1.5}
+CLIPPED = [-1.2, 1.5, -0.6, 0.8, -1.1, 3.0, 1.2, -1.5, 0.6, 0.0, 1.1, 0.0]
+SURE = [0.834384, 0.958596, 1.289828, 0.917192]
+D, E = "agentic.md D", "agentic.md A"
+EXAMPLES = (
     Example("grpo", "base.md 3", lambda: credit("grpo", ONE, [1, 0, 0, 1]), [0.866024, -0.866024, -0.866024, 0.866024]),
     Example("grpo", "base.md 3", lambda: credit("grpo", ONE, [1, 0, 0, 0]), [1.499997, *[-0.499999] * 3]),
     Example("grpo", "base.md 1", lambda: aggregated("token-mean"), [3.2]),
@@ -107,4 +222,115 @@ BASE = (
     Example("tis", "base.md 10", _mismatch, [1.105171, 2.0, 1.0, 1.349859, 0.951229]),
     Example("tis", "base.md 10", lambda: _mismatch(level="sequence"), [*[2.0] * 3, *[1.284025] * 2]),
     Example("tis", "base.md 10", lambda: _mismatch(level="geometric"), [*[1.491825] * 3, *[1.133148] * 2]),
+    Example("epo", E, lambda: epo("epo-bonus", coef=1.0), [-0.6375]),
+    Example("epo", E, lambda: epo("epo-bonus", coef=1.0, variant="code"), [-0.65]),
+    Example("epo", E, lambda: epo("epo-band", **NARROW), [2 * 0.0177083333]),  # β is 2 at step 0
+    Example("epo", E, lambda: epo("epo-band", **NARROW, variant="code"), [0.0375]),
+    Example("epo", E, lambda: epo("epo-band", coef=1.0), [2 * 0.0075]),
+    Example("epo", E, lambda: epo("epo-band", coef=1.0, variant="code"), [0.0125]),
+    Example(
+        "epo",
+        E,
+        lambda: epo("gradient", **{**NARROW, "coef": 0.001}),
+        [-0.125, -0.125, -0.3, -0.083333, -0.083333, -0.1, -0.1, -0.125],
+    ),
+    Example(
+        "epo",
+        E,
+        lambda: [phase_weight(step, 150, 3.0, "paper") for step in (0, 37, 75, 112, 150)],
+        [2.0, 1.227638, 1.049787, 1.011333, 1.002479],
+    ),
+    Example(
+        "epo",
+        E,
+        lambda: [phase_weight(step, 150, 3.0, "code") for step in (0, 37, 75, 76, 112, 150)],
+        [1.0, 0.874563, 0.827067, 0.768632, 0.182110, 0.039830],
+    ),
+    Example("empg", "agentic.md B", empg, [1.159062, 0.472640, 0.727586, -0.780083, -1.579205]),
+    Example("arpo", "agentic.md C", statistic, [1.419378, 0.118963]),
+    Example("arpo", "agentic.md C", lambda: hard((0, 2)), [0.0]),
+    Example("arpo", "agentic.md C", lambda: hard((0, 1, 2)), [0.288675]),
+    Example(
+        "aepo-branching",
+        D,
+        lambda: [
+            prompt_paths(paths, tilt, "code") for paths, tilt in ((16, 0), (16, 1), (16, -1), (12, 0.25), (16, 10))
+        ],
+        [9, 12, 5, 7, 16],
+    ),
+    Example(
+        "aepo-branching",
+        D,
+        lambda: [
+            fork_chance(0.5, 0.2 * rise, 0.05 * row)
+            for row, rise in ((0, 0), (2, 0), (2, 0.5), (6, 0), (10, 0), (10, 1), (20, 1))
+        ],
+        [0.5, 0.444444, 0.544444, 0.285714, 0.0, 0.2, 0.0],
+    ),
+    Example("aepo-advantage", D, lambda: entropy_advantage("aepo-advantage", 1), SURE),
+    Example("aepo-advantage", D, lambda: entropy_advantage("aepo-advantage", -1), [-value for value in SURE]),
+    Example("aepo-clip", D, lambda: clip("aepo-clip"), CLIPPED),
+    Example("aepo", D, lambda: entropy_advantage("aepo", 1, [{}] * 3), SURE),
+    Example("aepo", D, lambda: clip("aepo", [{}] * 3), CLIPPED),
+    Example(
+        "dart",
+        "agentic.md J1",
+        lambda: uncertain(f64([step / 10 for step in range(1, 11)]), torch.zeros(10, dtype=torch.long), 0.2).tolist(),
+        [0, 0, *[1] * 8],
+    ),
+    Example(
+        "dart",
+        "agentic.md J1",
+        lambda: credit("dart", [[1, 1], [1, 1, 1]], [1, 0]),
+        [*[1.224745] * 2, *[-0.816497] * 3],
+    ),
+    Example("starpo-s", "agentic.md J3", spreads, [0.577350, 0.0, 0.5]),
+    Example("starpo-s", "agentic.md J3", lambda: sorted(kept_groups([0.5, 0.4, 0.1, 0.0], "top-p", 0.9, True)), [0, 1]),
+    Example(
+        "starpo-s",
+        "agentic.md J3",
+        lambda: sorted(kept_groups([0.5, 0.4, 0.1, 0.0], "softmax", 0.9, True)),
+        [0, 1, 2, 3],
+    ),
+    Example(
+        "bilevel-gae",
+        "agentic.md J3",
+        bilevel,
+        [0.75, 0.65, 0.55, 0.4, 0.3, 1.206499, 0.658090, 0.109682, -0.712931, -1.261339],
+    ),
+    Example(
+        "mt-grpo",
+        "agentic.md J4",
+        lambda: paid("mt-grpo", build([[1, 1]] * 4, scores=[2, 1, 1, 0]), [1, 1, 0, 1, 1, 0, 0, 0]),
+        [1.731751, 0.865875, 0.0, 0.865875, 0.0, -0.865875, -1.731751, -0.865875],
+    ),
+    Example(
+        "mt-grpo",
+        "agentic.md J4",
+        lambda: paid("mt-grpo", build(ONE, scores=[2, 1, 1, 0]), [2, 1, 1, 0]),
+        [1.224595, 0.0, 0.0, -1.224595],
+    ),
+    Example(
+        "gigpo",
+        "agentic.md J5",
+        lambda: paid("gigpo", build([[1] * 3] * 2, scores=[10, 0]), [0, 0, 10, 0, 0, 0], [0, 1, 2, 0, 1, 1]),
+        [9.5125, 11.333333, 5.0, -9.5125, -8.166667, -8.166667],
+    ),
+    Example(
+        "spear",
+        "agentic.md J6",
+        lambda: [gamma(step, 200) for step in (0, 25, 50, 100, 150, 200)],
+        [0.0, 0.038060, 0.146447, 0.5, 0.853553, 1.0],
+    ),
+    Example(
+        "spear", "agentic.md J6", lambda: [tool_weight(step, 100) for step in (0, 25, 50, 100)], [1, 0.853553, 0.5, 0]
+    ),
+    Example(
+        "spear",
+        "agentic.md J6",
+        lambda: list(recalibrated([[0, 0, 0, 0, 1.0], [0, 0, 0, 1, 0.0]], [[0.2, 0.4, 0.5], [0.7, 0.1]]).values()),
+        [0.6],
+    ),
+    Example("spear", "control.md H", clip_cov, [1, 1, 0, 0, 1, 1, -0.095352]),
+    Example("turn-pi", "control.md F", turn_pi, [-0.0505, -0.0207, 0.0195, 0.1005, 0.0005, 0.0005]),
 )

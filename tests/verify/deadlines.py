@@ -16,7 +16,7 @@ from turngym.agents.rollout.deadlines import Deadlines as Limits
 from turngym.envs.math import make_math_python
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
-from turngym.tests.verify.deadlines.faulty import TASK, Flaky, StuckEngine, Troubled
+from turngym.tests.support.faulty import TASK, Flaky, StuckEngine, Troubled
 from turngym.tests.verify.rows import Row, first
 from turngym.tools import tool
 

@@ -2,13 +2,10 @@
 
 import pytest
 
-from turngym.tests.verify.methods.examples import BASE, Example
-from turngym.tests.verify.methods.examples_turns import TURNS
-
-ALL = (*BASE, *TURNS)
+from turngym.tests.verify.methods.examples import EXAMPLES, Example
 
 
-@pytest.mark.parametrize("example", ALL, ids=lambda one: f"{one.method}-{ALL.index(one)}")
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: f"{one.method}-{EXAMPLES.index(one)}")
 def test_a_sheets_example_is_reproduced(example):
     assert example.fault() == ""
     assert example.section.split(".md ")[0] in ("agentic", "base", "control")

@@ -3,7 +3,7 @@
 import pytest
 
 from turngym.agents.rollout import deadlines, tree
-from turngym.tests.verify.deadlines.area import _Stage
+from turngym.tests.verify.deadlines import _Stage
 
 
 @pytest.fixture(scope="module")

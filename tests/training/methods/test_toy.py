@@ -2,7 +2,7 @@
 
 import torch
 
-from turngym.tests.verify.methods.toy import GROUPS, PATHS, make_toy
+from turngym.tests.support.toy import GROUPS, PATHS, make_toy
 
 
 def test_the_toy_has_every_kind_of_path():
