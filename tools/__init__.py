@@ -1,4 +1,13 @@
-"""What an agent can hold: tools, and the text formats in which it calls them. No torch here."""
+"""What an agent can hold: tools, and the text formats in which it calls them. No torch here.
+
+- `core`: the interface of a tool, and tools made from functions
+- `formats`: how a call is written in text
+- `python`: the Python tool, a sandbox
+- `search`: the `search` and `visit` tools
+- `http`: JSON over HTTP, for clients of search and model servers
+- `process`: child processes with limits and deadlines; `frames`: their messages; `pool`: several that answer requests
+- `threads`: calls on threads of their own, with a deadline
+"""
 
 from .core import FunctionTool, Status, Tool, ToolFailure, ToolResult, tool
 from .formats import FORMATS, Format, Parsed, ToolCall, get_format

@@ -20,30 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from .frames import (
-    MAX_FRAME,
-    encode,
-    inherited_socket,
-    read_exactly,
-    read_frame,
-    read_frame_with_fds,
-    send,
-    serve,
-    write_frame,
-)
-
-__all__ = [
-    "MAX_FRAME",
-    "Child",
-    "Deadline",
-    "Died",
-    "Limits",
-    "inherited_socket",
-    "read_frame",
-    "read_frame_with_fds",
-    "serve",
-    "write_frame",
-]
+from .frames import MAX_FRAME, encode, read_exactly, read_frame, send
 
 
 class Deadline(RuntimeError):

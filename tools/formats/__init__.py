@@ -1,13 +1,17 @@
-"""How an agent writes a tool call in text: formats, chosen by name; one is a file here and a row of `FORMATS`."""
+"""How an agent writes a tool call in text: formats, chosen by name, the rows of `FORMATS`.
+
+- `core`: `Format`, and `BlockFormat`, from which all derive
+- `json_call`: `Hermes` and `LlamaJson`, calls as one JSON object
+- `delimited`: `Tags` and `Fenced`, calls between two marks
+- `pythonic`: `Pythonic`, calls as Python writes them
+"""
 
 import difflib
 
 from .core import Format, Parsed, ToolCall
-from .fenced import Fenced
-from .hermes import Hermes
-from .llama import LlamaJson
+from .delimited import Fenced, Tags
+from .json_call import Hermes, LlamaJson
 from .pythonic import Pythonic
-from .tags import Tags
 
 __all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format"]
 

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from ..process import inherited_socket, read_frame_with_fds, write_frame
+from ..frames import inherited_socket, read_frame_with_fds, write_frame
 from . import linux, packets
 from .boundary import Boundary, Stock, start_init
 from .isolation import HOME, enter_namespaces, map_users, raise_open_files

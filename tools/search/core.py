@@ -49,6 +49,19 @@ class Retriever(Protocol):
         """Release what it holds; it may be called twice."""
 
 
+def split_contents(contents: str) -> tuple[str, str]:
+    """Return the title and the text of Search-R1's `"title"\\ntext`; what has no such first line has no title."""
+    first, broken, rest = contents.partition("\n")
+    if broken and len(first) > 1 and first[0] == first[-1] == '"':
+        return first[1:-1], rest
+    return "", contents
+
+
+def join_contents(title: str, text: str) -> str:
+    """Return what `split_contents` takes apart."""
+    return f'"{title}"\n{text}'
+
+
 def embedded(source: str | Path | Sequence[Passage]) -> Retriever:
     """Return the embedded back end over a corpus file or over passages.
 

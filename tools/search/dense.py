@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..http.core import Fault
 from .cache import Arrays, digest, kept
-from .core import Fault, Passage, SearchFailure
+from .core import Passage, SearchFailure
 from .index import best, content_digest
 
 Encode: TypeAlias = Callable[[list[str]], Any]  # n texts to an array [n, d]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import quote, urljoin
 
-import idna
+import httpx
 
 from ..threads import within
 
@@ -176,12 +176,12 @@ def _read_host(text: str) -> str:
             return str(IPv6Address(text[1:-1]))
         host = text.lower()
         if not host.isascii():
-            host = idna.encode(host[:LONGEST]).decode("ascii")
+            host = httpx.URL(scheme="http", host=host).raw_host.decode("ascii")  # by IDNA 2008
         host = host.removesuffix(".")
         labels = host.split(".")
         if _NUMBER.fullmatch(labels[-1]):  # else inet_aton would read 2130706433, 0x7f.1 and 0177.0.0.1 as addresses
             return str(IPv4Address(host))
-    except ValueError:
+    except (ValueError, httpx.InvalidURL):
         raise problem from None
     if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
         raise problem

@@ -3,15 +3,20 @@
 Scores are those of Lucene's BM25 (Kamphuis et al., ECIR 2020, table 1), worked out by bm25s (Lù, 2024,
 arXiv:2407.03618). The words of a title count several times, which is BM25's extension to weighted fields (Robertson,
 Zaragoza & Taylor, CIKM 2004, section 3).
+
+A row of a corpus file is `{"id", "title", "text"}`, or `{"id", "contents"}` as in the corpora of Search-R1 (Jin et al.,
+2025, arXiv:2503.09516), whose contents are the title in quotes, a line break and the text.
 """
 
+import gzip
 import hashlib
 import json
 import logging
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache as once
 from functools import partial
 from importlib import import_module
@@ -23,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cache import Arrays, Texts, cache_folder, digest, kept, laid
-from .core import Passage
-from .corpus import check_file, read_corpus
+from .core import Passage, split_contents
 
 TITLE = 3  # how often the words of a title count
 _VERSION = 1  # of `words` and of what an index holds
@@ -98,6 +102,33 @@ def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: flo
         FileNotFoundError, ValueError: as `read_corpus`.
     """
     return BM25(Path(path), Path(cache_dir) if cache_dir else cache_folder(), k1=k1, b=b)
+
+
+def read_corpus(path: str | Path) -> list[Passage]:
+    """Return the passages of a `.jsonl` or `.jsonl.gz` file (UTF-8), in its order; blank lines are skipped.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file, or a line of it, is not as described, or two rows have the same id; the message names the
+            lines.
+    """
+    path = Path(path)
+    passages, lines = [], dict[str, int]()
+    for number, row in _rows(path):
+        passage = _passage(row, f"{path}:{number}")
+        if passage.id in lines:
+            raise ValueError(f"{path}: lines {lines[passage.id]} and {number} have the same id {passage.id!r}")
+        lines[passage.id] = number
+        passages.append(passage)
+    if not passages:
+        raise ValueError(f"the corpus {path} holds no passages")
+    return passages
+
+
+def check_file(path: Path) -> None:
+    """Raise FileNotFoundError where there is no such file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"the corpus {path} does not exist or is no file; give a .jsonl or .jsonl.gz file")
 
 
 def words(text: str) -> list[str]:
@@ -181,3 +212,45 @@ def _library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ImportError(f'the embedded index needs {name} ({error}): pip install "turngym[search]"') from error
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+    check_file(path)
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield number, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}:{number} is not UTF-8: {error}") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}:{number} is not JSON: {error}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is not a complete gzip file: {error}") from None
+
+
+def _passage(row: Any, where: str) -> Passage:
+    if not isinstance(row, dict):
+        raise ValueError(f"{where} holds {_short(row)}; a row is an object with id and text")
+    key = row.get("id")
+    if isinstance(key, bool) or not isinstance(key, str | int) or key == "":
+        raise ValueError(f"{where} has the id {_short(key)}; an id is a text or a whole number")
+    title, text = row.get("title", ""), row.get("text")
+    if "text" not in row and isinstance(row.get("contents"), str):
+        title, text = split_contents(row["contents"])
+    if not isinstance(title, str):
+        raise ValueError(f"{where} has the title {_short(title)}; a title is a text")
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{where} has no text: its text is {_short(text)}")
+    try:
+        f"{key}{title}{text}".encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where} holds half a character, which no UTF-8 can write: {error}") from None
+    return Passage(str(key), title, text)
+
+
+def _short(value: Any) -> str:
+    """Return how a value of a row looks in a message."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:80]}…"

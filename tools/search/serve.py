@@ -20,11 +20,11 @@ import h11
 
 from ..http.payload import Node, ShapeError, parse, serialize
 from ..threads import start
-from .core import Passage, Retriever, SearchFailure
-from .corpus import join_contents
-from .wire import Refusal, Wire
+from .core import Passage, Retriever, SearchFailure, join_contents
 
 QUERIES = 4096  # in one request
+BODY = 4 * 2**20  # bytes of a request
+HEAD = 64 * 2**10  # bytes of its head
 TOPK = 100  # passages for a query
 DEFAULT_TOPK = 3  # where a request names none, as in Search-R1
 CONNECTIONS = 1024
@@ -74,6 +74,64 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class Refusal(Exception):
+    """An answer other than 200."""
+
+    def __init__(self, status: int, message: str, *headers: tuple[str, str]) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
+
+class Connection:
+    """The server's end of a connection: whole requests of bounded size, and JSON answers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+
+    async def receive(self) -> tuple[h11.Request, bytes] | None:
+        """The next request with its body, None where there is none; raises `Refusal`."""
+        request, body = None, bytearray()
+        while True:
+            event = self._next()
+            if event is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    await self._write(h11.InformationalResponse(status_code=100, headers=[]))
+                self._http.receive_data(await self._reader.read(2**16))
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > BODY:
+                    raise Refusal(413, f"the body has more than {BODY} bytes; send fewer queries at once")
+            elif isinstance(event, h11.EndOfMessage) and request is not None:
+                return request, bytes(body)
+            else:
+                return None
+
+    async def send(self, body: bytes, refusal: Refusal | None, *, last: bool) -> bool:
+        """Send JSON, with the status of a refusal or 200; whether the connection can go on."""
+        status, headers = (refusal.status, refusal.headers) if refusal else (200, ())
+        fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), *headers]
+        fields += [("Connection", "close")] if last else []
+        response = h11.Response(status_code=status, headers=fields)
+        await self._write(response, h11.Data(data=body), h11.EndOfMessage())
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    def _next(self) -> Any:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise Refusal(error.error_status_hint, f"this is not HTTP: {error}") from None
+
+    async def _write(self, *events: Any) -> None:
+        self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
+        await self._writer.drain()
 
 
 class _Searchers:
@@ -137,9 +195,9 @@ class _Server:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        wire = Wire(reader, writer)
+        connection = Connection(reader, writer)
         try:
-            while await self._turn(wire, task):
+            while await self._exchange(connection, task):
                 pass
         except (OSError, TimeoutError, asyncio.CancelledError, h11.ProtocolError):
             pass  # the client left, sends too slowly or breaks the rules of HTTP, or the server stops
@@ -148,11 +206,11 @@ class _Server:
             self._busy.discard(task)
             writer.close()
 
-    async def _turn(self, wire: "Wire", task: "asyncio.Task[None]") -> bool:
+    async def _exchange(self, connection: Connection, task: asyncio.Task[None]) -> bool:
         """Answer one request; whether the connection can have another."""
         try:
             async with asyncio.timeout(PATIENCE):
-                received = await wire.receive()
+                received = await connection.receive()
             if received is None:
                 return False
             self._busy.add(task)
@@ -161,7 +219,7 @@ class _Server:
             refusal, answer = refused, serialize({"error": str(refused)})
         last = self._stopping.is_set() or len(self._connections) > CONNECTIONS
         async with asyncio.timeout(PATIENCE):
-            again = await wire.send(answer, refusal, last=last)
+            again = await connection.send(answer, refusal, last=last)
         self._busy.discard(task)
         return again
 

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 from ..http.client import JsonClient
 from ..http.core import Fault, HttpFailure, Limits
 from ..http.payload import Node, ShapeError
-from .core import Passage, SearchFailure
-from .corpus import split_contents
+from .core import Passage, SearchFailure, split_contents
 
 KEY = "TURNGYM_ELASTIC_API_KEY"
 BASIC = "TURNGYM_ELASTIC_BASIC"

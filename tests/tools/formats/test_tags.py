@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
 from turngym.tools.core import make_schema
-from turngym.tools.formats.tags import ANSWERS, TAGS
+from turngym.tools.formats.delimited import ANSWERS, TAGS
 
 TAG = get_format("tags")
 TOOLS = ("python", "search", "visit")

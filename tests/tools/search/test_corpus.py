@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from turngym.tools.search.core import Passage
-from turngym.tools.search.corpus import join_contents, read_corpus, split_contents
+from turngym.tools.search.core import Passage, join_contents, split_contents
+from turngym.tools.search.index import read_corpus
 
 GOOD = '{"id": "a", "title": "Iron", "text": "A metal."}'
 

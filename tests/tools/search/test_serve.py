@@ -11,9 +11,8 @@ import pytest
 from turngym.tools.http.core import Limits
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search import serve as module
-from turngym.tools.search.serve import DEFAULT_TOPK, QUERIES, TOPK, serve
+from turngym.tools.search.serve import BODY, DEFAULT_TOPK, QUERIES, TOPK, serve
 from turngym.tools.search.servers import SearchR1
-from turngym.tools.search.wire import BODY
 
 
 class Letters:

@@ -4,8 +4,7 @@ from contextlib import suppress
 import pytest
 
 from turngym.tools.search import Passage
-from turngym.tools.search.serve import serve
-from turngym.tools.search.wire import BODY, HEAD
+from turngym.tools.search.serve import BODY, HEAD, serve
 
 BYTES = b'{"queries": ["a"]}'
 POST = b"POST /retrieve HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n"

@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turngym.tools.process import Child, serve
+from turngym.tools.frames import serve
+from turngym.tools.process import Child
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BURIAL = 2.0  # seconds that a job's own processes may outlive it
