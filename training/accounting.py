@@ -54,7 +54,7 @@ class Audit:
     def held(self, check: str) -> tuple[int, int]:
         """Return for how many of how many steps `check` holds; of a step that lacks a file nothing holds.
 
-        Before the first step stands a line of its own, of step 0, which has no journal.
+        The validation before the first step has a line of its own, of step 0, and no journal.
         """
         bad = {problem.step for problem in self.problems if problem.check in (check, "steps")}
         steps = range(0 if check == "steps" else 1, self.steps + 1)
@@ -190,7 +190,7 @@ def _failures(step: _Step) -> Iterator[Problem]:
                 yield Problem("failures", step.number, f"{where} stopped with {leaf.stop}")
             if leaf.rewarded == isnan(leaf.score):
                 yield Problem("failures", step.number, f"{where} has the score {leaf.score}")
-            # The other way round need not hold: incidents also tell of a step that was taken again after a crash.
+            # The reverse need not hold: there are also incidents of a step that was repeated after a crash.
             if not leaf.rewarded and not reported:
                 yield Problem("failures", step.number, f"{where} is no incident")
 
@@ -205,8 +205,8 @@ def _sum(summary: dict[str, Any], lines: Sequence[dict[str, Any]]) -> Iterator[P
 
 def _compare(check: str, step: _Step, counted: dict[str, int]) -> Iterator[Problem]:
     for name, count in counted.items():
-        if (said := step.line.get(name, "nothing")) != count:
-            yield Problem(check, step.number, f"{name} is {said} in metrics.jsonl and {count} in the journal")
+        if (written := step.line.get(name, "nothing")) != count:
+            yield Problem(check, step.number, f"{name} is {written} in metrics.jsonl and {count} in the journal")
 
 
 def _count(trees: Sequence[Tree]) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Alarms: what in the metrics of a run says that it is going wrong, and what to do about it.
+"""Alarms: signs in the metrics that a run goes wrong, and what to do about each.
 
 Invariant: an alarm depends on lines of metrics alone, and nothing depends on an alarm, so a run that was resumed raises
 the same ones. The limits are ours, from no paper.
@@ -70,7 +70,7 @@ def alarms(lines: Sequence[Line]) -> list[Alarm]:
     entropy-explosion: above EXPLODED times it, and rising
     silent-tools: calls a path, or the share of them that is ok, at GONE of what it was when it was highest
     silent-groups: more than SILENT of the groups teach nothing
-    clipping: more than CLIPPED of the slots, of all or of a turn, lie past one bound of the ratio
+    clipping: more than CLIPPED of the slots, of all or of a turn, are past one bound of the ratio
     """
     taken = [line for line in lines if line.get("refused") == ""]
     found: dict[Kind, list[Level]] = {
@@ -84,7 +84,7 @@ def alarms(lines: Sequence[Line]) -> list[Alarm]:
 
 
 def begun(found: Iterable[Alarm], past: Sequence[Line]) -> tuple[Alarm, ...]:
-    """Return the alarms of a kind that no `past` line names: each is told once a run."""
+    """Return the alarms of a kind that no `past` line names: each is reported once a run."""
     known = {kind for line in past for kind in line.get("alarms", ())}
     return tuple(alarm for alarm in found if alarm.kind not in known)
 

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from .packing import Layout
 
 NAME = "turngym-segments"
-UNSERVED = ("sliding_window", "softcap", "s_aux", "position_bias")  # what other attention than the plain one is given
+UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")  # arguments of other than plain attention
 
 BLOCK = 128  # tokens
 
@@ -148,11 +148,11 @@ def _by_segments(
     queries, keys, values = (torch.split(part, list(layout.sizes), 2) for part in (query, key, value))
     parts = []
     for own, chain in zip(queries, layout.chains):
-        seen, said = (torch.cat([part[i] for i in chain], 2) for part in (keys, values))
+        seen, carried = (torch.cat([part[i] for i in chain], 2) for part in (keys, values))
         part = scaled_dot_product_attention(
             own,
             seen,
-            said,
+            carried,
             attn_mask=_mask(band, own.shape[2], seen.shape[2]) if len(chain) > 1 else None,
             is_causal=len(chain) == 1,
             scale=scaling,
@@ -180,7 +180,7 @@ def _by_blocks(
 
 def _refuse(options: Mapping[str, Any]) -> None:
     """Raise ValueError where a model wants more than plain attention."""
-    if found := [name for name in UNSERVED if options.get(name) is not None]:
+    if found := [name for name in UNSUPPORTED if options.get(name) is not None]:
         raise ValueError(f"the model's attention has {found[0]}, which the learner does not compute; use another model")
 
 

@@ -1,7 +1,7 @@
 """What learning computes on, as flat columns: a slot per sampled token of a path, a row per agent turn of a path.
 
-Invariant: a token the policy did not draw has no slot, so nothing after packing knows a mask; paths lie end to end, and
-micro-batches are whole paths. Of the classes here only `Current` carries gradient.
+Invariant: a token the policy did not draw has no slot, so nothing after packing knows a mask; the slots of a path
+follow each other, and micro-batches are whole paths. Of the classes here only `Current` carries gradient.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Batch:
     """The slots `[s]` of one optimizer step, or of a micro-batch of it, as they were at the start of the update.
 
     Log-probabilities and entropies are in nats; `entropy` is that of the full vocabulary at temperature 1. Raises
-    ValueError where paths do not lie end to end in ascending order.
+    ValueError where paths are not in ascending order.
     """
 
     logp_old: Float[Tensor, "s"]
@@ -61,7 +61,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         if bool((self.path.diff() < 0).any()):
-            raise ValueError("Batch.path is not ascending; lay whole paths end to end")
+            raise ValueError("Batch.path is not ascending; put the slots of a path next to each other")
 
     @property
     def n_slots(self) -> int:
@@ -79,7 +79,7 @@ class Batch:
         return self.turns.group[self.row]
 
     def span(self, paths: range) -> slice:
-        """Return where the slots of contiguous `paths` lie. Raises ValueError on paths the batch does not have."""
+        """Return where the slots of contiguous `paths` are. Raises ValueError on paths the batch does not have."""
         if paths.step != 1 or not 0 <= paths.start <= paths.stop <= self.n_paths:
             raise ValueError(f"paths is {paths}; a span takes contiguous paths out of range({self.n_paths})")
         ends = torch.tensor([paths.start, paths.stop], dtype=self.path.dtype, device=self.path.device)
@@ -136,7 +136,7 @@ class Now:
 
 @dataclass(frozen=True, eq=False)
 class Penalty:
-    """An extra term Σ_s coef · value of the loss; mask, mean and sign all lie in `coef`, which has no gradient."""
+    """An extra term Σ_s coef · value of the loss; mask, mean and sign are all in `coef`, which has no gradient."""
 
     name: str
     coef: Float[Tensor, "s"]

@@ -75,10 +75,10 @@ class Train:
         try:
             from .loop import Refusals
 
-            with mistakes((ValueError, OSError, FloatingPointError, Refusals), run.way_on(prepared.folder)):
+            with mistakes((ValueError, OSError, FloatingPointError, Refusals), run.resume_hint(prepared.folder)):
                 progress.watch(run.execute(prepared), self.config.schedule.steps, console)
         except KeyboardInterrupt:
-            console.print(f"interrupted; {run.way_on(prepared.folder)}")
+            console.print(f"interrupted; {run.resume_hint(prepared.folder)}")
             raise
         console.print(progress.before_after(json.loads((prepared.folder / "summary.json").read_text())))
         console.print(f"run folder: {prepared.folder}")
@@ -126,7 +126,7 @@ class Compare:
             with mistakes((ValueError, OSError)):
                 progress.watch_comparison(plan, console, lambda: report.write_report(plan))
         except KeyboardInterrupt:
-            console.print(f"interrupted; go on with: {self._way_on(plan.folder)}", soft_wrap=True)
+            console.print(f"interrupted; go on with: {self._resume_command(plan.folder)}", soft_wrap=True)
             raise
         for table in report.write_report(plan):
             console.print("", report.shown(table), width=console.width if console.is_terminal else WIDE)
@@ -138,7 +138,7 @@ class Compare:
         names = ("option", "policy", "steps", "token_budget", "eval_every")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-    def _way_on(self, folder: Path) -> str:
+    def _resume_command(self, folder: Path) -> str:
         """Return the command that goes on with this comparison."""
         options = {"on": self.on, "seeds": self.seeds, **self._changes(), "out": folder}
         named = [

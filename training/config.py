@@ -58,7 +58,7 @@ class TrainConfig:
     eval_tasks: int = 256
     """Held-out tasks a validation."""
     shuffle_rewards: bool = False
-    """Deal the scores out at random: the control run, which must not learn."""
+    """Shuffle the scores among paths: a control run, which must not learn."""
     seed: int = 0
     """Keys all randomness."""
     machine: MachineOptions = MachineOptions()

@@ -146,7 +146,7 @@ def _same_state(stats: Stats, state: State) -> tuple[State, Requests]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Control:
-    """One method. Parts left out change nothing; `shape` and the others must not modify what they are given.
+    """One method. Parts left out change nothing; `shape` and the others must not modify their arguments.
 
     Of several controls `plan` adds up, `select` takes the greatest verdict, `credit` and `replay` are those of the last
     one that has them, and the other parts run one after another.

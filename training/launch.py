@@ -1,4 +1,4 @@
-"""Which of the processes of a run this one is: what `torchrun` says in environment variables, read here alone."""
+"""Which of the processes of a run this one is, from the environment variables that `torchrun` sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEEDED = ("MASTER_ADDR", "MASTER_PORT")  # where the processes meet
 
 @dataclass(frozen=True)
 class Launch:
-    """One of `size` processes that were given the same command; `local` is its number on its machine."""
+    """One of `size` processes that were started with the same command; `local` is its number on its machine."""
 
     rank: int = 0
     size: int = 1
@@ -39,10 +39,10 @@ class Launch:
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> Launch:
-    """Return what the environment says; a process that has no RANK and WORLD_SIZE is alone.
+    """Return which process the environment describes; a process that has no RANK and WORLD_SIZE is alone.
 
     Raises:
-        ValueError: what it says is incomplete or contradicts itself.
+        ValueError: the environment variables are incomplete or contradict each other.
     """
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return Launch()

@@ -108,7 +108,7 @@ class Learner:
 
     @torch.no_grad()
     def now(self, packed: Packed) -> Now:
-        """Return what the policy, as it is, says of all slots."""
+        """Return the current policy's log-probabilities and entropies of all slots."""
         every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
         keep = _only(self.team.paths(packed, every), every)
         parts = [_columns(self.forward(packed, paths)) for paths in packed.micro_batches(self.micro_tokens, keep)]
@@ -170,7 +170,7 @@ class Learner:
         """Return log-probability and entropy of the slots of `paths` under the policy as it is now."""
         device, base, span = self.policy.device, self.policy.base, packed.batch.span(paths)
         layout = packed.layout(paths)
-        # Of each slot where the token lies that predicts its own; slots that share a token are computed once.
+        # Of each slot the place of the token that predicts its own; slots that share a token are computed once.
         before = torch.cat([place[:-1][packed.sampled[path][1:]] for path, place in zip(paths, layout.places)])
         first, slot = _firsts(packed.batch.token[span])
         how = {"checkpointing": self.policy.checkpointing, "compiled": self.policy.compile}

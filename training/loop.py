@@ -34,12 +34,12 @@ TIMES = ("seconds", "seconds_rollout")
 
 
 class Refusals(RuntimeError):
-    """A run came to nothing: `REFUSALS` steps in a row had no update."""
+    """A run ended without success: `REFUSALS` steps in a row had no update."""
 
 
 @dataclass
 class Loop:
-    """A run in progress: everything a step needs, and where it stands."""
+    """A run in progress: everything a step needs, and how far the run is."""
 
     folder: Path
     rollouts: Rollouts
@@ -100,9 +100,9 @@ class Loop:
         """Do what is left to do at the boundary `at`, take a step, and so on."""
         while True:
             over = at.over(self.schedule)
-            hopeless = at.refused >= REFUSALS and not over
-            validates = (over or at.step % self.schedule.eval_every == 0) and not hopeless
-            if validates or hopeless:
+            stuck = at.refused >= REFUSALS and not over
+            validates = (over or at.step % self.schedule.eval_every == 0) and not stuck
+            if validates or stuck:
                 self.team.agree(f"the weights after step {at.step}", self.learner.digest)
                 self._save()
             if not self._written:
@@ -110,7 +110,7 @@ class Loop:
                 record = self._write(at, valid)
                 with shield():  # a signal reaches this generator, not whoever looks at the record
                     yield record
-                if hopeless:
+                if stuck:
                     raise Refusals(
                         f"{at.refused} steps in a row had no update, the last because {at.metrics()['refused']}; the "
                         f"checkpoint of step {at.step} has the weights of the last one that had"

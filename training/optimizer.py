@@ -87,7 +87,7 @@ class Modules:
         self.modules = {name: _seeded(name, factory, width).to(device) for name, factory in factories.items()}
 
     def __call__(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return what each module says of `hidden` `[s, d]`."""
+        """Return the output of each module for `hidden` `[s, d]`."""
         return {name: module(hidden.detach().float()) for name, module in self.modules.items()}
 
     def parameters(self) -> dict[str, Parameter]:

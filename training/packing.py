@@ -3,7 +3,7 @@
 The mask is applied here and nowhere else: what follows never sees a token that the policy did not draw.
 
 For a forward pass the paths of a micro-batch share a `Layout`, in which a token that several of them have is computed
-once. Tokens lie in the order in which the paths, one after another, bring them; they are cut into segments where a path
+once. Tokens are in the order of the paths that bring them first; they are cut into segments where a path
 leaves another. A segment sees a chain of segments, from the root of its tree to itself. Positions count from that root.
 """
 
@@ -65,7 +65,7 @@ class Packed:
 
 
 def pack(trees: Sequence[Tree]) -> Packed:
-    """Lay the rewarded paths of `trees`, without probes, out as rows and slots.
+    """Return the rewarded paths of `trees`, without probes, as rows and slots.
 
     Raises:
         NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
@@ -182,11 +182,11 @@ class Layout:
     positions: Int[Tensor, "u"]
     sizes: tuple[int, ...]  # tokens of each segment
     chains: tuple[tuple[int, ...], ...]  # of each segment: those it sees, root first, itself last
-    places: tuple[Int[Tensor, "_"], ...]  # of each path: where its tokens lie, root to leaf
+    places: tuple[Int[Tensor, "_"], ...]  # of each path: the places of its tokens, root to leaf
 
 
 def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_"]]) -> Layout:
-    """Lay out paths.
+    """Return the layout of some paths.
 
     Args:
         tokens: The token ids of each path, root to leaf.
@@ -210,7 +210,7 @@ def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_
 
 
 def _starts(places: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-    """Return where segments begin: where a path goes on elsewhere than behind its last token, and behind that token."""
+    """Return where segments begin: where a path jumps to another place, and behind the place it leaves."""
     found = []
     for place in places:
         (left,) = np.nonzero(np.diff(place) != 1)

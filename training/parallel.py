@@ -81,7 +81,7 @@ class Team:
         return choose()
 
     def agree(self, what: str, text: Callable[[], str]) -> None:
-        """Raise Disagreement unless `text` is the same on all processes; `what` it says is for the message."""
+        """Raise Disagreement unless `text` is the same on all processes; `what` names it in the message."""
 
     def steady(self) -> AbstractContextManager[None]:
         """Inside, a signal ends the first process alone: the others are there for it until it has left."""
@@ -103,10 +103,10 @@ class Processes(Team):
         seen: list[Incident] = []
         mine = tasks[self.rank :: self.growers] if self.rank < self.growers else ()
         trees = collect(mine, on_incident=report if self.first else seen.append) if mine else []
-        told = self._tell(json.dumps([one.to_json() for one in seen]), *map(_line, trees))
-        for row in (row for incidents, *_ in told for row in incidents):
+        answers = self._exchange(json.dumps([one.to_json() for one in seen]), *map(_line, trees))
+        for row in (row for incidents, *_ in answers for row in incidents):
             report(Incident(row["kind"], row["what"], tuple(row["key"])))
-        by_task = {tree["task"]: from_json(tree) for _, *grown in told for tree in grown}
+        by_task = {tree["task"]: from_json(tree) for _, *grown in answers for tree in grown}
         return [by_task[task] for task in tasks]
 
     def paths(self, packed: Packed, keep: Bool[Tensor, "p"]) -> range:
@@ -115,21 +115,21 @@ class Processes(Team):
 
     def columns(self, mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As for one process; one that has no paths may have no columns."""
-        told = self._gather(save({name: column.contiguous() for name, column in mine.items()}))
-        parts = [part for data in told if (part := load(data))]
+        answers = self._gather(save({name: column.contiguous() for name, column in mine.items()}))
+        parts = [part for data in answers if (part := load(data))]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def total(self, work: Callable[[], float]) -> float:
         """As for one process. Of several refusals the first process's is raised, which names the first sample."""
         try:
-            said: tuple[Any, ...] = (work(), "", ())
+            mine: tuple[Any, ...] = (work(), "", ())
         except Refused as refused:
-            said = (0.0, str(refused), refused.key)
-        told = self._tell(*map(json.dumps, said))
-        for _, why, key in told:
+            mine = (0.0, str(refused), refused.key)
+        answers = self._exchange(*map(json.dumps, mine))
+        for _, why, key in answers:
             if why:
                 raise Refused(why, tuple(key))
-        return float(sum(value for value, _, _ in told))
+        return float(sum(value for value, _, _ in answers))
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
         """As for one process. A parameter that has no gradient on any keeps none, so that the optimizer skips it."""
@@ -147,8 +147,8 @@ class Processes(Team):
 
     def decide(self, choose: Callable[[], bool]) -> bool:
         """As for one process."""
-        told = self._tell(json.dumps(self.first and choose()))
-        return bool(told[0][0])
+        answers = self._exchange(json.dumps(self.first and choose()))
+        return bool(answers[0][0])
 
     def agree(self, what: str, text: Callable[[], str]) -> None:
         """As for one process."""
@@ -164,10 +164,10 @@ class Processes(Team):
         """As for one process."""
         return nullcontext() if self.first else shield()
 
-    def _tell(self, *lines: str) -> list[list[Any]]:
-        """Return what the lines of every process say, which are JSON, by rank."""
-        told = self._gather("\n".join(lines).encode("utf-8", "surrogatepass"))
-        return [[json.loads(line) for line in part.decode("utf-8", "surrogatepass").split("\n")] for part in told]
+    def _exchange(self, *lines: str) -> list[list[Any]]:
+        """Return the lines of every process, which are JSON, by rank."""
+        answers = self._gather("\n".join(lines).encode("utf-8", "surrogatepass"))
+        return [[json.loads(line) for line in part.decode("utf-8", "surrogatepass").split("\n")] for part in answers]
 
     def _gather(self, data: bytes) -> list[bytes]:
         """Return the bytes of every process, by rank. Those of the slowest are waited for."""
@@ -244,6 +244,6 @@ def _line(tree: Tree) -> str:
         return json.dumps(to_json(tree), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"tree {tree.key} cannot be told to the other processes ({error}): statistics must be finite, and the info "
+            f"tree {tree.key} cannot be sent to the other processes ({error}): statistics must be finite, and the info "
             "of an environment must be JSON data"
         ) from error

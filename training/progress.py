@@ -70,10 +70,10 @@ def before_after(summary: Mapping[str, Any]) -> Table:
 def watch_comparison(comparison: Comparison, console: Console, report: Callable[[], object]) -> None:
     """Make each trial that is not finished, show its steps, and call `report` after each.
 
-    A run that comes to nothing is named, and the others go on.
+    A run that fails is named, and the others continue.
 
     Raises:
-        ValueError, OSError: a run cannot begin or go on.
+        ValueError, OSError: a run cannot begin or continue.
     """
     from .loop import Refusals
 
@@ -93,7 +93,7 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
             try:
                 _follow(trial, progress, say, partial(progress.advance, whole))
             except (Refusals, FloatingPointError) as error:
-                say(f"{_name(trial)} came to nothing: {error}", style="red")
+                say(f"{_name(trial)} failed: {error}", style="red")
             else:
                 say(f"{number}/{len(trials)}  {_outcome(trial)}")
             report()

@@ -161,7 +161,7 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
         yield from loop.run()
 
 
-def way_on(folder: Path) -> str:
+def resume_hint(folder: Path) -> str:
     """Return how to go on with a run that was interrupted."""
     if (folder / CONFIG).is_file():
         return f"go on with: turngym train --resume --out {folder}"

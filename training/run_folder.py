@@ -29,7 +29,7 @@ _JOURNAL = re.compile(r"step-(\d+)\.jsonl(\.tmp)?")
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where a run stands after `step` steps: one immutable value, replaced as a whole when a step is over.
+    """How far a run is after `step` steps: one immutable value, replaced as a whole when a step is over.
 
     With the weights and the optimizer's moments it is all that the next step depends on, so a checkpoint of it can be
     written at any instant, also in the middle of a step.
@@ -116,7 +116,7 @@ class Record:
     def after(
         cls, past: Sequence[Mapping[str, Any]], step: int, metrics: dict[str, Any], valid: Report | None
     ) -> Record:
-        """Return the record of a step behind the lines `past`, with the alarms that they come to together."""
+        """Return the record of a step behind the lines `past`, with the alarms of all of them."""
         if not metrics:
             return cls(step, {}, valid)
         found = alarms([*past, metrics])

@@ -51,7 +51,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
 def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
     """Return how much was rolled out: paths by outcome, tokens by span, turns, groups that teach nothing, calls, forks.
 
-    The span `prompt` is all that opens an episode; other given tokens are of who spoke after it, with their template.
+    The span `prompt` is all that opens an episode; other tokens that were not drawn belong to who spoke after it.
     silent_groups: share of groups whose paths that are learned from all have one score, of those that have such paths.
     """
     leaves = [leaf for tree in trees for leaf in tree.leaves]
@@ -76,7 +76,7 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
 def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:
     """Yield entropy, its token means by turn and by phase too, on paths that succeeded (score at least 1) and others.
 
-    A token weighs the share of its paths that are of the outcome; nothing is told of what no token is there for.
+    A token weighs the share of its paths that have the outcome; what has no token is left out.
     """
     won = batch.turns.score[batch.row] >= 1
     parts = [
@@ -194,7 +194,7 @@ def _turn(tree: Tree, leaf: Leaf) -> int:
 def diagnose(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> dict[str, float]:
     """Return statistics of an update whose policy gives the slots `logp` nats, NaN where that was not computed.
 
-    clip_low, clip_high: share of slots whose token's ratio lies past the bound that would hold it; paths that were not
+    clip_low, clip_high: share of slots whose token's ratio is past the bound that would hold it; paths that were not
         computed have nothing to hold
     kl_old, kl: mean over slots of logp_old - logp, and of k3 to the reference where there is one, nats
     ratio_p05, ratio_p50, ratio_p95: of exp(logp - logp_old) of the computed tokens, shared ones counted once

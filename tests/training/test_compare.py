@@ -173,7 +173,7 @@ def test_a_run_that_comes_to_nothing_is_named_and_the_others_go_on(turngym, monk
 
     monkeypatch.setattr(Loop, "_step", refused)
     status, out, _ = turngym("compare", "grpo", "rloo", "--on", "small.toml", "--seeds", "1", "--out", "c")
-    assert status == 0 and "grpo, seed 5 came to nothing: 5 steps in a row had no update" in out
+    assert status == 0 and "grpo, seed 5 failed: 5 steps in a row had no update" in out
     results = told(Path("c"))["results"]
     assert results["grpo"]["finished"] == [] and results["grpo"]["unfinished"] == {"5": "0 steps taken"}
     assert results["rloo"]["finished"] == [5] and results["rloo"]["ahead_of_reference"] is None

@@ -75,9 +75,9 @@ def test_a_finished_run_is_kept_and_said_so():
 
 
 @pytest.mark.parametrize("error", [Refusals("5 steps [in a row]"), FloatingPointError("overflow")])
-def test_a_run_that_comes_to_nothing_does_not_end_the_others(error):
+def test_a_run_that_fails_does_not_end_the_others(error):
     text, reports = watched([Played("dapo", error=error), Played("grpo")])
-    assert f"dapo, seed 0 came to nothing: {error}\n" in text and "2/2  grpo, seed 0: held-out success" in text
+    assert f"dapo, seed 0 failed: {error}\n" in text and "2/2  grpo, seed 0: held-out success" in text
     assert "1/2  dapo, seed 0:" not in text and reports == 3
 
 

@@ -24,7 +24,7 @@ from turngym.agents.policy import load_policy
 from turngym.agents.source import TINY, find
 from turngym.envs import TextEnv
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
-from turngym.training.run import execute, prepare, way_on
+from turngym.training.run import execute, prepare, resume_hint
 
 SMALL = TrainConfig().changed(steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1)
 MISTAKES = {
@@ -307,8 +307,8 @@ def test_a_run_that_its_method_ended_is_over(finished, tmp_path):
 
 
 def test_an_interrupted_run_is_told_how_to_go_on(finished, tmp_path):
-    assert way_on(finished) == f"go on with: turngym train --resume --out {finished}"
-    assert way_on(tmp_path) == "it had not begun; give the same command again"
+    assert resume_hint(finished) == f"go on with: turngym train --resume --out {finished}"
+    assert resume_hint(tmp_path) == "it had not begun; give the same command again"
 
 
 def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):

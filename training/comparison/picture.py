@@ -18,7 +18,7 @@ Series = list[tuple[float, float, float, float]]  # x, then lowest, mean and hig
 
 COLUMNS = 3  # panels a row
 TURNS = 8  # turn indices that are drawn; later ones are in compare.json
-DASHES = ("-", "--", ":", "-.")  # so that curves show that lie on each other
+DASHES = ("-", "--", ":", "-.")  # so that curves on top of each other show
 
 
 def draw(found: Mapping[str, MethodResult], path: Path) -> None:
@@ -62,7 +62,7 @@ def successes(histories: Iterable[History]) -> Series:
 
 
 def entropies(histories: Iterable[History], turn: int) -> Series:
-    """Return the entropy of a turn index by step, over the seeds that came to it in that step."""
+    """Return the entropy of a turn index by step, over the seeds that reached it in that step."""
     values = [history.entropy[turn].values for history in histories if turn in history.entropy]
     series = []
     for step in sorted({step for one in values for step in one}):

@@ -1,4 +1,4 @@
-"""What each method of a comparison came to: means over the seeds that finished, each with its denominator.
+"""The results of each method of a comparison: means over the seeds that finished, each with its denominator.
 
 A finished run is read from its folder: held-out success, what was spent by then, entropy by turn. How far a mean over
 seeds may be off is Student's t-interval (Student, Biometrika 1908).
@@ -157,7 +157,7 @@ class MethodResult:
 
     @property
     def turns(self) -> list[int]:
-        """Return the turn indices that any seed came to."""
+        """Return the turn indices that any seed reached."""
         return sorted({turn for history in self.histories.values() for turn in history.entropy})
 
     def to_json(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _cost(name: str, spent: Iterable[Spent]) -> Mean | None:
 
 
 def _progress(folder: Path) -> str:
-    """Return how far a run came that is not finished, and why it ended where it says so."""
+    """Return the progress of a run that is not finished, and why it ended where that is known."""
     path = folder / METRICS
     text = path.read_text("utf-8", "replace") if path.exists() else ""
     lines = [line for line in text.splitlines() if line.endswith("}")]  # one that was torn does not
