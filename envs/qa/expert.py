@@ -7,9 +7,8 @@ fact to fact.
 from __future__ import annotations
 
 from ...tools import ToolCall, get_format
-from .world.passages import read
-from .world.questions import Question, parse, query
-from .world.relations import RELATIONS
+from .facts import RELATIONS
+from .wording import Question, parse, query, read
 
 TRIES = 2  # searches for one fact
 

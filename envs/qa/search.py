@@ -1,21 +1,128 @@
-"""`SearchEnv`: a question of fact, and a search tool to answer it with.
+"""The search environment: a question of fact, a search tool to answer it with, and a grader.
 
 Retrieved text reaches the agent as messages of the user or of a tool: it is never trained on, and what it spells never
-becomes a control token.
+becomes a control token. Exact match after SQuAD's normalisation is paid; beside it F1 and sub-EM are measured.
+(Rajpurkar et al. 2016, SQuAD, section 6.1: normalisation, EM, F1; Yang et al. 2018, HotpotQA: yes, no and noanswer are
+right only as they are; Jin et al. 2025, Search-R1: sub-EM.)
 """
 
 from __future__ import annotations
 
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
 from ...tools import Search, Tool, ToolCall
 from ..core import Reply
+from ..math.extract import behind_thoughts, extract_answer
 from ..question import RESULT_CHARACTERS, TOOL_TIMEOUT, QuestionEnv, Verdict
-from ..tasks import Tasks
-from .grade import QAGrade, QAGrader, normalise
-from .task import QATask
+from ..tasks import Task, Tasks
+
+CLOSED = frozenset({"yes", "no", "noanswer"})  # HotpotQA's answers that share no word with any other
+MAX_ANSWER = 5000  # characters of an answer that is compared
+OPEN, CLOSE = "<answer>", "</answer>"
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf)\s*\{([^{}]*)\}")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True)
+class QATask(Task):
+    """A question to answer with searches.
+
+    Args:
+        passages: The ids of the gold passages, which together give the answer; empty where they are unknown.
+        queries: Searches that show them, in order; none holds the answer. Empty where they are unknown.
+    """
+
+    passages: tuple[str, ...] = field(default=(), repr=False)
+    queries: tuple[str, ...] = field(default=(), repr=False)
+
+
+class QAGrade(NamedTuple):
+    """A grader's verdict on one completion.
+
+    Args:
+        score: The reward, which is `em`.
+        answer: What the agent answered; None when there is no answer.
+        how: What decided: `exact`, `wrong`, `no-answer` or `too-long`.
+        em: Exact match: 1.0 or 0.0.
+        f1: Harmonic mean of precision and recall over tokens, 0 to 1.
+        sub_em: Whether the answer holds a gold: 1.0 or 0.0.
+    """
+
+    score: float
+    answer: str | None
+    how: str
+    em: float = 0.0
+    f1: float = 0.0
+    sub_em: float = 0.0
+
+
+class QAGrader:
+    """Grades answers to questions of fact, from any thread."""
+
+    @staticmethod
+    def check_gold(gold: str) -> None:
+        """Raise ValueError if nothing of `gold` is left to compare an answer with."""
+        if not normalise(gold):
+            raise ValueError(f"the gold answer {gold!r} is empty without its punctuation and articles")
+
+    def grade(self, *, completion: str, gold: str) -> QAGrade:
+        """Compare the answer in `completion` with `gold`."""
+        answer = find_answer(completion)
+        if answer is None:
+            return QAGrade(0.0, None, "no-answer")
+        if len(answer) > MAX_ANSWER:
+            return QAGrade(0.0, answer, "too-long")
+        em, f1, sub_em = measures(answer, gold)
+        return QAGrade(em, answer, "exact" if em else "wrong", em, f1, sub_em)
+
+
+def normalise(text: str) -> str:
+    """Return `text` in lower case without ASCII punctuation, articles and surplus blanks, removed in this order."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+@lru_cache(maxsize=8)  # a completion is graded against each of its task's golds
+def find_answer(text: str) -> str | None:
+    r"""Return what the last `<answer>…</answer>` behind the reasoning holds, else what a `\boxed{}` there does.
+
+    A box inside the tags is opened. None where there is neither, where it is empty, or a `<think>` is never closed.
+    """
+    said = behind_thoughts(text)
+    start = said.rfind(OPEN, 0, max(said.rfind(CLOSE), 0))
+    if start < 0:
+        return _boxed(said)
+    answer = said[start + len(OPEN) : said.index(CLOSE, start)]
+    return _boxed(answer) or answer.strip() or None
+
+
+def measures(answer: str, gold: str) -> tuple[float, float, float]:
+    """Return EM, F1 and sub-EM of an answer."""
+    said, right = normalise(answer), normalise(gold)
+    if said == right:
+        return 1.0, 1.0, 1.0
+    if said in CLOSED or right in CLOSED:
+        return 0.0, 0.0, 0.0
+    return 0.0, _f1(said.split(), right.split()), float(right in said)
+
+
+def _f1(said: list[str], right: list[str]) -> float:
+    common = (Counter(said) & Counter(right)).total()
+    # 2PR/(P+R) with P = common/len(said), R = common/len(right)
+    return 2 * common / (len(said) + len(right)) if common else 0.0
+
+
+def _boxed(text: str) -> str | None:
+    box = extract_answer(text)
+    return box and (_TEXT.sub(r"\1", box).strip() or None)
+
 
 SYSTEM = (
     "Answer the question. Search for the facts that you need. "

@@ -4,8 +4,8 @@ import re
 import pytest
 
 from turngym.envs.qa.expert import TRIES, SearchExpert
-from turngym.envs.qa.world import HOPS, World
-from turngym.envs.qa.world.questions import parse
+from turngym.envs.qa.wording import parse
+from turngym.envs.qa.world import HOPS, InventedWorld
 from turngym.tools import get_format
 from turngym.tools.search.index import BM25
 from turngym.tools.search.tool import Search
@@ -29,7 +29,7 @@ def play(task, tool, expert, turns=12, astray=lambda said: said):
 @pytest.fixture(scope="module")
 def worlds():
     """A world and what searches it, by size and how many passages are shown."""
-    made = {size: World(size=size) for size in ("tiny", "small")}
+    made = {size: InventedWorld(size=size) for size in ("tiny", "small")}
     return {size: (world, BM25(world.passages)) for size, world in made.items()}
 
 

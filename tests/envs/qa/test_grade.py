@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import turngym
-from turngym.envs.qa.grade import CLOSED, MAX_ANSWER, QAGrade, QAGrader, find_answer, measures, normalise
+from turngym.envs.qa.search import CLOSED, MAX_ANSWER, QAGrade, QAGrader, find_answer, measures, normalise
 
 GRADER = QAGrader()
 

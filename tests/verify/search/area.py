@@ -77,7 +77,7 @@ class Search:
             yield shown_row()
 
     def _played_rows(self) -> Iterator[Row]:
-        from turngym.envs.qa import World, make_search
+        from turngym.envs.qa import InventedWorld, make_search
         from turngym.tests.verify.search.guesses import guess_rows, guesses
         from turngym.tests.verify.search.players import player_rows
 
@@ -86,7 +86,7 @@ class Search:
         if self._counts("players"):
             yield from player_rows(env, tasks)
         if self._counts("guesses"):
-            world = World(self.seed)
+            world = InventedWorld(self.seed)
             train, titles = world.tasks("train"), [passage.title for passage in world.passages]
             learned = [train[i] for i in range(min(self.learned, len(train)))]
             test = [env.tasks[i] for i in range(len(env.tasks))]

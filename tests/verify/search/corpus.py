@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turngym.envs.qa.world import World
+from turngym.envs.qa.world import InventedWorld
 from turngym.envs.rows import json_rows
 from turngym.tools.search.core import Passage
 from turngym.tools.search.index import read_corpus
@@ -76,7 +76,7 @@ def write_world(folder: Path, seed: int) -> tuple[Path, Path]:
 
     A question of several hops names none of the passages behind the first, so it is its gold queries that are asked.
     """
-    world = World(seed)
+    world = InventedWorld(seed)
     tasks = world.tasks("test")
     corpus, file = folder / "corpus.jsonl", folder / "questions.jsonl"
     texts = ({"id": one.id, "title": one.title, "text": one.text} for one in world.passages)

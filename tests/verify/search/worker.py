@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from turngym.envs.qa import QAGrader, QATask, SearchEnv
-from turngym.envs.qa.sources import load
+from turngym.envs.qa.make import load
 from turngym.envs.sources import SourceOptions
 from turngym.envs.tasks import ListTasks
 from turngym.tests.support.faults import FAULTS, Answer, FaultServer, Request, found, whole

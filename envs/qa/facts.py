@@ -1,14 +1,142 @@
-"""The facts of the world: who was born where, who founded what and when."""
+"""The facts of the invented world: names that no two things share, and who was born where, who founded what and when.
+
+All words are invented: each has a cluster of letters that hardly any real word has. Many names share a word, and none
+that is asked for is part of another. What may hold between things, with all wordings, is in `relations.toml`.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from math import gcd
+from pathlib import Path
 
-from ...tasks import KeyedRandom
-from .names import NAMESAKE, name_all
-from .relations import CAPITAL, COUNTRY, RELATIONS, SPOUSE, YEAR, Relation
+from ..tasks import KeyedRandom
+
+_VOWELS = "aeiou"
+_RARE = ("bz", "gv", "gz", "kv", "kz", "mv", "mz", "vz", "zb", "zg", "zr", "zv")
+_COMMON = tuple("bdfghjklmnprstvz")
+_ENDS = ("", "k", "l", "n", "r")
+
+
+def invented(seed: int, syllables: int) -> Iterator[str]:
+    """Yield every word of so many syllables once, with a capital, in an order that `seed` decides.
+
+    A vowel is one letter and what stands between two vowels begins one syllable, so that a spelling has one reading.
+    """
+    others = len(_COMMON) * len(_VOWELS)
+    count = syllables * len(_RARE) * len(_VOWELS) * others ** (syllables - 1) * len(_ENDS)
+    rng = KeyedRandom(seed, "words", syllables)
+    number, step = rng.integer(0, count - 1), rng.integer(count // 3, count // 2)
+    while gcd(step, count) > 1:
+        step += 1
+    for _ in range(count):
+        yield _spell(number, syllables).capitalize()
+        number = (number + step) % count
+
+
+def _spell(number: int, syllables: int) -> str:
+    number, rare = divmod(number, syllables)
+    number, end = divmod(number, len(_ENDS))
+    word = ""
+    for syllable in range(syllables):
+        starts = _RARE if syllable == rare else _COMMON
+        number, start = divmod(number, len(starts))
+        number, vowel = divmod(number, len(_VOWELS))
+        word += starts[start] + _VOWELS[vowel]
+    return word + _ENDS[end]
+
+
+NAMESAKE = "namesake"  # a sight called like something else, about which nothing is asked
+ARTICLES = {"organisation": "the ", "event": "the ", NAMESAKE: "the "}
+SHARED = {"person": (8, 4), "book": (2, 2), "film": (2, 2)}  # things of a kind for each first word and second word
+NOUNS = {
+    "organisation": (
+        *("Academy", "Bureau", "Company", "Foundation", "Guild", "Institute", "Museum", "Observatory", "Press"),
+        *("Society", "Studio", "University"),
+    ),
+    "event": ("Cup", "Derby", "Festival", "Marathon", "Rally", "Regatta", "Tournament", "Trophy"),
+    NAMESAKE: ("Bridge", "Canal", "Fountain", "Gate", "Harbour", "Lighthouse", "Mill", "Theatre", "Tower"),
+}
+
+
+def name_all(seed: int, counts: Mapping[str, int], syllables: int) -> dict[str, list[str]]:
+    """Return the names of each kind, so many as `counts` says; most words have `syllables`, given names two."""
+    unused = invented(seed, syllables)
+    given = unused if syllables == 2 else invented(seed, 2)
+    names: dict[str, list[str]] = {}
+    for kind, count in counts.items():
+        if kind in SHARED:
+            first, second = (-(-count // share) for share in SHARED[kind])
+            firsts = _take(given if kind == "person" else unused, first)
+            names[kind] = _pairs(firsts, _take(unused, second), count)
+        elif kind == NAMESAKE:
+            words = sorted({name.split()[0] for others in names.values() for name in others})
+            names[kind] = _pairs(words[:: max(1, len(words) // count)], NOUNS[kind], count)
+        elif kind in NOUNS:
+            names[kind] = _pairs(_take(unused, -(-count // 2)), NOUNS[kind], count)
+        else:
+            names[kind] = _take(unused, count)
+    return names
+
+
+def _take(words: Iterator[str], count: int) -> list[str]:
+    return list(islice(words, count))
+
+
+def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int) -> list[str]:
+    """Return different pairs that use each word about equally often.
+
+    The same first word comes back every `rows` pairs, each time with a second word that is `step` further on.
+    """
+    rows = len(firsts)
+    step = len(seconds) // -(-count // rows)
+    return [f"{firsts[i % rows]} {seconds[(i % rows + i // rows * step) % len(seconds)]}" for i in range(count)]
+
+
+FILE = Path(__file__).with_name("relations.toml")
+YEAR = "year"
+SPOUSE, CAPITAL, COUNTRY = "spouse", "capital", "country"
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A relation gives each thing of a kind at most one other.
+
+    Args:
+        name: How it is called here.
+        subject: The kind of thing that has it.
+        object: The kind of thing that it leads to, or `YEAR`.
+        words: What to search for beside the subject's name.
+        asks: Questions about {x}.
+        phrases: How a question names the object of {x} when it asks on; none for years.
+        says: Sentences of the subject's passage, with {s} and {o}; none where the relation is another one's inverse.
+        inverse: The relation that this one reads backwards: it holds where that one leads to {x} from one thing alone.
+        after: The relation to the person in whose lifetime a year lies.
+    """
+
+    name: str
+    subject: str
+    object: str
+    words: str
+    asks: tuple[str, ...]
+    phrases: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+    inverse: str = ""
+    after: str = ""
+
+
+def _load() -> dict[str, Relation]:
+    rows = tomllib.loads(FILE.read_text("utf-8"))
+    lists = ("says", "asks", "phrases")
+    return {name: Relation(name, **row | {key: tuple(row.get(key, ())) for key in lists}) for name, row in rows.items()}
+
+
+RELATIONS = _load()
+
 
 REUSE = 0.8  # of so many different things for each subject, some are the object of several subjects
 _BIRTHS = (1050, 1899)

@@ -9,8 +9,9 @@ import pytest
 
 from turngym.agents.check.clauses import CLAUSES, run
 from turngym.agents.check.episodes import Case
-from turngym.envs import qa, registry
+from turngym.envs import registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
+from turngym.envs.qa import make as qa_make
 from turngym.envs.qa.expert import SearchExpert
 from turngym.tools.search.core import embedded
 from turngym.tools.search.serve import serve
@@ -188,7 +189,7 @@ def test_a_server_that_is_down_is_said_at_once(files):
 
 def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    qa._world.cache_clear()  # else it was made before
+    qa_make._world.cache_clear()  # else it was made before
     with pytest.raises(ValueError, match=r'pip install "turngym\[search\]"'):
         registry.make(SEARCH, **TINY)
 

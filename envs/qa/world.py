@@ -1,7 +1,8 @@
-"""The world's questions, fixed by an index and made when they are asked for.
+"""An invented world to search: nothing in it can be known, so its questions need its passages.
 
-The last fact of a question decides its split, by the two things that it joins: no question of another split has such
-an answer to the same thing, nor the same fact read backwards.
+Questions are fixed by an index and made when they are asked for. The last fact of a question decides its split, by the
+two things that it joins: no question of another split has such an answer to the same thing, nor the same fact read
+backwards.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 
-from ...tasks import KeyedRandom, check_choices, check_index, check_split, in_split
-from ..task import QATask
-from .graph import Graph
-from .questions import Question, ask, query
-from .relations import RELATIONS, YEAR
+from ...tools.search.core import Passage
+from ..tasks import KeyedRandom, check_choices, check_index, check_split, did_you_mean, in_split
+from .facts import RELATIONS, SIZES, YEAR, Graph, build
+from .search import QATask
+from .wording import Question, ask, query, write
 
 HOPS = (1, 2, 3, 4)
 ATTEMPTS = 10_000
 
 
-class WorldTasks:
+class InventedTasks:
     """Questions about a world: a last fact of the split is asked for once for each number of hops that leads there.
 
     Args:
@@ -114,3 +115,46 @@ class WorldTasks:
             name = target
         text = ask(question, None if self._brief else rng)
         return QATask(key, text, name, passages=tuple(passages), queries=tuple(queries))
+
+
+class InventedWorld:
+    """People, places, organisations, works and events, a passage each, and questions about them.
+
+    The same arguments give the same world on any machine.
+
+    Args:
+        seed: Chooses the names and the facts.
+        size: `tiny` (1,000 very short passages for a very small policy), `small` (3,000), `medium` (20,000) or `large`
+            (100,000).
+
+    Raises:
+        ValueError: There is no such size.
+    """
+
+    def __init__(self, seed: int = 0, size: str = "small") -> None:
+        if size not in SIZES:
+            raise ValueError(
+                f"unknown size {size!r} of a world; {did_you_mean(size, SIZES)}the sizes are {', '.join(SIZES)}"
+            )
+        self.seed = seed
+        self.size = size
+        self.name = f"world-{size}-{seed}"
+        self.graph = build(seed, SIZES[size])
+
+    @cached_property
+    def passages(self) -> list[Passage]:
+        """A passage about each thing; its title is the thing's name."""
+        brief = SIZES[self.size].brief
+        return [
+            write(self.graph, kind, number, self.seed, brief)
+            for kind, names in self.graph.names.items()
+            for number in range(len(names))
+        ]
+
+    def tasks(self, split: str = "train", hops: int | tuple[int, ...] = HOPS) -> InventedTasks:
+        """Return the questions of a split; see `InventedTasks`."""
+        return InventedTasks(self.graph, self._ids, self.name, split, hops, SIZES[self.size].brief)
+
+    @cached_property
+    def _ids(self) -> dict[str, str]:
+        return {passage.title: passage.id for passage in self.passages}

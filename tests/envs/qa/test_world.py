@@ -1,13 +1,59 @@
+import os
+import subprocess
+import sys
 from collections import Counter, defaultdict
 
 import pytest
 
-from turngym.envs.qa.grade import normalise
-from turngym.envs.qa.world import HOPS, World
-from turngym.envs.qa.world.passages import read
-from turngym.envs.qa.world.questions import parse
-from turngym.envs.qa.world.relations import RELATIONS
+from turngym.envs.qa.facts import RELATIONS
+from turngym.envs.qa.search import normalise
+from turngym.envs.qa.wording import parse, read
+from turngym.envs.qa.world import HOPS, InventedWorld
 from turngym.envs.tasks import SPLITS
+
+DIGEST = "568308770bc8ab5dfae31f8178b2b49fbd3cce8e9b8ea2557c90722c1b645662"
+CODE = """
+import hashlib
+from turngym.envs.qa.world import InventedWorld
+
+world = InventedWorld(1, "tiny")
+tasks = [tasks[i] for tasks in map(world.tasks, ("train", "valid", "test")) for i in range(50)]
+lines = [repr((p.id, p.title, p.text)) for p in world.passages]
+lines += [repr((t.id, t.prompt, t.gold, t.passages, t.queries)) for t in tasks]
+print(hashlib.sha256("\\n".join(lines).encode()).hexdigest())
+"""
+
+
+def test_the_world_is_the_same_in_every_process_and_on_every_machine():
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", CODE],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout.strip()
+        for seed in ("1", "2")
+    ]
+    assert digests == [DIGEST] * 2
+
+
+def test_arguments_choose_the_world(tiny):
+    assert (tiny.name, tiny.size, tiny.seed) == ("world-tiny-0", "tiny", 0)
+    assert InventedWorld().name == "world-small-0"
+    assert tiny.passages != InventedWorld(1, "tiny").passages
+
+
+def test_unknown_sizes_are_named():
+    with pytest.raises(ValueError, match="unknown size 'smal' of a world; did you mean 'small'"):
+        InventedWorld(size="smal")
+    with pytest.raises(ValueError, match="unknown size 'zzz' of a world; the sizes are tiny, small, medium, large"):
+        InventedWorld(size="zzz")
+
+
+def test_passages_are_written_once(tiny):
+    assert tiny.passages is tiny.passages
+    assert len(tiny.passages) == 1000
 
 
 def inside(words, text):
@@ -104,12 +150,12 @@ def test_guesses_without_a_search_are_wrong(small):
 
 
 def test_a_task_depends_on_the_world_and_its_own_number_alone():
-    tasks, again = World(3, "tiny").tasks("valid"), World(3, "tiny").tasks("valid")
+    tasks, again = InventedWorld(3, "tiny").tasks("valid"), InventedWorld(3, "tiny").tasks("valid")
     ahead = [tasks[i] for i in (9, 3, 3)]
     assert ahead == [again[i] for i in (9, 3, 3)]
-    one = World(3, "tiny").tasks("valid", 2)
+    one = InventedWorld(3, "tiny").tasks("valid", 2)
     assert [one[number] for number in range(5)] == [tasks[4 * number + 1] for number in range(5)]
-    assert World(4, "tiny").tasks("valid")[0].prompt != tasks[0].prompt
+    assert InventedWorld(4, "tiny").tasks("valid")[0].prompt != tasks[0].prompt
 
 
 def test_hops_are_mixed_evenly(small):

@@ -1,15 +1,14 @@
-"""How the world is written down, a thing a passage, and how facts are read back from such sentences."""
+"""Facts in words: passages and questions about the invented world are written, and read back."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ....tools.search.core import Passage
-from ...tasks import KeyedRandom
-from .graph import Graph
-from .names import ARTICLES, NAMESAKE
-from .relations import RELATIONS, YEAR, Relation
+from ...tools.search.core import Passage
+from ..tasks import KeyedRandom
+from .facts import ARTICLES, NAMESAKE, RELATIONS, YEAR, Graph, Relation
 
 NAME = "[A-Z][a-z]+(?: [A-Z][a-z]+)?"
 _PRONOUNS = {"person": ("He", "She")}
@@ -70,14 +69,14 @@ def _asides(rng: KeyedRandom, brief: bool) -> list[str]:
     return [says.replace("{o}", str(rng.integer(low, high))) for says, low, high in asides]
 
 
-def _pattern(says: str, relation: Relation) -> re.Pattern[str]:
+def _sentence_pattern(says: str, relation: Relation) -> re.Pattern[str]:
     target = r"(?P<o>\d{4})" if relation.object == YEAR else f"(?:the )?(?P<o>{NAME})"
     text = re.escape(says + ".").replace(r"\{o\}", target)
     return re.compile(text.replace(r"\{s\}", f"(?:[Tt]he )?(?P<s>{NAME})"))
 
 
 _PATTERNS = [  # with the longest piece of text that every match has: most lines do not have it
-    (relation.name, max(re.split(r"\{.\}", says), key=len), _pattern(says, relation))
+    (relation.name, max(re.split(r"\{.\}", says), key=len), _sentence_pattern(says, relation))
     for relation in RELATIONS.values()
     for says in relation.says
 ]
@@ -94,3 +93,62 @@ def read(text: str) -> Iterator[tuple[str, str, str]]:
                     yield relation, fact["s"], fact["o"]
                 elif intro:
                     yield relation, intro[1], fact["o"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: where `path`, relation after relation, leads to from `start`."""
+
+    start: str
+    path: tuple[str, ...]
+
+
+def ask(question: Question, rng: KeyedRandom | None) -> str:
+    """Return a wording of the question: one of many that `rng` chooses, or the shortest form of each part."""
+
+    def pick(texts: tuple[str, ...]) -> str:
+        return texts[0] if rng is None else rng.choice(texts)
+
+    relations = [RELATIONS[name] for name in question.path]
+    text = shown(question.start, relations[0].subject)
+    for relation in relations[:-1]:
+        text = pick(relation.phrases).format(x=text)
+    return pick(relations[-1].asks).format(x=text)
+
+
+def query(name: str, relation: str) -> str:
+    """Return what to search for to learn where a relation leads to from a name."""
+    return f"{name} {RELATIONS[relation].words}"
+
+
+def _question_pattern(text: str) -> re.Pattern[str]:
+    return re.compile(re.escape(text).replace(r"\{x\}", "(.+)"))
+
+
+def _compiled(texts: Iterator[tuple[Relation, str]]) -> list[tuple[Relation, re.Pattern[str]]]:
+    return [(relation, _question_pattern(text)) for relation, text in texts]
+
+
+_ASKS = _compiled((relation, text) for relation in RELATIONS.values() for text in relation.asks)
+_PHRASES = _compiled((relation, text) for relation in RELATIONS.values() for text in relation.phrases)
+_START = re.compile(f"(?:the )?({NAME})")
+
+
+def parse(text: str) -> Question | None:
+    """Return what a text asks, or None where it is no question of this world."""
+    for relation, pattern in _ASKS:
+        if (match := pattern.fullmatch(text)) and (found := _noun(match[1], relation.subject)):
+            return Question(found.start, (*found.path, relation.name))
+    return None
+
+
+def _noun(text: str, kind: str) -> Question | None:
+    """Return what a part of a question names, a thing of a kind: with a path where it is described."""
+    if match := _START.fullmatch(text):
+        return Question(match[1], ())
+    for relation, pattern in _PHRASES:
+        if relation.object == kind and (match := pattern.fullmatch(text)):
+            found = _noun(match[1], relation.subject)
+            if found:
+                return Question(found.start, (*found.path, relation.name))
+    return None

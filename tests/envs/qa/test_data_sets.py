@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from turngym.envs.qa.sources import DATA_SETS, SHAPES, entity, listed, load
-from turngym.envs.qa.task import QATask
+from turngym.envs.qa.make import DATA_SETS, SHAPES, entity, listed, load
+from turngym.envs.qa.search import QATask
 from turngym.envs.sources import SourceOptions, is_hub_name
 
 pytestmark = pytest.mark.usefixtures("hub")

@@ -1,0 +1,224 @@
+"""The search environment, made from its options, and the data sets of questions of fact that it knows by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from ...tools import Retriever, Search, SearchFailure, Tool
+from ...tools.search.core import SERVERS, embedded, served
+from ..question import TOOL_TIMEOUT
+from ..rows import Fields, as_text, as_texts
+from ..sources import DataSet, SourceOptions, load_tasks
+from ..tasks import Tasks
+from .expert import SearchExpert
+from .search import SYSTEM, QAGrader, QATask, SearchEnv
+from .world import HOPS, InventedTasks, InventedWorld
+
+
+def make_search(
+    tasks: str | Path | None = None,
+    split: str = "train",
+    corpus: str | Path | None = None,
+    url: str | None = None,
+    backend: str | None = None,
+    index: str | None = None,
+    visit: bool = False,
+    k: int = 3,
+    passage_chars: int = 1000,
+    max_query: int = 512,
+    max_turns: int = 6,
+    format: str = "tags",
+    hops: int | Sequence[int] | None = None,
+    size: str | None = None,
+    seed: int | None = None,
+    holdout: float | None = None,
+    config: str | None = None,
+    problem_field: str | None = None,
+    answer_field: str | None = None,
+    bad_rows: int = 0,
+    system: str = SYSTEM,
+    timeout: float = 10.0,
+) -> SearchEnv:
+    """Make `turngym/Search-v0`: a question of fact, and a search tool.
+
+    Args:
+        tasks: A JSONL file of questions (`.gz` too); a data set: `hotpotqa`, `nq`, `2wiki`, `musique`, `bamboogle`,
+            `triviaqa`, `popqa`, `search-r1`, `flashrag` or `owner/name` on the hub; questions about an invented world
+            when left out.
+        split: `train`, `valid` or `test`.
+        corpus: A JSONL file of passages (`.gz` too) to search; the invented world's when tasks are left out.
+        url: A server to search instead.
+        backend: What the server speaks: `search-r1` (when left out) or `elastic` (Elasticsearch, OpenSearch).
+        index: The index to search, where the server has several.
+        visit: Whether the agent may also read pages of the internet by their URL.
+        k: How many passages a search shows.
+        passage_chars: Characters of a passage that are shown.
+        max_query: Characters of a query that are searched.
+        max_turns: Turn limit, the answer included.
+        format: How calls are written (`turngym.tools.FORMATS`).
+        hops: How many facts a question of the world joins, 1 to 4, one number or several; all when left out.
+        size: The world's: `tiny`, `small` (when left out), `medium` or `large`.
+        seed: Chooses the world; 0 when left out.
+        holdout: The share of questions kept for `valid`; of a file none when left out, of a data set without a split
+            of its own for `valid` 0.05 of `train`.
+        config: The part of a data set that has several.
+        problem_field: The field of the question, where it is not `question`.
+        answer_field: The field of the answers, to be named with `problem_field`.
+        bad_rows: How many rows without a usable question and gold may be left out.
+        system: The system prompt.
+        timeout: Seconds that a server may take for a search, retries included.
+
+    Raises:
+        FileNotFoundError: A file is not there.
+        ValueError: An option cannot be, or does not go with the others; a file cannot be used; a package is missing;
+            the server does not answer.
+    """
+    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
+    expert = None
+    retriever: Retriever
+    if tasks is None:
+        what = "the questions are about the invented world"
+        _refuse(what, corpus=corpus, url=url, backend=backend, index=index)
+        options.refuse(what, "holdout", "config", "problem_field", "bad_rows")
+        world = seed or 0, size or "small"
+        retriever, expert = _world(*world)[1], partial(SearchExpert, format)
+        questions: Tasks = _about(
+            *world, split, HOPS if hops is None else hops if isinstance(hops, int) else tuple(hops)
+        )
+    else:
+        _refuse(f"the questions come from {tasks}", hops=hops, size=size, seed=seed)
+        retriever = _searched(tasks, corpus, url, backend, index, timeout)
+        questions = load(tasks, options)
+    tools: list[Tool] = [Search(retriever, k, passage_chars, max_query)]
+    if visit:
+        tools.append(_visit(timeout))
+    return SearchEnv(questions, tools, format, system, max_turns, timeout + TOOL_TIMEOUT, expert)
+
+
+@lru_cache(maxsize=2)  # to make it takes a while, nothing changes it, and its back end has nothing to close
+def _world(seed: int, size: str) -> tuple[InventedWorld, Retriever]:
+    world = InventedWorld(seed, size)
+    return world, embedded(world.passages)
+
+
+@lru_cache(maxsize=6)
+def _about(seed: int, size: str, split: str, hops: int | tuple[int, ...]) -> InventedTasks:
+    return _world(seed, size)[0].tasks(split, hops)
+
+
+def _searched(
+    tasks: str | Path,
+    corpus: str | Path | None,
+    url: str | None,
+    backend: str | None,
+    index: str | None,
+    timeout: float,
+) -> Retriever:
+    if (corpus is None) == (url is None):
+        raise ValueError(
+            f"the questions come from {tasks}, corpus is {corpus!r} and url is {url!r}; name one of the two to search"
+        )
+    if corpus is not None:
+        _refuse(f"the file {corpus} is searched", backend=backend, index=index)
+        return embedded(corpus)
+    assert url is not None
+    try:
+        return served(url, backend or SERVERS[0], index, timeout)
+    except SearchFailure as failure:
+        raise ValueError(str(failure)) from failure
+
+
+def _visit(timeout: float) -> Tool:
+    from ...tools.search.visit import Visit  # it brings along what few need
+
+    return Visit(timeout)
+
+
+def _refuse(what: str, **options: object) -> None:
+    """Raise ValueError if one of `options` is options, which would be ignored."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
+
+
+SHAPES = (
+    Fields("question", "answers", gold=as_texts),
+    Fields("question", "golden_answers", gold=as_texts),
+    Fields("question", "answer", gold=as_texts, aliases="answer_aliases"),
+)
+"""The fields that need no naming; answers are one text or several."""
+
+
+def entity(value: Any) -> tuple[str, ...]:
+    """Return the name of an entity and its aliases, as TriviaQA has them."""
+    if not isinstance(value, Mapping):
+        raise ValueError("it needs a `value` and `aliases`")
+    return as_texts([value.get("value"), *(value.get("aliases") or ())])
+
+
+def listed(value: Any) -> tuple[str, ...]:
+    """Return the texts of a list that is written as JSON, as PopQA has them."""
+    try:
+        return as_texts(json.loads(as_text(value)))
+    except json.JSONDecodeError:
+        raise ValueError("it needs a list in JSON") from None
+
+
+# The validation split of those without a test split of their own is what is reported of them.
+_SPLIT = {"train": "train", "test": "validation"}
+# Each by its card, https://huggingface.co/datasets/PATH: the fields that it names.
+DATA_SETS: Mapping[str, DataSet] = {
+    # id, question, answer, type, level, supporting_facts, context; config fullwiki has another context
+    "hotpotqa": DataSet("hotpotqa/hotpot_qa", SHAPES, _SPLIT, ("distractor",)),
+    # question, answer (a list)
+    "nq": DataSet("google-research-datasets/nq_open", SHAPES, _SPLIT),
+    # id, question, answer, type, evidences, supporting_facts, context
+    "2wiki": DataSet("framolfese/2WikiMultihopQA", SHAPES, _SPLIT),
+    # id, question, answer, answer_aliases, answerable, question_decomposition, paragraphs
+    "musique": DataSet("dgslibisey/MuSiQue", SHAPES, _SPLIT),
+    # Question, Answer
+    "bamboogle": DataSet("chiayewken/bamboogle", [Fields("Question", "Answer", gold=as_texts)], {"test": "test"}),
+    # question, question_id, question_source, answer (value, aliases, type, …); the answers of its test are withheld
+    "triviaqa": DataSet(
+        "mandarjoshi/trivia_qa", [Fields("question", "answer", gold=entity)], _SPLIT, ("unfiltered.nocontext",)
+    ),
+    # question, possible_answers (a list as JSON), subj, prop, obj, …
+    "popqa": DataSet("akariasai/PopQA", [Fields("question", "possible_answers", gold=listed)], {"test": "test"}),
+    # id, question, golden_answers, data_source, prompt, ability, reward_model, …: NQ and HotpotQA
+    "search-r1": DataSet("PeterJinGo/nq_hotpotqa_train", SHAPES, {"train": "train", "test": "test"}),
+    # id, question, golden_answers, metadata; a config for each of nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, …
+    "flashrag": DataSet("RUC-NLPIR/FlashRAG_datasets", SHAPES),
+}
+
+
+def load(source: str | Path, options: SourceOptions) -> Tasks:
+    """Return the tasks that `source` names, all `QATask`.
+
+    Args:
+        source: In this order: a file that exists; a name of `DATA_SETS`; `owner/name` on the hub. Rows of a file may
+            hold `gold_passages` or `passages`, the ids of the gold passages, and `queries`, which find them.
+        options: Further options; one that the source would ignore is refused.
+
+    Raises:
+        FileNotFoundError: It is the name of a file, and there is none.
+        ValueError: There is no such source, or it cannot be read; the message says what there is.
+    """
+    return load_tasks(source, replace(options, check_gold=QAGrader.check_gold, shapes=SHAPES, make=_task), DATA_SETS)
+
+
+def _task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> QATask:
+    passages = _texts(row, "gold_passages") or _texts(row, "passages")
+    return QATask(name, prompt, golds[0], aliases=golds[1:], passages=passages, queries=_texts(row, "queries"))
+
+
+def _texts(row: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """Return the texts of a field that may be absent or empty."""
+    try:
+        return as_texts(value) if (value := row.get(field)) else ()
+    except ValueError:
+        raise ValueError(f": field {field!r} is {value!r}; it needs a list of texts") from None
