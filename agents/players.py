@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from ..envs import TextEnv
-from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, opening, step
+from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, root_turn, step
 
 
 class Player(Protocol):
@@ -67,7 +67,7 @@ def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:
     try:
         observation, info = env.reset(seed=seed, options={"task": task})
         tree = Tree((seed, 0, task), task, info["task_id"])
-        node, score = tree.add(opening(observation, info, NO_TOKENS)), 0.0
+        node, score = tree.add(root_turn(observation, info, NO_TOKENS)), 0.0
         while (text := player.act(env, observation, info)) is not None:
             try:
                 result = step(env, text)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..envs import Message, Outcome, StopReason, TextEnv, outcome_of
 
 ROLES = ("system", "user", "assistant", "tool")
+PHASES = ("think", "call", "answer")  # of an agent's turn: what it thinks, then a call or its answer
 NO_TOKENS = np.zeros(0, np.int32)
 
 Key = tuple[int, ...]  # (seed, step, task), then branch, then turn: all randomness derives from it
@@ -38,7 +39,7 @@ class Turn:
     ended: str = ""  # why drawing stopped: end, closer, length or context
     estimate: bool = False  # whether `entropy` is the sampler's estimate from its most likely tokens
     reward: float = 0.0  # what the environment paid for this turn
-    thought: int = 0  # tokens before its call or answer (`rollout/phases.py`)
+    thought: int = 0  # tokens before its call or answer
     twin: int = -1  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none
     copied: int = 0
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Turn:
         return cls(parent, role, text, tokens, np.zeros(len(tokens), np.bool_), zeros, zeros)
 
 
-def opening(observation: str, info: Mapping[str, Any], tokens: NDArray[np.int32]) -> Turn:
+def root_turn(observation: str, info: Mapping[str, Any], tokens: NDArray[np.int32]) -> Turn:
     """Return the root of a tree: what `reset` gave, and the tokens that its messages and tools became."""
     shown = {name: info[name] for name in ("messages", "tools")}
     return replace(Turn.unsampled(-1, "user", observation, tokens), info=shown)

@@ -53,7 +53,7 @@ class Batch:
     row: Int[Tensor, "s"]  # in `turns`
     token: Int[Tensor, "s"]  # equal where paths share the token
     share: Float[Tensor, "s"]  # 1 / paths through the token
-    phase: Int[Tensor, "s"]  # index in `agents.rollout.phases.PHASES`
+    phase: Int[Tensor, "s"]  # index in `agents.trajectory.PHASES`
     n_paths: int  # also counts paths without a slot
     turns: Turns  # always those of the whole rollout
     logp_ref: Float[Tensor, "s"] | None = None

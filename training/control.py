@@ -65,7 +65,7 @@ class Stats:
     last: bool = True  # the last optimizer step of the training step
     entropy: float = nan  # token mean
     entropy_turns: tuple[float, ...] = ()  # token mean by agent turn
-    entropy_phases: Mapping[str, float] = field(default_factory=dict)  # token mean by `agents.rollout.phases.PHASES`
+    entropy_phases: Mapping[str, float] = field(default_factory=dict)  # token mean by `agents.trajectory.PHASES`
     entropy_nested: float = nan  # turn mean (EPO, Eq. 2)
     entropy_sampled: float = nan  # -logp of the drawn tokens, token mean
     reward: float = nan

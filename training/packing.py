@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..agents.rollout.phases import PHASES
-from ..agents.trajectory import Leaf, Tree, Turn
+from ..agents.trajectory import PHASES, Leaf, Tree, Turn
 from .columns import OUTCOMES, Batch, Turns
 
 LONGEST = 512  # tokens of a segment that sees others; bounds the mask of its attention

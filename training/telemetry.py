@@ -17,8 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ..agents.rollout.phases import PHASES
-from ..agents.trajectory import ROLES, Leaf, Tree, Turn
+from ..agents.trajectory import PHASES, ROLES, Leaf, Tree, Turn
 from ..envs import Outcome
 from .columns import Batch, Terms
 from .control import Stats

@@ -1,4 +1,4 @@
-"""Token-exact chat: messages to token ids, never re-encoding what the model drew (DESIGN §5).
+"""Token-exact chat: messages to token ids, never re-encoding what the model drew.
 
 Invariant: a path's tokens are `prompt` + drawn tokens + `reply` + drawn tokens + …; control tokens come from the
 template only, and what messages spell is text.
@@ -20,7 +20,7 @@ from ...envs import Message, TextEnv
 from ...envs.question import QuestionEnv
 from ...tools import FORMATS, Format
 from .encoder import Encoder, add_named_tokens
-from .marked import Laid
+from .marked import MarkedText
 from .template import Template, TemplateError
 
 _TEMPLATE = "put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
@@ -32,7 +32,7 @@ class Chat:
     `opened` is the thought that the template leaves open where the policy begins to draw ("<think>\n"; mostly empty).
 
     Raises:
-        TemplateError: the template is not prefix-preserving, so that tokens laid along a path could not be what the
+        TemplateError: the template is not prefix-preserving, so that the tokens of a path would not be what the
             model saw; or it writes control tokens in a way that cannot be told from a message's text.
     """
 
@@ -109,7 +109,7 @@ class Chat:
                 )
 
 
-def _calm(template: Template) -> Iterator[Laid]:
+def _calm(template: Template) -> Iterator[MarkedText]:
     """Yield what a template writes around messages that spell nothing, as far as it can."""
     ask, system = ({"role": role, "content": "turngym"} for role in ("user", "system"))
     tool = {"type": "function", "function": {"name": "turngym", "parameters": {"type": "object", "properties": {}}}}

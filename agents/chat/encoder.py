@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer
 
-from .marked import Laid
+from .marked import MarkedText
 
 # A name is one of these, chosen so that the text does not hold it, and a letter for the token.
 _BASES = [chr(code) for code in (0xF0000, 0x100000, *range(0xE000, 0xF900), *range(0xF0001, 0xFFFFE))]
@@ -25,7 +25,7 @@ _STRANGE = "\U00013000\U0010ffff"  # characters that a vocabulary without a fall
 
 
 class Encoder:
-    """Encodes laid text with a tokenizer.
+    """Encodes marked text with a tokenizer.
 
     `added` holds the ids of all added tokens, `control` of those that are not text: the special ones and words. Added
     tokens for runs of blanks and single letters are text, and so is the token for unknown characters.
@@ -36,7 +36,7 @@ class Encoder:
         bare = _copy(tokenizer)
         self._added = sorted(tokenizer.get_added_tokens_decoder().items())
         unknown = set(bare.encode(_STRANGE, add_special_tokens=False).ids)
-        tokens = {i: token for i, token in self._added if i not in unknown and _commands(bare, i, token)}
+        tokens = {i: token for i, token in self._added if i not in unknown and _is_control(bare, i, token)}
         self.added = frozenset(index for index, _ in self._added)
         self.control = frozenset(tokens)
         # A vocabulary may hold a control token as a word, which text can spell without any added token.
@@ -46,20 +46,20 @@ class Encoder:
         # As in the tokenizer itself, what is sought before normalization is found first.
         groups = [[token.content for token in tokens.values() if token.normalized is flag] for flag in (False, True)]
         self._patterns = [_any_of(group) for group in groups if group]
-        self._speakers: dict[str, tuple[Tokenizer, dict[int, int]]] = {}
+        self._named: dict[str, tuple[Tokenizer, dict[int, int]]] = {}
 
-    def encode(self, text: Laid, *, inside: bool = False) -> NDArray[np.int32]:
+    def encode(self, text: MarkedText, *, inside: bool = False) -> NDArray[np.int32]:
         """Return the ids `(n,)` of `text`; `inside` says that it continues another text.
 
         Raises:
             ValueError: the vocabulary spells a single character with a control token.
         """
         base = next(char for char in _BASES if char not in text)
-        speaker, kept = self._speakers.get(base) or self._speaker(base)
+        tokenizer, kept = self._named.get(base) or self._tokenizer(base)
         gap = base + chr(_LETTERS)
         named = (gap if inside else "") + self._name(text, base)
         while True:
-            found = speaker.encode(named, add_special_tokens=False)
+            found = tokenizer.encode(named, add_special_tokens=False)
             meant = {found.char_to_token(at): self._ids[named[at + 1]] for at in _places(named, base)}
             ids = [meant.get(i, kept.get(index, index)) for i, index in enumerate(found.ids)]
             leaks = (i for i, index in enumerate(ids) if index in self._leaky and i not in meant)
@@ -77,16 +77,16 @@ class Encoder:
             raise ValueError(f"the tokenizer writes the character {named[start:end]!r} as a control token")
         return named[:start] + plain + named[end:]
 
-    def _name(self, text: Laid, base: str) -> str:
+    def _name(self, text: MarkedText, base: str) -> str:
         """Return `text` with the template's control tokens replaced by their names."""
         plain, parts, at = str.__str__(text), [], 0
-        for run in re.finditer("1+", text.own):
+        for run in re.finditer("1+", text.marks):
             for found in _find(self._patterns, plain, run.start(), run.end()):
                 parts += [plain[at : found.start()], base, self._letters[found[0]]]
                 at = found.end()
         return "".join([*parts, plain[at:]])
 
-    def _speaker(self, base: str) -> tuple[Tokenizer, dict[int, int]]:
+    def _tokenizer(self, base: str) -> tuple[Tokenizer, dict[int, int]]:
         """Make and keep the tokenizer that knows the names of `base`, with what its ids of kept tokens stand for."""
         tokens = [AddedToken(base + chr(_LETTERS), normalized=False)]
         for index, token in self._added:
@@ -94,11 +94,11 @@ class Encoder:
             kept = index not in self.control  # else a name, found whatever stands next to it and whatever is normalized
             flags = {"single_word": kept and token.single_word, "normalized": kept and token.normalized}
             tokens.append(AddedToken(text, lstrip=token.lstrip, rstrip=token.rstrip, **flags))
-        speaker = _copy(self.tokenizer)
-        speaker.add_tokens(tokens)
+        tokenizer = _copy(self.tokenizer)
+        tokenizer.add_tokens(tokens)
         texts = [(index, token.content) for index, token in self._added if index not in self.control]
-        self._speakers[base] = speaker, {speaker.token_to_id(text) or 0: index for index, text in texts}
-        return self._speakers[base]
+        self._named[base] = tokenizer, {tokenizer.token_to_id(text) or 0: index for index, text in texts}
+        return self._named[base]
 
     def _normalized(self, text: str) -> str:
         normalizer = self.tokenizer.normalizer
@@ -144,7 +144,7 @@ def _content(entry: Any) -> str | None:
     return text if isinstance(text, str) and text else None
 
 
-def _commands(bare: Tokenizer, index: int, token: AddedToken) -> bool:
+def _is_control(bare: Tokenizer, index: int, token: AddedToken) -> bool:
     """Return whether an added token is more than text."""
     if not token.special and (not token.content.strip() or len(token.content) == 1):
         return False

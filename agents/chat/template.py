@@ -1,7 +1,6 @@
-"""Chat templates: rendering as transformers does it, and which templates can lay a policy's turns end to end.
+"""Chat templates: rendering as transformers does it, and which templates keep a policy's tokens as they were drawn.
 
-A template is prefix-preserving when a tool's answer never changes the text rendered before it; only then can a
-policy's own tokens be kept as they were drawn.
+A template is prefix-preserving when a tool's answer never changes the text rendered before it.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import jinja2
 
 from ...envs import Message
 from .encoder import special_tokens
-from .marked import Laid, LaidEnvironment, own
+from .marked import MarkedEnvironment, MarkedText, template_text
 
 _CONTENT = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
 _SYSTEM: Message = {"role": "system", "content": "system"}
-_SAY: Message = {"role": "assistant", "content": _CONTENT}
+_REPLY: Message = {"role": "assistant", "content": _CONTENT}
 _CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-_SAYINGS = (  # what a policy says: plainly, after a thought (which the template may have opened), in a thought, a call
+_CONTENTS = (  # what a policy says: plainly, after a thought (which the template may have opened), in a thought, a call
     "answer",
     "<think>\nthought\n</think>\n\nanswer",
     "thought\n</think>\n\nanswer",
@@ -44,7 +43,7 @@ class Template:
 
     def __init__(self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template") -> None:
         self.name = name
-        self.special = {key: own(token) for key, token in (special or {}).items()}
+        self.special = {key: template_text(token) for key, token in (special or {}).items()}
         try:
             self._template = _compiled(source)
         except jinja2.TemplateSyntaxError as error:
@@ -73,7 +72,7 @@ class Template:
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, generate: bool = False
-    ) -> Laid:
+    ) -> MarkedText:
         """Return the text of a conversation; `generate` opens the assistant's next turn.
 
         Raises:
@@ -81,7 +80,7 @@ class Template:
         """
         try:
             made = self._template.render(
-                messages=[_with_own_role(message) for message in messages],
+                messages=[_with_marked_role(message) for message in messages],
                 tools=list(tools) or None,
                 add_generation_prompt=generate,
                 **self.special,
@@ -89,25 +88,25 @@ class Template:
         except Exception as error:  # a template is a program: anything can go wrong in it
             roles = ", ".join(str(message.get("role")) for message in messages)
             raise TemplateError(f"{self.name} cannot render the roles {roles}: {error}") from error
-        return made if isinstance(made, Laid) else Laid(made)
+        return made if isinstance(made, MarkedText) else MarkedText(made)
 
-    def turn_end(self) -> Laid:
+    def turn_end(self) -> MarkedText:
         """Return the text the template writes after an assistant's content."""
-        return self._said[1]
+        return self._turn_texts[1]
 
-    def after_turn(self, messages: Sequence[Message]) -> Laid:
+    def after_turn(self, messages: Sequence[Message]) -> MarkedText:
         """Return the text between an assistant's content and the start of its next turn, with `messages` in between."""
-        before, end = self._said
-        after = self.render([*_ASK, _SAY, *messages], generate=True)
+        before, end = self._turn_texts
+        after = self.render([*_ASK, _REPLY, *messages], generate=True)
         if not after.startswith(before):
             change = _change("messages after an assistant's turn", before, after)
             raise TemplateError(f"{self.name} rewrites earlier turns: {change}")
         return end + after[len(before) :]
 
     @cached_property
-    def _said(self) -> tuple[Laid, Laid]:
+    def _turn_texts(self) -> tuple[MarkedText, MarkedText]:
         """A question with an assistant's turn, and what of it stands after the content."""
-        text = self.render([*_ASK, _SAY])
+        text = self.render([*_ASK, _REPLY])
         at = text.rfind(_CONTENT)
         if at < 0:
             raise TemplateError(f"{self.name} does not write an assistant's content: it cannot hold a policy's turns")
@@ -120,7 +119,7 @@ class Template:
         at = text.rfind("<think>")
         return text[at:] if at > text.rfind("</think>") else ""
 
-    def answered_call(self) -> tuple[Laid, Laid] | None:
+    def answered_call(self) -> tuple[MarkedText, MarkedText] | None:
         """Return a call without a word, and the same with its answer and the next turn opened.
 
         It is what TRL's `is_chat_template_prefix_preserving` looks at. None where the template takes no tools' answers
@@ -142,11 +141,11 @@ class Template:
         """Raise `TemplateError` unless the template is prefix-preserving.
 
         The verdict is that of TRL's `is_chat_template_prefix_preserving` (see `answered_call`). Where a template takes
-        no tools' answers, a user's answer takes their place. Which answers it can carry is told by `refuses`.
+        no tools' answers, a user's answer takes their place. `refuses` says which answers it can carry.
         """
         role, pair = "tool", self.answered_call()
         if pair is None:
-            role, pair = "user", (self.render([*_ASK, _SAY]), self.render([*_ASK, _SAY, *_ASK], generate=True))
+            role, pair = "user", (self.render([*_ASK, _REPLY]), self.render([*_ASK, _REPLY, *_ASK], generate=True))
         before, after = pair
         if not after.startswith(before):
             change = _change(f"message 3 ({role})", before, after)
@@ -170,7 +169,7 @@ class Template:
             tail = self.after_turn([answer])
             if _CONTENT not in tail:
                 return "it does not write them"
-            for content in _SAYINGS:
+            for content in _CONTENTS:
                 talk = list(opening)
                 for _ in range(3):
                     talk.append({"role": "assistant", "content": content})
@@ -185,7 +184,7 @@ class Template:
             return str(error).removeprefix(f"{self.name} ")
         return ""
 
-    def speaks(self, role: str) -> bool:
+    def carries(self, role: str) -> bool:
         """Return whether messages of `role` can follow an assistant's turn."""
         return not self.refuses(role)
 
@@ -197,17 +196,17 @@ class Template:
 
 @lru_cache(maxsize=64)
 def _compiled(source: str) -> jinja2.Template:
-    env = LaidEnvironment()
+    env = MarkedEnvironment()
     env.filters["tojson"] = _tojson
     env.globals["raise_exception"] = _raise
     env.globals["strftime_now"] = TODAY.strftime
     return env.compile_text(source)
 
 
-def _with_own_role(message: Message) -> Message:
+def _with_marked_role(message: Message) -> Message:
     """Count the role as the template's word: templates write tokens with it, and it comes from code, not from text."""
     role = message.get("role")
-    return {**message, "role": own(role)} if isinstance(role, str) and role.isidentifier() else message
+    return {**message, "role": template_text(role)} if isinstance(role, str) and role.isidentifier() else message
 
 
 def _change(what: str, before: str, after: str) -> str:

@@ -4,9 +4,7 @@ clauses: the list of clauses, and how they are run
 episodes: the episodes that a check plays
 steps: what `reset` and `step` give
 single: Gymnasium's check, golds, seeds, processes, generators, threads
-elsewhere: episodes in a second process
-copies: forks, snapshots, journals
-vectors: vector environments
+copies: forks, snapshots, journals, vector environments
 canary: golds are seen nowhere
 search: the program that looks for a canary in its own process
 """

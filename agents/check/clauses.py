@@ -9,11 +9,10 @@ from typing import Any
 
 from ...envs.registry import make
 from .canary import check_canary
-from .copies import check_fork, check_journal, check_snapshot
+from .copies import check_fork, check_journal, check_snapshot, check_vector
 from .episodes import Broken, Case
 from .single import check_generators, check_gold, check_gymnasium, check_process, check_seeds, check_threads
 from .steps import check_any_text, check_steps
-from .vectors import check_vector
 
 
 @dataclass(frozen=True)

@@ -5,5 +5,4 @@ tree: one tree of paths, with branches where a plan asks for them
 branching: what a plan is told and what it may ask for
 path: one path, turn by turn
 deadlines: how long a rollout waits
-phases: parts of an agent's turn
 """

@@ -25,15 +25,15 @@ from ..trajectory import (
     Turn,
     earns_reward,
     failed_step,
-    opening,
+    root_turn,
     step,
 )
 from .branching import Spawn
 from .deadlines import Overdue, Watch
-from .phases import begins, tokens_before
 
 T = TypeVar("T")
 
+_BOX, _END_OF_THOUGHT = "\\boxed{", "</think>"
 CLOSING = 2.0  # seconds that closing an environment may take before it is left behind
 
 
@@ -49,8 +49,33 @@ class Actor:
 
     def thought(self, text: str, tokens: NDArray[np.int32]) -> int:
         """Return how many tokens of a turn are thought; `text` is what `chat.text` makes of them."""
-        characters = begins(text, self.begins and self.begins(text)) - len(self.chat.opened)
+        characters = thought_length(text, self.begins and self.begins(text)) - len(self.chat.opened)
         return tokens_before(tokens, characters, self.chat.tokenizer.decode)
+
+
+def thought_length(text: str, block: int | None) -> int:
+    """Return how many characters of a turn's text are thought; `block` is where its call or tagged answer begins.
+
+    A turn is thought up to where its call or its marked answer begins; without either, up to the end of its last
+    thought in tags; where there is none of those it is all action.
+    """
+    if block is not None:
+        return block
+    end = text.rfind(_END_OF_THOUGHT)
+    box = text.rfind(_BOX, max(end, 0))
+    return box if box >= 0 else end + len(_END_OF_THOUGHT) if end >= 0 else 0
+
+
+def tokens_before(tokens: NDArray[np.int32], characters: int, decode: Callable[[list[int]], str]) -> int:
+    """Return how many `tokens` there are in front of the one that holds the character behind the first `characters`."""
+    if characters <= 0:
+        return 0
+    ids = tokens.tolist()
+    low, high = 0, len(ids)
+    while low < high:  # the text of more tokens is never shorter
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if len(decode(ids[: middle + 1])) <= characters else (low, middle)
+    return low
 
 
 class PathFailed(Exception):
@@ -141,7 +166,7 @@ class Driver:
             await self.close(env)
             raise
         tree.task_id = info["task_id"]
-        tree.add(opening(observation, info, self.actor.chat.prompt(info["messages"], info["tools"])))
+        tree.add(root_turn(observation, info, self.actor.chat.prompt(info["messages"], info["tools"])))
         return env
 
     async def turn(self, path: Path) -> Leaf | None:

@@ -5,13 +5,12 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.agents import scores
 from turngym.agents.scores import Episode, from_trees, interval, pass_at_k, summarize
 from turngym.agents.trajectory import Leaf, Tree, Turn
-from turngym.agents.trajectory import Turn as given_turn
 from turngym.envs import Outcome
 
 Z = NormalDist().inv_cdf(0.975)
@@ -62,7 +61,7 @@ def test_one_task_is_one_sample():
     assert [found.low, found.high] == pytest.approx(wilson(0.25, 1), abs=1e-12)
 
 
-@Turn.unsampled(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 16))
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 16))
 @settings(max_examples=200, deadline=None)
 def test_an_interval_holds_its_value_and_stays_in_bounds(values, samples):
     found = interval(values, samples * len(values))
@@ -152,7 +151,7 @@ def test_nothing_but_failures_is_an_error():
 
 
 def test_paths_of_trees_are_episodes():
-    tree = Tree((0, 0, 5), 5, "t5", [given_turn(-1, "user", "q", np.array([1], np.int32))])
+    tree = Tree((0, 0, 5), 5, "t5", [Turn.unsampled(-1, "user", "q", np.array([1], np.int32))])
     column = np.zeros(1, np.float32)
     for branch, outcome in enumerate([Outcome.DONE, Outcome.TRUNCATED]):
         node = 0
@@ -170,7 +169,7 @@ def test_paths_of_trees_are_episodes():
 
 def searched(*infos, leaf=None):
     """A path of one reply for each info, and what its leaf says."""
-    tree = Tree((0, 0, 5), 5, "t5", [given_turn(-1, "user", "q", np.array([1], np.int32))])
+    tree = Tree((0, 0, 5), 5, "t5", [Turn.unsampled(-1, "user", "q", np.array([1], np.int32))])
     column = np.zeros(1, np.float32)
     for info in infos:
         tree.add(

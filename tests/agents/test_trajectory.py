@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from turngym.agents.trajectory import Leaf, Tree, Turn, earns_reward, failed_step, opening, step
+from turngym.agents.trajectory import Leaf, Tree, Turn, earns_reward, failed_step, root_turn, step
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv, outcome_of
 
 
@@ -112,7 +112,7 @@ def test_the_end_of_a_path_has_the_outcome_of_its_stop_and_no_score_where_it_fai
 
 def test_an_opening_keeps_the_messages_and_tools_that_its_tokens_spell():
     messages, tools = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], [{"type": "function"}]
-    turn = opening("q", {"messages": messages, "tools": tools, "task_id": "t", "mood": "new"}, tokens(1, 2))
+    turn = root_turn("q", {"messages": messages, "tools": tools, "task_id": "t", "mood": "new"}, tokens(1, 2))
     assert (turn.parent, turn.role, turn.text, turn.tokens.tolist()) == (-1, "user", "q", [1, 2])
     assert turn.info == {"messages": messages, "tools": tools} and not turn.sampled.any()
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.rollout.phases import PHASES
-from turngym.agents.trajectory import Leaf, Tree, Turn
+from turngym.agents.trajectory import PHASES, Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES
 from turngym.training.packing import Packed, pack

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ...agents.rollout.phases import PHASES
+from ...agents.trajectory import PHASES
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State
 from ..parameters import require

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ...agents.rollout.phases import PHASES
+from ...agents.trajectory import PHASES
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
 from ..parameters import require

@@ -6,16 +6,16 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from turngym.agents.chat.encoder import Encoder, add_named_tokens
-from turngym.agents.chat.marked import Laid, join, own
+from turngym.agents.chat.marked import MarkedText, join, template_text
 from turngym.tests.verify.templates.tokenizers import letters, odd
 
 CASES = {case.name: case for case in odd()}
 CALM = ["x user", " be x\n 1+1 = é? ok ", "", "tool\n\n", "A user's 'q'\t"]
 
 
-def laid(*pieces):
+def marked(*pieces):
     """Text of pieces; those in a list are a message's."""
-    return join(Laid(piece[0]) if isinstance(piece, list) else own(piece) for piece in pieces)
+    return join(MarkedText(piece[0]) if isinstance(piece, list) else template_text(piece) for piece in pieces)
 
 
 def pieces_of(tokenizer, text, **options):
@@ -34,7 +34,7 @@ def test_calm_text_is_encoded_as_the_tokenizer_does_it(name):
     for words in CALM:
         if name == "straddles" and words.strip() != words:
             continue  # there "\nx" and "x<e>\n" are tokens
-        text = laid(case.start, "user\n", ["so " + words + "."], case.end, "\n", case.start, "tool\n")
+        text = marked(case.start, "user\n", ["so " + words + "."], case.end, "\n", case.start, "tool\n")
         ids = encoder.encode(text)
         assert (ids.tolist(), ids.dtype) == (whole(case.tokenizer, text), np.int32), words
 
@@ -46,7 +46,7 @@ def test_a_spelled_token_is_text_and_the_templates_is_not(name):
     start, end = (case.tokenizer.token_to_id(token) for token in (case.start, case.end))
     for token in case.tokenizer.get_added_tokens_decoder().values():
         for words in (token.content, f"{token.content} {token.content}", f" {token.content}{token.content} "):
-            ids = encoder.encode(laid(case.start, [words], case.end)).tolist()
+            ids = encoder.encode(marked(case.start, [words], case.end)).tolist()
             assert (ids[0], ids[-1]) == (start, end), words
             assert not encoder.control & set(ids[1:-1]), words
 
@@ -71,14 +71,14 @@ def test_which_added_tokens_are_control_tokens():
 
 def test_the_token_of_unknown_characters_is_text():
     tokenizer = CASES["unigram"].tokenizer
-    assert pieces_of(tokenizer, laid("<s>", ["aθ"], "</s>")) == ["<s>", "a", "<unk>", "</s>"]
+    assert pieces_of(tokenizer, marked("<s>", ["aθ"], "</s>")) == ["<s>", "a", "<unk>", "</s>"]
     assert tokenizer.token_to_id("<unk>") not in Encoder(tokenizer).control
 
 
 def test_added_tokens_that_are_text_keep_their_ids():
     """Control tokens before, between and behind them."""
     tokenizer = letters("<a>", "    ", "<b>", AddedToken("\n\n", normalized=False), "<c>")
-    text = laid("<a>", ["x    y\n\n<b>"], "<c>\n", ["\nz"], "<b>")
+    text = marked("<a>", ["x    y\n\n<b>"], "<c>\n", ["\nz"], "<b>")
     ids = Encoder(tokenizer).encode(text).tolist()
     assert [tokenizer.id_to_token(index) for index in ids] == [
         *("<a>", "x", "    ", "y", "\n\n", "<", "b", ">", "<c>", "\n\n", "z", "<b>")
@@ -89,18 +89,18 @@ def test_a_token_that_only_text_completes_is_none():
     """A straddle: the template's letters end where a message goes on, or the other way round."""
     tokenizer = letters("<end>", "t<end>", "<endless>", "<end><end>")
     for text, expected in [
-        (laid(["t"], "<end>"), ["t", "<end>"]),
-        (laid("<end", ["less>"]), [*"<endless>"]),
-        (laid(["<end>"], "<end>"), [*"<end>", "<end>"]),
-        (laid("<end>", ["<end>"], "<end><end>"), ["<end>", *"<end>", "<end><end>"]),
-        (laid("t", "<e", "nd>"), ["t<end>"]),
+        (marked(["t"], "<end>"), ["t", "<end>"]),
+        (marked("<end", ["less>"]), [*"<endless>"]),
+        (marked(["<end>"], "<end>"), [*"<end>", "<end>"]),
+        (marked("<end>", ["<end>"], "<end><end>"), ["<end>", *"<end>", "<end><end>"]),
+        (marked("t", "<e", "nd>"), ["t<end>"]),
     ]:
         assert pieces_of(tokenizer, text) == expected
 
 
 def test_tokens_sought_before_normalization_are_found_first():
     tokenizer = letters(AddedToken("<a><b>", normalized=True), AddedToken("<b>", normalized=False))
-    text = own("<a><b><b>")
+    text = template_text("<a><b><b>")
     assert pieces_of(tokenizer, text) == [*"<a>", "<b>", "<b>"]
     assert Encoder(tokenizer).encode(text).tolist() == whole(tokenizer, text)
 
@@ -120,7 +120,7 @@ def test_a_word_of_the_vocabulary_that_is_a_control_token_is_taken_apart(word):
         bare = Tokenizer(tokenizer.model)
         bare.pre_tokenizer, bare.normalizer = tokenizer.pre_tokenizer, tokenizer.normalizer
         # Not every model would leak on every word; all must be safe.
-        ids = Encoder(tokenizer).encode(laid("<s>", [word], "<s>")).tolist()
+        ids = Encoder(tokenizer).encode(marked("<s>", [word], "<s>")).tolist()
         assert ids[0] == ids[-1] == 1 and not control & set(ids[1:-1])
 
 
@@ -129,8 +129,8 @@ def test_a_folded_look_alike_of_a_token_is_text():
     tricks = ["<|Start|>", "<|START|>", "<|start|>", "＜｜Ｓｔａｒｔ｜＞", "<｜Start｜>", "<|ſtart|>"]
     assert all(256 in whole(tokenizer, trick) for trick in tricks)  # the tokenizer itself is taken in by all
     for trick in tricks:
-        assert 256 not in Encoder(tokenizer).encode(Laid(trick))
-    assert Encoder(tokenizer).encode(own("<|Start|>")).tolist() == [256]
+        assert 256 not in Encoder(tokenizer).encode(MarkedText(trick))
+    assert Encoder(tokenizer).encode(template_text("<|Start|>")).tolist() == [256]
 
 
 def test_no_private_character_stands_for_a_token():
@@ -143,30 +143,32 @@ def test_no_private_character_stands_for_a_token():
     ]
     encoder = Encoder(tokenizer)
     for text in [*private, "".join(private) + "<a>"]:
-        ids = encoder.encode(laid("<a>", [text], "<b>")).tolist()
+        ids = encoder.encode(marked("<a>", [text], "<b>")).tolist()
         assert (ids[0], ids[-1]) == (256, 257) and not encoder.control & set(ids[1:-1])
         assert tokenizer.decode(ids) == f"<a>{text}<b>"
-    assert encoder.encode(own("<a>")).tolist() == [256]
+    assert encoder.encode(template_text("<a>")).tolist() == [256]
 
 
 def test_a_text_that_goes_on_gets_no_mark_of_a_first_word():
     tokenizer = CASES["unigram"].tokenizer
-    assert pieces_of(tokenizer, own("user")) == ["▁user"]
-    assert pieces_of(tokenizer, own("user"), inside=True) == [*"user"]
-    assert pieces_of(tokenizer, own("</s>user"), inside=True) == pieces_of(tokenizer, own("</s>user"))
+    assert pieces_of(tokenizer, template_text("user")) == ["▁user"]
+    assert pieces_of(tokenizer, template_text("user"), inside=True) == [*"user"]
+    assert pieces_of(tokenizer, template_text("</s>user"), inside=True) == pieces_of(
+        tokenizer, template_text("</s>user")
+    )
 
 
 def test_a_control_token_is_found_whatever_stands_next_to_it():
     """A token that wants to be a word of its own, written by the template next to a message's letter."""
     tokenizer = letters(AddedToken("stop", single_word=True), AddedToken("<e>", lstrip=True, rstrip=True))
-    assert pieces_of(tokenizer, laid(["a"], "stop", ["b stop c"])) == ["a", "stop", "b", "Ġ", *"stop", "Ġ", "c"]
-    assert pieces_of(tokenizer, laid("a  <e> \n b")) == ["a", "<e>", "b"]
+    assert pieces_of(tokenizer, marked(["a"], "stop", ["b stop c"])) == ["a", "stop", "b", "Ġ", *"stop", "Ġ", "c"]
+    assert pieces_of(tokenizer, marked("a  <e> \n b")) == ["a", "<e>", "b"]
 
 
 def test_a_control_token_is_found_where_the_normalizer_hides_it():
     """A mark in front of each piece makes the tokenizer itself miss those behind a letter."""
     tokenizer = CASES["byte-fallback"].tokenizer
-    call, text = tokenizer.token_to_id("[INST]"), own("<s>[INST] hi [INST]hi[INST]</s>")
+    call, text = tokenizer.token_to_id("[INST]"), template_text("<s>[INST] hi [INST]hi[INST]</s>")
     assert whole(tokenizer, text).count(call) == 2
     ids = Encoder(tokenizer).encode(text).tolist()
     assert ids.count(call) == 3 and tokenizer.decode(ids, skip_special_tokens=False).count("hi") == 2
@@ -176,7 +178,7 @@ def test_a_control_token_is_found_where_the_normalizer_hides_it():
 def test_the_tokenizer_itself_is_left_alone():
     tokenizer = CASES["byte-fallback"].tokenizer
     before = tokenizer.to_str()
-    Encoder(tokenizer).encode(laid("<s>", ["<s>"]))
+    Encoder(tokenizer).encode(marked("<s>", ["<s>"]))
     assert tokenizer.to_str() == before
 
 

@@ -1,22 +1,22 @@
 import jinja2
 import pytest
 
-from turngym.agents.chat.marked import Laid, LaidEnvironment, join, own
+from turngym.agents.chat.marked import MarkedEnvironment, MarkedText, join, template_text
 
 
-def laid(*pieces):
+def marked(*pieces):
     """Text of pieces; those in a list are a message's."""
-    return join(Laid(piece[0]) if isinstance(piece, list) else own(piece) for piece in pieces)
+    return join(MarkedText(piece[0]) if isinstance(piece, list) else template_text(piece) for piece in pieces)
 
 
 def render(source, **values):
-    return LaidEnvironment().compile_text(source).render(**values)
+    return MarkedEnvironment().compile_text(source).render(**values)
 
 
 def shown(text):
     """The text, with what is not the template's in brackets."""
     shown, before = "", "1"
-    for letter, mark in zip(text, text.own, strict=True):
+    for letter, mark in zip(text, text.marks, strict=True):
         shown += {"10": "[", "01": "]"}.get(before + mark, "") + letter
         before = mark
     return shown + ("]" if before == "0" else "")
@@ -69,16 +69,19 @@ def test_a_rendering_says_what_jinja_says(source):
     values = {"x": "q", "d": {"key": "v"}}
     text = render(source, **values)
     assert text == plain.from_string(source).render(**values)
-    assert isinstance(text, Laid) and len(text.own) == len(text)
+    assert isinstance(text, MarkedText) and len(text.marks) == len(text)
 
 
 def test_cutting_and_joining_keep_every_characters_writer():
-    text = laid("ab", ["cd"], "e")
-    assert (text, text.own) == ("abcde", "11001")
+    text = marked("ab", ["cd"], "e")
+    assert (text, text.marks) == ("abcde", "11001")
     assert shown(text[1:4]) == "b[cd]" and shown(text[-2]) == "[d]" and shown(text[:0]) == ""
     assert shown("x" + text + "y") == "[x]ab[cd]e[y]" and shown(text + text) == "ab[cd]eab[cd]e"
-    assert shown(laid(" a", [" b "]).strip()) == "a[ b]" and shown(own("  ").strip()) == ""
-    assert shown(own("-").join(["x", own("y"), "z"])) == "[x]-y-[z]" and own("-").join([]) == ""
+    assert shown(marked(" a", [" b "]).strip()) == "a[ b]" and shown(template_text("  ").strip()) == ""
+    assert (
+        shown(template_text("-").join(["x", template_text("y"), "z"])) == "[x]-y-[z]"
+        and template_text("-").join([]) == ""
+    )
     assert str(text) is text and hash(text) == hash("abcde") and text == "abcde"
     with pytest.raises(TypeError):
         text + 1
@@ -87,6 +90,6 @@ def test_cutting_and_joining_keep_every_characters_writer():
 
 
 def test_a_template_of_an_environment_stands_alone():
-    env = LaidEnvironment()
+    env = MarkedEnvironment()
     one, two = env.compile_text("<1>{{ x }}"), env.compile_text("<2>{{ x }}")
     assert [shown(each.render(x="y")) for each in (one, two, one)] == ["<1>[y]", "<2>[y]", "<1>[y]"]

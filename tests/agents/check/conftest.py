@@ -3,7 +3,7 @@
 import gymnasium
 import pytest
 
-from turngym.agents.check import vectors
+from turngym.agents.check import copies
 from turngym.agents.check.clauses import CLAUSES, check, run
 from turngym.agents.check.episodes import Case
 from turngym.envs import Reply, StopReason, TextEnv
@@ -126,7 +126,7 @@ def register():
 @pytest.fixture
 def broken(register, monkeypatch):
     """What every clause finds wrong with an environment, by name; vectors only in the process of the test."""
-    monkeypatch.setattr(vectors, "MODES", ("sync",))
+    monkeypatch.setattr(copies, "MODES", ("sync",))
 
     def broken(maker):
         results = check(register(maker))

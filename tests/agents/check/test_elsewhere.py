@@ -6,7 +6,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from turngym.agents.check import elsewhere
+from turngym.agents.check import single
 from turngym.agents.check.clauses import CLAUSES, check, run
 from turngym.agents.check.episodes import Case
 
@@ -89,7 +89,7 @@ def test_a_second_process_that_ends_is_seen(words):
 
 
 def test_a_second_process_that_does_not_answer_is_left(words, monkeypatch):
-    monkeypatch.setattr(elsewhere, "SECONDS", 0.01)
+    monkeypatch.setattr(single, "SECONDS", 0.01)
     assert process(words()).problem == "a second process did not play 4 episodes within 0.01 s"
 
 

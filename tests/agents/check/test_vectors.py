@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from turngym.agents.check import vectors
+from turngym.agents.check import copies
 from turngym.agents.check.episodes import Broken, Case
 from turngym.envs import Reply
 
@@ -59,7 +59,7 @@ def test_what_does_not_answer_is_left_and_ended(world, vector, monkeypatch):
                 time.sleep(600)
             return super().on_step(text)
 
-    monkeypatch.setattr(vectors, "SECONDS", 0.5)
+    monkeypatch.setattr(copies, "SECONDS", 0.5)
     assert vector(Sleeping) == "a vector in async mode did not answer within 0.5 s"
 
 
@@ -94,7 +94,7 @@ def test_a_reset_in_a_vector_that_is_another_is_seen(world, vector):
 def test_good_ones_keep_the_clause_in_both_modes(world, quiz, register):
     for maker in (world, quiz):
         case = Case(register(maker), {})
-        assert vectors.check_vector(case) == f"{max(len(p.actions) for p in case.plans[1:3]) + 2} rounds of 2 " + (
+        assert copies.check_vector(case) == f"{max(len(p.actions) for p in case.plans[1:3]) + 2} rounds of 2 " + (
             "environments in 2 modes"
         )
 
@@ -110,6 +110,6 @@ def test_options_reach_the_environments_of_a_vector(world, register):
             return super().on_reset(rng, options) + ("!" if unlike else "")
 
     env_id = register(Option)
-    vectors.check_vector(Case(env_id, {}))
+    copies.check_vector(Case(env_id, {}))
     with pytest.raises(Broken, match="in async mode: at reset"):
-        vectors.check_vector(Case(env_id, {"fine": False}))
+        copies.check_vector(Case(env_id, {"fine": False}))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.rollout.phases import PHASES
+from turngym.agents.trajectory import PHASES
 from turngym.training.columns import Now
 from turngym.training.control import Control
 from turngym.training.head import token_stats

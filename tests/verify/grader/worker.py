@@ -185,13 +185,13 @@ def _own(event: str, args: tuple[Any, ...]) -> bool:
 def _control(*texts: str) -> int:
     """Return how many control tokens the texts are encoded with by tokenizers that know each of those they spell."""
     from turngym.agents.chat.encoder import Encoder
-    from turngym.agents.chat.marked import Laid
+    from turngym.agents.chat.marked import MarkedText
     from turngym.tests.verify.grader.control_tokens import tokenizers
 
     # As in a chat: UTF-8 carries no lone surrogates.
-    laid = [Laid(text.encode("utf-8", "replace").decode()) for text in texts]
-    encoders = [Encoder(tokenizer) for tokenizer in tokenizers(laid)]
-    return sum(int(i) in encoder.control for encoder in encoders for text in laid for i in encoder.encode(text))
+    marked = [MarkedText(text.encode("utf-8", "replace").decode()) for text in texts]
+    encoders = [Encoder(tokenizer) for tokenizer in tokenizers(marked)]
+    return sum(int(i) in encoder.control for encoder in encoders for text in marked for i in encoder.encode(text))
 
 
 def _raises(check: Callable[[], object]) -> bool:

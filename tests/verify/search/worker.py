@@ -183,12 +183,14 @@ def _raises(check: Any) -> bool:
 def control(*texts: str) -> int:
     """Return how many control tokens texts are encoded with by tokenizers that know each of those they spell."""
     from turngym.agents.chat.encoder import Encoder
-    from turngym.agents.chat.marked import Laid
+    from turngym.agents.chat.marked import MarkedText
     from turngym.tests.verify.grader.control_tokens import tokenizers
 
-    laid = [Laid(text.encode("utf-8", "replace").decode()) for text in texts]  # UTF-8 carries no lone surrogates
-    encoders = [Encoder(tokenizer) for tokenizer in tokenizers(laid)]
-    return sum(int(i) in encoder.control for encoder in encoders for text in laid for i in encoder.encode(text))
+    marked = [
+        MarkedText(text.encode("utf-8", "replace").decode()) for text in texts
+    ]  # UTF-8 carries no lone surrogates
+    encoders = [Encoder(tokenizer) for tokenizer in tokenizers(marked)]
+    return sum(int(i) in encoder.control for encoder in encoders for text in marked for i in encoder.encode(text))
 
 
 def main() -> None:

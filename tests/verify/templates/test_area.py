@@ -1,7 +1,7 @@
 import pytest
 
 from turngym.agents.chat.encoder import Encoder
-from turngym.agents.chat.marked import own
+from turngym.agents.chat.marked import template_text
 from turngym.agents.chat.template import Template
 from turngym.tests.verify.templates import area
 from turngym.tests.verify.templates.area import SPECIAL, TRL
@@ -34,6 +34,6 @@ def test_an_injected_control_token_falls_short(monkeypatch):
     row = area.injection_row(CASES["flags"], 5, 0)
     assert row.good and row.of > 500 and row.note == "3 added tokens"
     name = Encoder._name
-    monkeypatch.setattr(Encoder, "_name", lambda self, text, base: name(self, own(str.__str__(text)), base))
+    monkeypatch.setattr(Encoder, "_name", lambda self, text, base: name(self, template_text(str.__str__(text)), base))
     row = area.injection_row(CASES["flags"], 5, 0)
     assert not row.good and "brings control tokens" in row.note

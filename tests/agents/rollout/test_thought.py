@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turngym.agents.chat.chat import Chat
-from turngym.agents.rollout.phases import begins, tokens_before
+from turngym.agents.rollout.path import thought_length, tokens_before
 from turngym.agents.source import TINY
 from turngym.tools import FORMATS, get_format
 
@@ -18,9 +18,9 @@ CALL = {
 @pytest.mark.parametrize("name", sorted(set(CALL) & set(FORMATS)))
 def test_thought_ends_where_the_first_call_begins(name):
     text, format = CALL[name], get_format(name)
-    assert text[begins(text, format.begins(text)) :].startswith(text.removeprefix("Let me see. "))
+    assert text[thought_length(text, format.begins(text)) :].startswith(text.removeprefix("Let me see. "))
     hidden = f"<think>{text}</think>{text}"
-    assert begins(hidden, format.begins(hidden)) == len(f"<think>{text}</think>Let me see. ")
+    assert thought_length(hidden, format.begins(hidden)) == len(f"<think>{text}</think>Let me see. ")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_thought_ends_where_the_first_call_begins(name):
     ],
 )
 def test_without_a_call_thought_ends_at_the_box_or_with_the_last_thought_in_tags(text, thought):
-    assert text[: begins(text, get_format("tags").begins(text))] == thought
+    assert text[: thought_length(text, get_format("tags").begins(text))] == thought
 
 
 def test_tokens_are_counted_up_to_the_one_that_holds_the_character():
