@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .columns import Batch
+from .columns import Batch, Turns
 
 Judge = Callable[[Float[Tensor, "p"], Int[Tensor, "p"]], Float[Tensor, "p"]]  # of the paths' scores and groups
 
+Normalize = Literal["std", "none"]
 Aggregation = Literal[
     "token-mean",
     "seq-mean-token-mean",
@@ -35,6 +36,32 @@ def by_path(judge: Judge, batch: Batch) -> Float[Tensor, "s"]:
     score = turns.score.new_zeros(len(paths)).index_put((place,), turns.score[rewarded])
     group = turns.group.new_zeros(len(paths)).index_put((place,), turns.group[rewarded])
     return torch.zeros_like(turns.score).masked_scatter(rewarded, judge(score, group)[place])[batch.row]
+
+
+def group_advantage(
+    score: Float[Tensor, "p"], group: Int[Tensor, "p"], *, normalize: Normalize, ddof: int, eps: float
+) -> Float[Tensor, "p"]:
+    """Return each path's score relative to its group: minus its mean and, for "std", over its std + eps.
+
+    Equal scores give exactly 0. A group of one has mean 0 and std 1.
+    """
+    groups, member = torch.unique(group, return_inverse=True)
+    zeros = score.new_zeros(len(groups))
+    count = torch.bincount(member, minlength=len(groups))
+    # Above the group's least score, so that rounding cannot part equal scores.
+    least = zeros.scatter_reduce(0, member, score, "amin", include_self=False)
+    above = score - least[member]
+    centred = above - (zeros.index_add(0, member, above) / count)[member]
+    alone = count[member] == 1
+    if normalize == "none":
+        return torch.where(alone, score, centred)
+    variance = zeros.index_add(0, member, centred.square()) / (count - ddof).clamp(min=1)
+    return torch.where(alone, score, centred) / (torch.where(alone, 1.0, variance.sqrt()[member]) + eps)
+
+
+def centred(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+    """Return each path's score less the mean of its group; a group of one keeps its score."""
+    return group_advantage(score, group, normalize="none", ddof=1, eps=1.0)
 
 
 def earned(batch: Batch) -> Bool[Tensor, "s"]:
@@ -72,6 +99,59 @@ def _followed(path: Int[Tensor, "s"]) -> Bool[Tensor, "s"]:
     same = torch.zeros_like(path, dtype=torch.bool)
     same[:-1] = path[:-1] == path[1:]
     return same
+
+
+def alone(label: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
+    """Return which places no other shares its label with."""
+    _, place = torch.unique(label, return_inverse=True)
+    return torch.bincount(place)[place] == 1
+
+
+def paid(turns: Turns) -> Float[Tensor, "r"]:
+    """Return each turn's reward in float64, the last of a path with what the score holds beyond their sum.
+
+    NaN on the last turn of a path that earned no score.
+    """
+    reward = turns.reward.double()
+    size = int(turns.path.max()) + 1
+    total = reward.new_zeros(size).index_add(0, turns.path, reward)
+    last = turns.turn.new_zeros(size).scatter_reduce(0, turns.path, turns.turn, "amax")
+    rest = turns.score.double() - total[turns.path]
+    rounding = 1e-6 * (1 + turns.score.double().abs())  # rewards and scores are float32
+    return reward + torch.where((turns.turn == last[turns.path]) & ~(rest.abs() <= rounding), rest, 0.0)
+
+
+def steps(batch: Batch) -> tuple[Bool[Tensor, "s"], Int[Tensor, "n"], Int[Tensor, "m"]]:
+    """Return which slots lie on paths that earned a score, the rows that have such slots, and the place of each's row.
+
+    Rows ascend, so the steps of a path lie in order, end to end.
+    """
+    learned = earned(batch)
+    rows, step = torch.unique(batch.row[learned], return_inverse=True)
+    return learned, rows, step
+
+
+def mean_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"]) -> Float[Tensor, "n"]:
+    """Return the mean of `values` by label, in float64, where the mean of equal float32 values is that value."""
+    count = torch.bincount(label)
+    return values.new_zeros(len(count), dtype=torch.float64).index_add(0, label, values.double()) / count
+
+
+def softmax_by(label: Int[Tensor, "m"], level: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
+    """Return the weights n·softmax(level) within each label of n places; their mean is 1."""
+    _, place = torch.unique(label, return_inverse=True)
+    count = torch.bincount(place)
+    top = level.new_full(count.shape, -torch.inf).scatter_reduce(0, place, level, "amax")
+    share = torch.exp(level - top[place])
+    total = share.new_zeros(count.shape).index_add(0, place, share)
+    return count[place] * share / total[place]
+
+
+def shared_mean(values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, "s"]:
+    """Return for each slot the mean of `values` over all slots of its token."""
+    count = torch.bincount(batch.token)
+    total = values.new_zeros(len(count)).index_add(0, batch.token, values)
+    return (total / count.clamp(min=1))[batch.token]
 
 
 def scale(mode: Aggregation, batch: Batch, size: int = 1, count_empty: bool = False) -> Float[Tensor, "s"]:

@@ -12,18 +12,22 @@ Invariant: N counts the sampled tokens of the whole optimizer step, so its micro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ..agents.engine import keyed_rng
 from .columns import Batch, Current, Surrogate, Terms
-from .credit import path_mean
+from .credit import path_mean, path_sum
 from .packing import Packed
 
 CLIP = 0.2  # PPO's (Schulman et al., arXiv 1707.06347)
+Level = Literal["token", "sequence", "geometric"]  # what a ratio is of
 SEQUENCE_LIMIT = 10.0  # nats: largest logarithm of a sequence ratio
 LOG_RATIO_LIMIT = 20.0
 
@@ -60,6 +64,14 @@ def weight_clip(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "
     return held.detach() * terms.advantage * current.logp
 
 
+def mismatch(level: Level, batch: Batch) -> Float[Tensor, "s"]:
+    """Return the learner's probability over the sampler's, of each slot's token or path; its logarithm is in ±20."""
+    gap = batch.logp_old - batch.logp_roll
+    if level != "token":
+        gap = path_sum(gap, batch) if level == "sequence" else path_mean(gap, batch)
+    return gap.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+
+
 def hold(terms: Terms, low: float, high: float) -> Terms:
     """Return `terms` with these clip bounds on every slot."""
     ones = torch.ones_like(terms.advantage)
@@ -86,6 +98,32 @@ def gradient_keeping(limit: float = inf) -> Surrogate:
         return torch.where(terms.advantage < 0, floor, value)
 
     return surrogate
+
+
+def clip_cov(
+    advantage: Float[Tensor, "s"],
+    logp: Float[Tensor, "s"],
+    logp_old: Float[Tensor, "s"],
+    clip_low: float,
+    clip_high: float,
+    share: float,
+    low: float,
+    high: float,
+    key: Sequence[int],
+) -> Bool[Tensor, "s"]:
+    """Return which slots Clip-Cov (arXiv 2505.22617) leaves out: `share` of all, or as many as qualify, drawn by `key`.
+
+    Those qualify whose covariance (A - mean)·(logp - mean) lies between `low` and `high` and that no clip holds.
+    """
+    ratio = (logp - logp_old).clamp(-20, 20).exp()
+    clipped = torch.where(advantage > 0, ratio > 1 + clip_high, (advantage < 0) & (ratio < 1 - clip_low))
+    covariance = (advantage - advantage.mean()) * (logp - logp.mean())
+    (open_,) = torch.nonzero((low < covariance) & (covariance < high) & ~clipped, as_tuple=True)
+    count = min(max(int(share * len(logp)), 1), len(open_)) if share else 0
+    drawn = keyed_rng(key).permutation(len(open_))[:count]
+    left = torch.zeros_like(clipped)
+    left[open_[torch.from_numpy(drawn)]] = True
+    return left
 
 
 def dual_clip(limit: float = 3.0) -> Surrogate:

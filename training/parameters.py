@@ -43,7 +43,7 @@ class Range:
             low, high = "above" if self.above else "at least", "below" if self.below else "at most"
             return f"{low} {self.low:g} and {high} {self.high:g}"
         if self.low == -inf:
-            return "finite"
+            return "finite" + (", or inf" if self.unbounded else "")
         low = f"above {self.low:g}" if self.above else f"{self.low:g} or more"
         return f"{low}, or inf" if self.unbounded else low
 
@@ -52,6 +52,7 @@ Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
 NonNegative = Annotated[float, Range(0)]
 Bound = Annotated[float, Range(0, unbounded=True)]  # how far a value may move; inf holds nothing
+Limit = Annotated[float, Range(1, above=True, unbounded=True)]  # of a dual clip; inf is without one
 Finite = Annotated[float, Range()]
 Count = Annotated[int, Range(1)]
 
@@ -102,7 +103,8 @@ def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Return a method's function that raises ValueError where an argument is not what its signature allows."""
-    method, known, bind = function.__name__.replace("_", "-"), parameters(function), signature(function).bind
+    method = function.__name__.removesuffix("_code").replace("_", "-")
+    known, bind = parameters(function), signature(function).bind
 
     @wraps(function)
     def build(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import pytest
 
+from turngym.training.methods import METHODS, method_parameters
 from turngym.training.parameters import Bound, Count, Finite, Range, Share, checked, parameters
 
 
@@ -66,3 +67,62 @@ def test_an_argument_out_of_range_is_refused(name, good, bad) -> None:
         with pytest.raises(ValueError) as refused:
             some_method(**{name: value})
         assert str(refused.value) == f"some-method: {name} is {value!r}; it must be {RULES[name]}"
+
+
+def outside(allowed: Range) -> list[float]:
+    """Return values just outside a range."""
+    below = [allowed.low if allowed.above else allowed.low - 1] if allowed.low > -inf else []
+    beyond = [allowed.high if allowed.below else allowed.high + 1] if allowed.high < inf else []
+    return [*below, *beyond, -inf, nan] + ([] if allowed.unbounded else [inf])
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [(name, variant) for name, row in METHODS.items() for variant in ("paper", *(["code"] if row.code else []))],
+)
+def test_every_parameter_of_every_method_keeps_its_range(name, variant) -> None:
+    row = METHODS[name]
+    known = method_parameters(name, variant)
+    row.load(variant)(**{key: one.default for key, one in known.items() if key != "variant"})
+    for key, one in known.items():
+        wrong = outside(one.allowed) if isinstance(one.allowed, Range) else ["other"] if one.allowed else []
+        for value in wrong:
+            with pytest.raises(ValueError, match=rf": {key} is .*; it must be "):
+                row(**{"variant": variant, key: value} if row.code else {key: value})
+
+
+@pytest.mark.parametrize("name", ["aepo", "aepo-branching", "aepo-clip", "arpo", "dapo", "epo", "rloo"])
+def test_a_variant_is_the_papers_or_the_codes(name) -> None:
+    assert METHODS[name](variant="code").name == METHODS[name]().name == name
+    with pytest.raises(ValueError, match=f"{name}: variant is 'v1'; it must be paper or code"):
+        METHODS[name](variant="v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("arpo", {"group": 4, "initial": 5}, "initial is 5; it must be 0 (half of the group) to 4, the group"),
+        ("dapo", {"longest": 100, "cache": 101}, "cache is 101; it must be 1 to 100, the longest path"),
+        ("epo", {"low": 1.0, "high": 1.0}, "high is 1.0; it must be above low, which is 1.0"),
+        (
+            "reinforce-pp",
+            {"baseline": "group", "gamma": 0.9},
+            "gamma, kl_reward is (0.9, 0.0); it must be 1, 0 with baseline group: it has no steps",
+        ),
+        ("spear", {"low": 4.0, "high": 4.0}, "high is 4.0; it must be above low, which is 4.0"),
+        ("starpo-s", {"rule": "top-k-abs"}, "share is 0.25; it must be a number of groups for top-k-abs"),
+        ("starpo-s", {"rule": "top-k-abs", "share": 2.5}, "share is 2.5; it must be a number of groups for top-k-abs"),
+        ("starpo-s", {"share": 1.5}, "share is 1.5; it must be above 0 and at most 1"),
+        ("tis", {"low": 3.0}, "low is 3.0; it must be at most high, which is 2.0"),
+        ("tis", {"by": "sequence"}, "by is 'sequence'; it must be own where weights are truncated"),
+        (
+            "tis",
+            {"outside": "reject", "normalize": True},
+            "normalize is True; it must be false where tokens are rejected",
+        ),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused(name, arguments, message) -> None:
+    with pytest.raises(ValueError) as refused:
+        METHODS[name](**arguments)
+    assert str(refused.value) == f"{name}: {message}"

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import inf
 
 import torch
 from jaxtyping import Float, Int
@@ -30,25 +29,21 @@ from torch import Tensor
 
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, State
-from ..credit import earned, gae, whiten
-from ..parameters import require
-from .gigpo import paid
+from ..credit import earned, gae, paid, whiten
+from ..parameters import Bound, NonNegative, Share, checked
 from .ppo import VALUE, value_error, value_head
 
 
+@checked
 def bilevel_gae(
     *,
-    gamma: float = 1.0,
-    lam: float = 1.0,
-    gamma_turn: float = 0.95,
-    value_coef: float = 1.0,
-    value_clip: float = 0.5,
+    gamma: Share = 1.0,
+    lam: Share = 1.0,
+    gamma_turn: Share = 0.95,
+    value_coef: NonNegative = 1.0,
+    value_clip: Bound = 0.5,
 ) -> Control:
-    """Return the value head, its loss and the advantage. Raises ValueError on a parameter out of range."""
-    for name, value in (("gamma", gamma), ("lam", lam), ("gamma_turn", gamma_turn)):
-        require(0 <= value <= 1, "bilevel-gae", name, value, "0 to 1")
-    require(0 <= value_coef < inf, "bilevel-gae", "value_coef", value_coef, "0 or more")
-    require(value_clip >= 0, "bilevel-gae", "value_clip", value_clip, "0 or more (inf holds nothing)")
+    """Return the value head, its loss and the advantage."""
     advantage = partial(bilevel_advantage, gamma, lam, gamma_turn)
 
     def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:

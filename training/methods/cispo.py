@@ -16,17 +16,17 @@ Axis: slots; a token that paths share has a term for each of them.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..objective import hold, weight_clip
-from ..parameters import require
+from ..parameters import Range, Share, checked
 
 
-def cispo(*, lo: float = 0.0, hi: float = 1.2) -> Control:
-    """Return CISPO's policy term with weights in [lo, hi]; hi may be inf. Raises ValueError on a bad bound."""
-    require(0 <= lo <= 1, "cispo", "lo", lo, "between 0 and 1, a bound of the ratio")
-    require(hi >= 1, "cispo", "hi", hi, "1 or more, a bound of the ratio")
+@checked
+def cispo(*, lo: Share = 0.0, hi: Annotated[float, Range(1, unbounded=True)] = 1.2) -> Control:
+    """Return CISPO's policy term with weights in [lo, hi]."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(hold(terms, 1 - lo, hi - 1), surrogate=weight_clip)

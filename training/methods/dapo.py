@@ -10,10 +10,9 @@ Knob: clip, sampling and reward, on GRPO's advantage. Five parts, each switched 
 
 Defaults: clip 0.2 / 0.28, longest 20480, cache 4096, overlong 1: paper; limit 10: released recipe (verl).
 Evidence: A, read in released code (verl recipe/dapo).
-Deviations: sampling compares the scores that the environment gave, before R, and keeps a task of which one path alone
-earned a score, as the code; a task of which none did is drawn anew. A step asks a bounded number of times (`REFILLS`)
-and then learns from what there is, where the code raises. |y| are the sampled tokens of all turns of a path.
-Variant "code": R has no floor, so that a path longer than `longest` loses more than 1.
+Deviations: sampling compares the environment's scores, before R, and keeps a task of which one path alone earned a
+score, as the code. A step asks a bounded number of times (`REFILLS`) and then learns from what there is; the code
+raises. |y| are the sampled tokens of all turns of a path. Variant "code": R has no floor.
 Off: clip_high 0.2; dynamic false; overlong 0; limit inf.
 Axis: paths of a group; |y| and the loss count a token that paths share once for each of them.
 """
@@ -23,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -33,28 +31,51 @@ from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State, Verdict
 from ..objective import CLIP, dual_clip
-from ..parameters import require
+from ..parameters import Bound, Count, Limit, NonNegative, checked, require
 from .grpo import grpo
 
-Variant = Literal["paper", "code"]
 
-
+@checked
 def dapo(
     *,
-    clip_low: float = CLIP,
-    clip_high: float = 0.28,
-    limit: float = 10.0,
+    clip_low: Bound = CLIP,
+    clip_high: Bound = 0.28,
+    limit: Limit = 10.0,
     dynamic: bool = True,
-    longest: int = 20480,
-    cache: int = 4096,
-    overlong: float = 1.0,
-    variant: Variant = "paper",
+    longest: Count = 20480,
+    cache: Count = 4096,
+    overlong: NonNegative = 1.0,
 ) -> Control:
-    """Return DAPO with all its parts; `longest` and `cache` are in tokens. Raises ValueError on a bad parameter."""
-    require(limit > 1, "dapo", "limit", limit, "above 1 (inf for none)")
-    require(1 <= cache <= longest, "dapo", "cache", cache, f"1 to {longest}, the longest path")
-    require(0 <= overlong < inf, "dapo", "overlong", overlong, "0 or more")
-    require(variant in get_args(Variant), "dapo", "variant", variant, "paper or code")
+    """Return DAPO with all its parts; `longest` and `cache` are in tokens."""
+    return _dapo(clip_low, clip_high, limit, dynamic, longest, cache, overlong, floor=-1.0)
+
+
+@checked
+def dapo_code(
+    *,
+    clip_low: Bound = CLIP,
+    clip_high: Bound = 0.28,
+    limit: Limit = 10.0,
+    dynamic: bool = True,
+    longest: Count = 20480,
+    cache: Count = 4096,
+    overlong: NonNegative = 1.0,
+) -> Control:
+    """Return DAPO as released: a path longer than `longest` loses more than `overlong`."""
+    return _dapo(clip_low, clip_high, limit, dynamic, longest, cache, overlong, floor=-inf)
+
+
+def _dapo(
+    clip_low: float,
+    clip_high: float,
+    limit: float,
+    dynamic: bool,
+    longest: int,
+    cache: int,
+    overlong: float,
+    floor: float,
+) -> Control:
+    require(cache <= longest, "dapo", "cache", cache, f"1 to {longest}, the longest path")
     base = grpo(clip_low=clip_low, clip_high=clip_high)
     surrogate = dual_clip(limit)
 
@@ -63,8 +84,7 @@ def dapo(
 
     def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
         length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path]
-        penalty = overlong_penalty(length.to(batch.turns.score), longest, cache, variant)
-        return batch.turns.score + overlong * penalty
+        return batch.turns.score + overlong * overlong_penalty(length.to(batch.turns.score), longest, cache, floor)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         terms = base.shape(terms, batch, now, state)
@@ -80,8 +100,6 @@ def tells(tree: Tree) -> bool:
     return len(scores) == 1 or len(set(scores)) > 1
 
 
-def overlong_penalty(
-    length: Float[Tensor, "r"], longest: int, cache: int, variant: Variant = "paper"
-) -> Float[Tensor, "r"]:
-    """Return R of paths of `length` tokens: 0 up to longest - cache, then falling to -1 at `longest` (Eq. 13)."""
-    return ((longest - cache - length) / cache).clamp(-1.0 if variant == "paper" else -inf, 0.0)
+def overlong_penalty(length: Float[Tensor, "r"], longest: int, cache: int, floor: float) -> Float[Tensor, "r"]:
+    """Return R of paths of `length` tokens: 0 up to longest - cache, -1 at `longest`, and at least `floor` (Eq. 13)."""
+    return ((longest - cache - length) / cache).clamp(floor, 0.0)

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,34 +30,23 @@ from torch import Tensor
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Sets, State, Verdict
-from ..objective import CLIP
-from ..parameters import require
-from .empg import mean_by, steps
-from .tis import mismatch
-
-Over = Literal["all", "kept"]
+from ..credit import mean_by, steps
+from ..objective import CLIP, hold, mismatch
+from ..parameters import Bound, NonNegative, Range, checked
 
 
+@checked
 def dart(
     *,
-    skip: float = 0.2,
-    clip_low: float = CLIP,
-    clip_high: float = 0.28,
-    limit: float = 1.0,
-    kl_coef: float = 0.1,
-    over: Over = "all",
+    skip: Annotated[float, Range(0, 1, below=True)] = 0.2,
+    clip_low: Bound = CLIP,
+    clip_high: Bound = 0.28,
+    limit: Bound = 1.0,
+    kl_coef: NonNegative = 0.1,
+    over: Literal["all", "kept"] = "all",
     drop: bool = True,
 ) -> Control:
-    """Return DART; `skip`, `limit` and `kl_coef` 0 and clip bounds of 0.2 change nothing but the advantage.
-
-    Raises ValueError on a parameter out of range.
-    """
-    require(0 <= skip < 1, "dart", "skip", skip, "at least 0 and below 1")
-    require(clip_low >= 0, "dart", "clip_low", clip_low, "0 or more (1 or more holds nothing)")
-    require(clip_high >= 0, "dart", "clip_high", clip_high, "0 or more (inf holds nothing)")
-    require(limit >= 0, "dart", "limit", limit, "above 0 (inf truncates nothing), or 0 for no weight")
-    require(0 <= kl_coef < inf, "dart", "kl_coef", kl_coef, "0 or more")
-    require(over in ("all", "kept"), "dart", "over", over, "all or kept")
+    """Return DART; `skip`, `limit` and `kl_coef` 0 and clip bounds of 0.2 change nothing but the advantage."""
     sets: set[Sets] = {"credit"} if clip_low == clip_high == CLIP else {"credit", "clip"}
 
     def select(trees: Sequence[Tree], state: State) -> list[Verdict]:
@@ -76,8 +64,7 @@ def dart(
         trained = torch.ones_like(terms.weight).masked_scatter(learned, _kept(batch, skip)[step].to(terms.weight))
         weight = mismatch("token", batch).clamp(max=limit).to(terms.weight) if limit else 1.0
         if "clip" in sets:
-            ones = torch.ones_like(terms.advantage)
-            terms = replace(terms, clip_low=clip_low * ones, clip_high=clip_high * ones)
+            terms = hold(terms, clip_low, clip_high)
         kl = terms.kl_coef + kl_coef * trained
         return replace(terms, weight=terms.weight * trained * weight, kl_coef=kl)
 

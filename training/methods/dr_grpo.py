@@ -20,13 +20,15 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import scale
 from ..objective import CLIP
-from ..parameters import require
+from ..parameters import Bound, Count, NonNegative, checked
 from .grpo import grpo
 
 
-def dr_grpo(*, size: int = 1024, clip_low: float = CLIP, clip_high: float = CLIP, kl_coef: float = 0.0) -> Control:
-    """Return Dr. GRPO; `size` is in tokens, the rest as in `grpo`. Raises ValueError on a parameter out of range."""
-    require(size >= 1, "dr-grpo", "size", size, "1 token or more")
+@checked
+def dr_grpo(
+    *, size: Count = 1024, clip_low: Bound = CLIP, clip_high: Bound = CLIP, kl_coef: NonNegative = 0.0
+) -> Control:
+    """Return Dr. GRPO; `size` is in tokens, the rest as in `grpo`."""
     preset = grpo(normalize="none", clip_low=clip_low, clip_high=clip_high, kl_coef=kl_coef)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

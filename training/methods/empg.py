@@ -10,37 +10,31 @@ advantage is rescaled against that, and a step that leads to a confident one is 
 Defaults: k 1, k_next 1, zeta 0.1 (re-implementation of the paper's listing; ARLArena has zeta 0.05). The paper's own
 table is not established.
 Evidence: B, paper text through consistent notes and a re-implementation; there is no official code.
-Deviations: entropies are at temperature 1. Steps without a sampled token and paths that earned no score take no part:
-the step behind such a one counts as the next. Where tokens of a step differ in advantage the mean is that of the step's
-means. Groups of equal scores get an advantage from bonus and mean; to leave them out, filter before. With `center`
-false the mean is not taken off.
+Deviations: steps without a sampled token and paths that earned no score take no part: the step behind such a one is the
+next. Where tokens of a step differ in advantage, mean A is the mean of the steps' means. Groups of equal scores get an
+advantage from bonus and mean. With `center` false the mean is not taken off.
 Axis: rows. A step that paths share counts once for each.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
-from ..credit import earned
-from ..parameters import require
+from ..credit import mean_by, steps
+from ..parameters import NonNegative, checked
 
 EPS = 1e-8
 
 
-def empg(*, k: float = 1.0, k_next: float = 1.0, zeta: float = 0.1, center: bool = True) -> Control:
-    """Return EMPG, to be put behind what sets the advantage; `k` and `zeta` 0 without `center` change nothing.
-
-    Raises ValueError on a parameter out of range.
-    """
-    for name, value in (("k", k), ("k_next", k_next), ("zeta", zeta)):
-        require(0 <= value < inf, "empg", name, value, "0 or more")
+@checked
+def empg(*, k: NonNegative = 1.0, k_next: NonNegative = 1.0, zeta: NonNegative = 0.1, center: bool = True) -> Control:
+    """Return EMPG, to be named behind what sets the advantage; `k` and `zeta` 0 without `center` change nothing."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned, rows, step = steps(batch)
@@ -55,22 +49,6 @@ def empg(*, k: float = 1.0, k_next: float = 1.0, zeta: float = 0.1, center: bool
         return replace(terms, advantage=terms.advantage.masked_scatter(learned, advantage.to(terms.advantage.dtype)))
 
     return Control(name="empg", shape=shape)
-
-
-def steps(batch: Batch) -> tuple[Bool[Tensor, "s"], Int[Tensor, "n"], Int[Tensor, "m"]]:
-    """Return which slots lie on paths that earned a score, the rows that have such slots, and the place of each's row.
-
-    Rows ascend, so the steps of a path lie in order, end to end.
-    """
-    learned = earned(batch)
-    rows, step = torch.unique(batch.row[learned], return_inverse=True)
-    return learned, rows, step
-
-
-def mean_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"]) -> Float[Tensor, "n"]:
-    """Return the mean of `values` by label, in float64, where the mean of equal float32 values is that value."""
-    count = torch.bincount(label)
-    return values.new_zeros(len(count), dtype=torch.float64).index_add(0, label, values.double()) / count
 
 
 def modulation(entropy: Float[Tensor, "n"], k: float, k_next: float) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:

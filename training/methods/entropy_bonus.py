@@ -12,16 +12,15 @@ Deviations: none. Entropy is that of the full vocabulary at temperature 1.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State
-from ..parameters import require
+from ..parameters import NonNegative, checked
 
 
-def entropy_bonus(coef: float = 0.001) -> Control:
-    """Return a constant entropy bonus of `coef` per nat; 0 changes nothing. Raises ValueError on a negative one."""
-    require(0 <= coef < inf, "entropy-bonus", "coef", coef, "0 or more")
+@checked
+def entropy_bonus(coef: NonNegative = 0.001) -> Control:
+    """Return a constant entropy bonus of `coef` per nat; 0 changes nothing."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(terms, entropy_coef=terms.entropy_coef + coef)

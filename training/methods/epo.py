@@ -11,16 +11,17 @@ Defaults: coef 0.001, low 0, high 2, alpha 0.1, gamma 3, K 150: App. B, ALFWorld
 Evidence: B, paper text; the released code (WujiangXu/EPO) differs, see variant "code".
 Deviations: turns without a sampled token leave the mean, on which the paper is silent. No history, no band.
 Variant "code": token means; P is 1 unless low·H̄ < H < high·H̄, a constant without gradient; the phase weight falls
-from 1 to 0.04 and ignores gamma. Its history by turn index, which counts finished environments, is not reproduced.
+from 1 to 0.04. Its history by turn index, which counts finished environments, is not reproduced.
 Note: with alpha·β_k ≤ 1 the band only weakens the bonus above it, so nothing here pushes entropy down.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import exp, inf
-from typing import Literal
+from math import exp
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
@@ -29,43 +30,60 @@ from torch import Tensor
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Requests, State, Stats
 from ..credit import scale
-from ..parameters import require
+from ..parameters import NonNegative, Range, checked, require
 
-Variant = Literal["paper", "code"]
+Steps = Annotated[int, Range(2)]
+Outside = Callable[[float, float, Current, Batch], Float[Tensor, "s"]]  # P, from the bounds of the band
 
 
+@checked
 def epo(
     *,
-    coef: float = 0.001,
-    low: float = 0.0,
-    high: float = 2.0,
-    alpha: float = 0.1,
-    gamma: float = 3.0,
-    steps: int = 150,
-    variant: Variant = "paper",
+    coef: NonNegative = 0.001,
+    low: NonNegative = 0.0,
+    high: NonNegative = 2.0,
+    alpha: NonNegative = 0.1,
+    gamma: NonNegative = 3.0,
+    steps: Steps = 150,
 ) -> Control:
     """Return EPO; `coef` 0 changes nothing. `steps` is the length of the run (training steps).
 
-    State: sum and count of past turn-mean entropies (nats), and the step. Raises ValueError on a bad parameter.
+    State: sum and count of past turn-mean entropies (nats), and the step.
     """
-    require(0 <= coef < inf, "epo", "coef", coef, "0 or more")
-    require(0 <= low < inf, "epo", "low", low, "0 or more")
-    require(low < high < inf, "epo", "high", high, f"finite and above low, which is {low}")
-    require(0 <= alpha < inf, "epo", "alpha", alpha, "0 or more")
-    require(0 <= gamma < inf, "epo", "gamma", gamma, "0 or more")
-    require(steps >= 2, "epo", "steps", steps, "2 or more")
-    require(variant in ("paper", "code"), "epo", "variant", variant, "paper or code")
-    mode: Literal["turn-mean", "token-mean"] = "turn-mean" if variant == "paper" else "token-mean"
+    return _epo("turn-mean", coef, low, high, alpha, partial(phase_weight, steps=steps, gamma=gamma), _distance)
+
+
+@checked
+def epo_code(
+    *,
+    coef: NonNegative = 0.001,
+    low: NonNegative = 0.0,
+    high: NonNegative = 2.0,
+    alpha: NonNegative = 0.1,
+    steps: Steps = 150,
+) -> Control:
+    """Return EPO as released; parameters and state are those of `epo`."""
+    return _epo("token-mean", coef, low, high, alpha, partial(code_phase_weight, steps=steps), _leaves)
+
+
+def _epo(
+    mode: Literal["turn-mean", "token-mean"],
+    coef: float,
+    low: float,
+    high: float,
+    alpha: float,
+    weight_of: Callable[[int], float],
+    outside: Outside,
+) -> Control:
+    require(low < high, "epo", "high", high, f"above low, which is {low}")
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         weight = scale(mode, batch) / max(batch.n_slots, 1)
-        penalties = [Penalty("epo-bonus", -coef * weight, _entropy)]
+        penalties = [Penalty("epo-bonus", -coef * weight, lambda current, batch: current.entropy)]
         if state["count"]:
             mean = state["sum"] / state["count"]
-            phase = phase_weight(state["step"], steps, gamma, variant)
-            outside = _distance if variant == "paper" else _step
-            value = partial(outside, low * mean, high * mean)
-            penalties.append(Penalty("epo-band", coef * alpha * phase * weight, value))
+            band = partial(outside, low * mean, high * mean)
+            penalties.append(Penalty("epo-band", coef * alpha * weight_of(state["step"]) * weight, band))
         return replace(terms, penalties=(*terms.penalties, *penalties))
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
@@ -74,33 +92,25 @@ def epo(
             state = {"sum": total, "count": state["count"] + 1, "step": state["step"] + 1}
         return state, Requests()
 
-    return Control(
-        name="epo",
-        needs=Needs(entropy_grad=coef > 0),
-        init=lambda: {"sum": 0.0, "count": 0, "step": 0},
-        shape=shape,
-        observe=observe,
-    )
+    start = {"sum": 0.0, "count": 0, "step": 0}
+    return Control(name="epo", needs=Needs(entropy_grad=coef > 0), init=start.copy, shape=shape, observe=observe)
 
 
-def phase_weight(step: int, steps: int, gamma: float, variant: Variant) -> float:
-    """Return the band's weight at training step `step`: the paper's β_k, or what the released code multiplies by."""
+def phase_weight(step: int, steps: int, gamma: float) -> float:
+    """Return β_k, the weight of the band in training step `step`."""
+    return 1 + exp(-gamma * step / (steps // 2))
+
+
+def code_phase_weight(step: int, steps: int) -> float:
+    """Return what the released code multiplies the band by."""
     middle = steps // 2
-    if variant == "paper":
-        return 1 + exp(-gamma * step / middle)
-    if step <= middle:
-        return 1 - 0.2 * (1 - exp(-2 * step / middle))
-    return 0.8 * exp(-3 * (step - middle) / middle)
-
-
-def _entropy(current: Current, batch: Batch) -> Float[Tensor, "s"]:
-    return current.entropy
+    return 1 - 0.2 * (1 - exp(-2 * step / middle)) if step <= middle else 0.8 * exp(-3 * (step - middle) / middle)
 
 
 def _distance(low: float, high: float, current: Current, batch: Batch) -> Float[Tensor, "s"]:
     return torch.relu(low - current.entropy) + torch.relu(current.entropy - high)
 
 
-def _step(low: float, high: float, current: Current, batch: Batch) -> Float[Tensor, "s"]:
+def _leaves(low: float, high: float, current: Current, batch: Batch) -> Float[Tensor, "s"]:
     inside = (low < current.entropy) & (current.entropy < high)
     return (~inside).to(current.entropy.dtype)

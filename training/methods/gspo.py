@@ -20,13 +20,12 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import scale
 from ..objective import hold, sequence_clip
-from ..parameters import require
+from ..parameters import Bound, checked
 
 
-def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4) -> Control:
-    """Return GSPO's policy term and aggregation. Raises ValueError on a parameter out of range."""
-    require(clip_low >= 0, "gspo", "clip_low", clip_low, "0 or more (1 or more holds nothing)")
-    require(clip_high >= 0, "gspo", "clip_high", clip_high, "0 or more (inf holds nothing)")
+@checked
+def gspo(*, clip_low: Bound = 3e-4, clip_high: Bound = 4e-4) -> Control:
+    """Return GSPO's policy term and aggregation."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         mean = scale("seq-mean-token-mean", batch)

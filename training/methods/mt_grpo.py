@@ -18,7 +18,6 @@ a path without tool result is 0, its whole score being O. A path alone in its gr
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 import torch
 from jaxtyping import Float, Int
@@ -26,16 +25,15 @@ from torch import Tensor
 
 from ..columns import Batch
 from ..control import Control, State
-from ..credit import by_path
-from ..parameters import require
-from .grpo import group_advantage
+from ..credit import by_path, group_advantage
+from ..parameters import NonNegative, checked
 
 EPS = 1e-4
 
 
-def mt_grpo(*, lam: float = 1.0) -> Control:
-    """Return MT-GRPO; `lam` 0 leaves out what the first turn earned. Raises ValueError on a bad parameter."""
-    require(0 <= lam < inf, "mt-grpo", "lam", lam, "0 or more")
+@checked
+def mt_grpo(*, lam: NonNegative = 1.0) -> Control:
+    """Return MT-GRPO; `lam` 0 leaves out what the first turn earned."""
 
     def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
         turns = batch.turns

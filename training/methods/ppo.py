@@ -30,28 +30,21 @@ from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Sets, State
 from ..credit import earned, final_reward, gae, whiten
 from ..objective import dual_clip
-from ..parameters import require
+from ..parameters import Bound, Limit, NonNegative, Share, checked
 
 VALUE = "value"  # in `extras`
 
 
+@checked
 def ppo(
     *,
-    gamma: float = 1.0,
-    lam: float = 1.0,
-    value_coef: float = 1.0,
-    value_clip: float = 0.5,
-    limit: float = 3.0,
+    gamma: Share = 1.0,
+    lam: Share = 1.0,
+    value_coef: NonNegative = 1.0,
+    value_clip: Bound = 0.5,
+    limit: Limit = 3.0,
 ) -> Control:
-    """Return PPO's value head, advantage, value loss and dual clip; `limit` inf is without one.
-
-    Raises ValueError on a parameter out of range.
-    """
-    require(0 <= gamma <= 1, "ppo", "gamma", gamma, "between 0 and 1")
-    require(0 <= lam <= 1, "ppo", "lam", lam, "between 0 and 1")
-    require(0 <= value_coef < inf, "ppo", "value_coef", value_coef, "0 or more")
-    require(value_clip >= 0, "ppo", "value_clip", value_clip, "0 or more (inf holds nothing)")
-    require(limit > 1, "ppo", "limit", limit, "above 1 (inf for none)")
+    """Return PPO's value head, advantage, value loss and dual clip; `limit` inf is without one."""
     surrogate = dual_clip(limit)
 
     def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:

@@ -15,7 +15,7 @@ Axis: means over paths; a token that paths share has a term for each of them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -23,21 +23,19 @@ from torch import Tensor
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State
-from ..credit import Aggregation, by_path, scale
+from ..credit import Aggregation, by_path, centred, scale
 from ..objective import score_function
-from ..parameters import require
-from .grpo import group_advantage
-
-Baseline = Literal["none", "batch", "group"]
+from ..parameters import Count, checked
 
 
+@checked
 def reinforce(
-    *, baseline: Baseline = "none", aggregation: Aggregation = "seq-mean-token-sum", size: int = 1
+    *,
+    baseline: Literal["none", "batch", "group"] = "none",
+    aggregation: Aggregation = "seq-mean-token-sum",
+    size: Count = 1,
 ) -> Control:
-    """Return REINFORCE; `size` (tokens) is the divisor of the *-norm aggregations. Raises ValueError on a bad value."""
-    require(baseline in get_args(Baseline), "reinforce", "baseline", baseline, "none, batch or group")
-    require(aggregation in get_args(Aggregation), "reinforce", "aggregation", aggregation, "one of its modes")
-    require(size >= 1, "reinforce", "size", size, "1 token or more")
+    """Return REINFORCE; `size` (tokens) is the divisor of the *-norm aggregations."""
 
     def judge(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
         return centred(score, group if baseline == "group" else torch.zeros_like(group))
@@ -54,8 +52,3 @@ def reinforce(
     if aggregation != "token-mean":
         sets.add("aggregation")
     return Control(name="reinforce", sets=frozenset(sets), credit=None if baseline == "none" else credit, shape=shape)
-
-
-def centred(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
-    """Return each path's score less the mean of its group; a group of one keeps its score."""
-    return group_advantage(score, group, normalize="none", ddof=1, eps=1.0)

@@ -15,27 +15,23 @@ Axis: slots. A token that paths share has each path's return and counts once for
 
 from __future__ import annotations
 
-from math import inf
-from typing import Literal, get_args
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
 from ..columns import Batch
 from ..control import Control, Needs, State
-from ..credit import by_path, discounted, earned, final_reward, whiten
+from ..credit import by_path, centred, discounted, earned, final_reward, whiten
 from ..objective import k1
-from ..parameters import require
-from .reinforce import centred
-
-Baseline = Literal["none", "group"]
+from ..parameters import NonNegative, Share, checked, require
 
 
-def reinforce_pp(*, baseline: Baseline = "none", gamma: float = 1.0, kl_reward: float = 0.0) -> Control:
-    """Return REINFORCE++, or its baseline variant; `kl_reward` is per nat. Raises ValueError on a bad parameter."""
-    require(baseline in get_args(Baseline), "reinforce-pp", "baseline", baseline, "none or group")
-    require(0 <= gamma <= 1, "reinforce-pp", "gamma", gamma, "between 0 and 1")
-    require(0 <= kl_reward < inf, "reinforce-pp", "kl_reward", kl_reward, "0 or more")
+@checked
+def reinforce_pp(
+    *, baseline: Literal["none", "group"] = "none", gamma: Share = 1.0, kl_reward: NonNegative = 0.0
+) -> Control:
+    """Return REINFORCE++, or its baseline variant; `kl_reward` is per nat."""
     alone = baseline == "none" or (gamma, kl_reward) == (1.0, 0.0)
     require(alone, "reinforce-pp", "gamma, kl_reward", (gamma, kl_reward), "1, 0 with baseline group: it has no steps")
 

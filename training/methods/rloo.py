@@ -15,7 +15,6 @@ Axis: paths of a group; a token that paths share has a term for each of them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -23,22 +22,19 @@ from torch import Tensor
 
 from ..columns import Batch
 from ..control import Control, State
-from ..credit import by_path
-from ..parameters import require
-from .reinforce import centred, reinforce
-
-Variant = Literal["paper", "code"]
+from ..credit import by_path, centred
+from .reinforce import reinforce
 
 
-def rloo(*, variant: Variant = "paper") -> Control:
-    """Return RLOO. Raises ValueError on an unknown variant."""
-    require(variant in get_args(Variant), "rloo", "variant", variant, "paper or code")
+def rloo() -> Control:
+    """Return RLOO."""
+    base = reinforce()
+    return replace(base, name="rloo", sets=base.sets | {"credit"}, credit=_credit)
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
-        return by_path(leave_one_out, batch)
 
-    base = reinforce() if variant == "paper" else Control(name="rloo")
-    return replace(base, name="rloo", sets=base.sets | {"credit"}, credit=credit)
+def rloo_code() -> Control:
+    """Return RLOO's advantage alone."""
+    return Control(name="rloo", sets=frozenset({"credit"}), credit=_credit)
 
 
 def leave_one_out(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
@@ -46,3 +42,7 @@ def leave_one_out(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[T
     _, member, size = torch.unique(group, return_inverse=True, return_counts=True)
     others = (size - 1).clamp(min=1)
     return torch.mul(centred(score, group), (size / others)[member])
+
+
+def _credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    return by_path(leave_one_out, batch)

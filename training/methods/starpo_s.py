@@ -21,46 +21,40 @@ that kept nothing the run is asked to stop (5 in the code).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 from math import exp, isnan
 from statistics import stdev
-from typing import Literal, get_args
-
-import torch
+from typing import Literal
 
 from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Request, Requests, Sets, State, Stats, Verdict
-from ..objective import CLIP
-from ..parameters import require
+from ..objective import CLIP, hold
+from ..parameters import Bound, Count, Positive, checked, require
 
 Rule = Literal["top-k", "top-k-abs", "top-p", "softmax", "min-p"]
 SLACK = 0.01  # of the sum that top-p asks for
 ZERO = 1e-10
 
 
+@checked
 def starpo_s(
     *,
     rule: Rule = "top-k",
-    share: float = 0.25,
+    share: Positive = 0.25,
     include_zero: bool = False,
-    clip_low: float = CLIP,
-    clip_high: float = 0.28,
-    patience: int = 5,
+    clip_low: Bound = CLIP,
+    clip_high: Bound = 0.28,
+    patience: Count = 5,
 ) -> Control:
     """Return StarPO-S; top-p with `share` 1 and `include_zero`, and clip bounds of 0.2, changes nothing.
 
-    State: how many steps in a row kept nothing. Raises ValueError on a parameter out of range.
+    State: how many steps in a row kept nothing.
     """
-    require(rule in get_args(Rule), "starpo-s", "rule", rule, f"one of {', '.join(get_args(Rule))}")
     if rule == "top-k-abs":
         require(share >= 1 and share % 1 == 0, "starpo-s", "share", share, "a number of groups for top-k-abs")
     else:
-        require(0 < share <= 1, "starpo-s", "share", share, "above 0 and at most 1")
-    require(clip_low >= 0, "starpo-s", "clip_low", clip_low, "0 or more (1 or more holds nothing)")
-    require(clip_high >= 0, "starpo-s", "clip_high", clip_high, "0 or more (inf holds nothing)")
-    require(patience >= 1, "starpo-s", "patience", patience, "at least 1 step")
+        require(share <= 1, "starpo-s", "share", share, "above 0 and at most 1")
     sets: frozenset[Sets] = frozenset() if clip_low == clip_high == CLIP else frozenset({"clip"})
 
     def select(trees: Sequence[Tree], state: State) -> list[Verdict]:
@@ -68,8 +62,7 @@ def starpo_s(
         return [Verdict.KEEP if place in kept else Verdict.DROP for place in range(len(trees))]
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        ones = torch.ones_like(terms.advantage)
-        return replace(terms, clip_low=clip_low * ones, clip_high=clip_high * ones) if sets else terms
+        return hold(terms, clip_low, clip_high) if sets else terms
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
         empty = state["empty"] + 1 if isnan(stats.reward) else 0  # nothing was measured where nothing was kept

@@ -10,47 +10,36 @@ Defaults: token, truncated at 2: verl (2 to 5 are usual). `by` is what the bound
 Evidence: A, read in released code (verl, NeMo-RL, TRL).
 Deviations: none. IcePop: mask, low 0.5, high 5. seq-mask-TIS: mask, by geometric, low 0.999, high 1.002. A rejected
 token leaves the number of tokens, too, which is exact under the token mean alone; with none left the loss is 0.
-normalize: weights are divided by their mean, over tokens, or over paths where they are of paths.
-With the embedded engine logp_roll is logp_old, and every weight is 1.
+normalize: weights are divided by their mean over tokens, or over paths; all 0 stays so. Embedded engine: all are 1.
 Axis: slots. A token that paths share has one ratio of its own, and each path's where they are of paths.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
-from ..credit import average, path_mean, path_sum
-from ..objective import LOG_RATIO_LIMIT
-from ..parameters import require
-
-Level = Literal["token", "sequence", "geometric"]
-By = Literal["own", "token", "sequence", "geometric"]
-Outside = Literal["truncate", "mask", "reject"]
-SMALLEST = 1e-8  # mean weight that is divided by
+from ..credit import average
+from ..objective import Level, mismatch
+from ..parameters import NonNegative, Range, checked, require
 
 
+@checked
 def tis(
     *,
     level: Level = "token",
-    low: float = 0.0,
-    high: float = 2.0,
-    outside: Outside = "truncate",
-    by: By = "own",
+    low: NonNegative = 0.0,
+    high: Annotated[float, Range(0, above=True, unbounded=True)] = 2.0,
+    outside: Literal["truncate", "mask", "reject"] = "truncate",
+    by: Literal["own", "token", "sequence", "geometric"] = "own",
     normalize: bool = False,
 ) -> Control:
-    """Return the correction; low and high 1 change nothing. Raises ValueError on a bad parameter."""
-    require(level in get_args(Level), "tis", "level", level, "token, sequence or geometric")
-    require(0 <= low <= high, "tis", "low", low, f"between 0 and high, which is {high}")
-    require(high > 0, "tis", "high", high, "above 0 (inf bounds nothing)")
-    require(outside in get_args(Outside), "tis", "outside", outside, "truncate, mask or reject")
-    require(by in get_args(By), "tis", "by", by, "own, token, sequence or geometric")
+    """Return the correction; low and high 1 change nothing."""
+    require(low <= high, "tis", "low", low, f"at most high, which is {high}")
     require(not normalize or outside != "reject", "tis", "normalize", normalize, "false where tokens are rejected")
     require(by == "own" or outside != "truncate", "tis", "by", by, "own where weights are truncated")
 
@@ -60,25 +49,11 @@ def tis(
         inside = (judged >= low) & (judged <= high)
         weight = ratio.clamp(low, high) if outside == "truncate" else torch.where(inside, ratio, 0.0)
         if normalize:
-            weight = normalized(weight, level, batch)
+            mean = average("token-mean" if level == "token" else "seq-mean-token-mean", weight, batch)
+            weight = weight / mean if mean > 1e-8 else weight
         terms = replace(terms, weight=terms.weight * weight)
         if outside == "reject":
-            kept = inside.to(weight) * (batch.n_slots / max(int(inside.sum()), 1))
-            terms = replace(terms, scale=terms.scale * kept)
+            terms = replace(terms, scale=terms.scale * inside * (batch.n_slots / max(int(inside.sum()), 1)))
         return terms
 
     return Control(name="tis", shape=shape)
-
-
-def mismatch(level: Level, batch: Batch) -> Float[Tensor, "s"]:
-    """Return the learner's probability over the sampler's, of each slot's token or path; its logarithm is in ±20."""
-    gap = batch.logp_old - batch.logp_roll
-    if level != "token":
-        gap = path_sum(gap, batch) if level == "sequence" else path_mean(gap, batch)
-    return gap.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-
-
-def normalized(weight: Float[Tensor, "s"], level: Level, batch: Batch) -> Float[Tensor, "s"]:
-    """Return the weights divided by their mean over tokens, or over paths where they are of paths; all 0 stays so."""
-    mean = average("token-mean" if level == "token" else "seq-mean-token-mean", weight, batch)
-    return weight / mean if mean > SMALLEST else weight

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf, isfinite
-from typing import Literal, get_args
+from math import isfinite
+from typing import Literal
 
 import torch
 from jaxtyping import Int
@@ -31,23 +31,23 @@ from torch import Tensor
 from ...agents.trajectory import PHASES
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
-from ..parameters import require
+from ..parameters import Count, NonNegative, Positive, checked
 
-Act = Literal["bonus", "weight"]
 Axis = Literal["turn", "phase", "rollout"]
 WHOLE = "rollout"  # the name of the one controller of that axis
 
 
+@checked
 def turn_pi(
     *,
-    target: float = 0.0,
-    band: float = 0.0,
-    kp: float = 1.0,
-    ki: float = 0.01,
-    strength: float = 0.01,
-    warm: int = 5,
-    keep: float = 1.0,
-    act: Act = "bonus",
+    target: NonNegative = 0.0,
+    band: NonNegative = 0.0,
+    kp: NonNegative = 1.0,
+    ki: NonNegative = 0.01,
+    strength: NonNegative = 0.01,
+    warm: Count = 5,
+    keep: Positive = 1.0,
+    act: Literal["bonus", "weight"] = "bonus",
     axis: Axis = "turn",
 ) -> Control:
     """Return a controller for each turn or phase, or one for all; kp and ki 0 change nothing.
@@ -64,14 +64,7 @@ def turn_pi(
         axis: What has a controller of its own.
 
     State: by turn or phase, what was measured at first (sum, count), the error and its integral.
-    Raises ValueError on a bad parameter.
     """
-    for name, value in (("target", target), ("band", band), ("kp", kp), ("ki", ki), ("strength", strength)):
-        require(0 <= value < inf, "turn-pi", name, value, "0 or more")
-    require(warm >= 1, "turn-pi", "warm", warm, "at least 1 step")
-    require(0 < keep < inf, "turn-pi", "keep", keep, "above 0")
-    require(act in ("bonus", "weight"), "turn-pi", "act", act, "bonus or weight")
-    require(axis in get_args(Axis), "turn-pi", "axis", axis, "turn, phase or rollout")
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
         if stats.phase != "rollout":

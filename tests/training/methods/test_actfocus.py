@@ -10,8 +10,9 @@ import torch
 from turngym.agents.trajectory import PHASES
 from turngym.training.columns import Now
 from turngym.training.control import Control
+from turngym.training.credit import softmax_by
 from turngym.training.head import token_stats
-from turngym.training.methods.actfocus import actfocus, focus, free_energy
+from turngym.training.methods.actfocus import actfocus, free_energy
 from turngym.training.objective import start_terms
 
 THINK, CALL, ANSWER = (PHASES.index(name) for name in ("think", "call", "answer"))
@@ -91,7 +92,7 @@ def test_the_head_computes_free_energy() -> None:
 
 def test_focus_is_a_softmax_within_each_turn() -> None:
     level, turn = torch.tensor([0.3, 1.0, -2.0, 0.1, 0.2]).double(), torch.tensor([7, 2, 7, 2, 7])
-    found = focus(level, turn)
+    found = softmax_by(turn, level)
     for label in (2, 7):
         mine = turn == label
         assert torch.allclose(found[mine], mine.sum() * level[mine].softmax(0), atol=1e-12)
@@ -116,17 +117,3 @@ def test_the_gradient_is_that_of_the_weighted_policy_term(toy, numeric_gradient)
     assert found == pytest.approx(loss(toy.logits), abs=1e-12)
     assert torch.allclose(gradient, numeric_gradient(loss, toy.logits), atol=1e-8)
     assert found != toy.learn(Control(name="nothing"), {})[0]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"thought": 1.5}, r"thought is 1\.5; it must be 0 to 1"),
-        ({"thought": float("nan")}, "thought is nan"),
-        ({"tau": 0.0}, r"tau is 0\.0; it must be above 0 nats"),
-        ({"energy": "logits"}, "energy is 'logits'; it must be entropy or free"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"actfocus: {message}"):
-        actfocus(**parameters)

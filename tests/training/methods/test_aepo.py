@@ -9,20 +9,17 @@ import torch
 
 from turngym.agents.journal import to_json
 from turngym.agents.rollout.branching import Event, Spawn
+from turngym.training.branching import draws, forked_before, forks_in_a_row
 from turngym.training.columns import Current, Now
-from turngym.training.methods.aepo import (
-    aepo,
-    aepo_advantage,
+from turngym.training.methods.aepo import aepo, aepo_advantage, aepo_clip, aepo_clip_code, standardized
+from turngym.training.methods.aepo_branching import (
     aepo_branching,
-    aepo_clip,
+    aepo_branching_code,
+    code_prompt_paths,
     fork_chance,
-    forked_before,
-    forks_in_a_row,
     probed,
     prompt_paths,
-    standardized,
 )
-from turngym.training.methods.arpo import draws
 from turngym.training.objective import start_terms
 
 SMALL = {"vocabulary": 2, "tokens": 2}
@@ -41,13 +38,13 @@ KEY = (0, 0, 0, 0)
 )
 def test_sheet_d_table_of_the_budget(group, tilt, share, code) -> None:
     assert group / (1 + exp(-tilt)) == pytest.approx(share, abs=1e-6)
-    assert prompt_paths(group, tilt, "paper") == round(share)
-    assert prompt_paths(group, tilt, "code") == code
+    assert prompt_paths(group, tilt) == round(share)
+    assert code_prompt_paths(group, tilt) == code
 
 
 def test_the_budget_lies_between_one_path_and_all_of_them() -> None:
-    for variant in ("paper", "code"):
-        assert [prompt_paths(8, tilt, variant) for tilt in (-1e6, -50.0, 50.0, 1e6)] == [1, 1, 8, 8]
+    for paths in (prompt_paths, code_prompt_paths):
+        assert [paths(8, tilt) for tilt in (-1e6, -50.0, 50.0, 1e6)] == [1, 1, 8, 8]
 
 
 @pytest.mark.parametrize(
@@ -68,20 +65,19 @@ def test_a_chance_lies_between_zero_and_one() -> None:
 def test_the_probe_tells_how_much_surer_the_policy_is_behind_answers(tree_of) -> None:
     tree = tree_of([[[1.0, 1.0], [0.5, 0.5], [1.5, 0.9, 99.0]]])
     tool = (0.5 + 0.5 + 1.5 + 0.9) / 2
-    assert probed(tree, 2, 2, "paper") == pytest.approx((2.0 - tool) / log(2), rel=1e-6)
-    assert probed(tree, 2, 2, "code") == pytest.approx((2.0 - (2.0 + 2 * tool) / 3) / log(2), rel=1e-6)
+    assert probed(tree, 2, 2) == pytest.approx((2.0 - tool) / log(2), rel=1e-6)
+    assert probed(tree, 2, 2, first=0) == pytest.approx((2.0 - (2.0 + 2 * tool) / 3) / log(2), rel=1e-6)
 
 
-@pytest.mark.parametrize("variant", ["paper", "code"])
-def test_a_probe_without_an_answer_leaves_half_of_the_budget(tree_of, variant) -> None:
-    assert probed(tree_of([[[2.0]]]), 2, 2, variant) == probed(tree_of([[]]), 2, 2, variant) == 0
-    plan = aepo_branching(group=8, variant=variant, **SMALL).plan
-    assert plan(tree_of([[[2.0]]]), Event("idle", 0, -1, 8), KEY, {}) == [Spawn(0, n=4 + (variant == "code"))]
+@pytest.mark.parametrize(("method", "first", "paths"), [(aepo_branching, 1, 4), (aepo_branching_code, 0, 5)])
+def test_a_probe_without_an_answer_leaves_half_of_the_budget(tree_of, method, first, paths) -> None:
+    assert probed(tree_of([[[2.0]]]), 2, 2, first) == probed(tree_of([[]]), 2, 2, first) == 0
+    assert method(group=8, **SMALL).plan(tree_of([[[2.0]]]), Event("idle", 0, -1, 8), KEY, {}) == [Spawn(0, n=paths)]
 
 
 def test_the_plan_begins_with_a_probe_that_is_not_forked(tree_of) -> None:
-    for variant in ("paper", "code"):
-        plan = aepo_branching(group=4, base=9.0, variant=variant, **SMALL).plan
+    for method in (aepo_branching, aepo_branching_code):
+        plan = method(group=4, base=9.0, **SMALL).plan
         assert plan(tree_of([[]]), Event("start", 0, -1, 4), KEY, {}) == [Spawn(0, trained=False)]
         tree = tree_of([[[0.1], [9.0]]])
         assert plan(tree, Event("turn", 2, 0, 4), KEY, {}) == plan(tree, Event("end", 3, 0, 4), KEY, {}) == []
@@ -151,7 +147,7 @@ def test_grown_trees_have_a_probe_and_exact_budgets(grow) -> None:
 
 
 def test_the_code_forks_by_keyed_draws(grow) -> None:
-    control = aepo_branching(group=8, variant="code", **SMALL)
+    control = aepo_branching_code(group=8, **SMALL)
     trees = grow(control, 8)
     forked = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.parent >= 0]
     assert len(forked) > 15 and {sum(leaf.trained for leaf in tree.leaves) for tree in trees} == {8}
@@ -229,7 +225,7 @@ def clipped(batch_of, ratio, advantage, control, clip=0.2):
     ],
 )
 def test_sheet_d_table_of_the_clip(batch_of, ratio, advantage, loss, coefficient) -> None:
-    code = clipped(batch_of, ratio, advantage, aepo_clip(variant="code"))
+    code = clipped(batch_of, ratio, advantage, aepo_clip_code())
     assert code == pytest.approx((loss, coefficient), abs=1e-6)
     if ratio < 4:
         assert clipped(batch_of, ratio, advantage, aepo_clip()) == pytest.approx(code, abs=1e-12)
@@ -258,22 +254,3 @@ def test_the_whole_is_its_parts(toy) -> None:
     assert [part.name for part in control.parts] == ["aepo-branching", "aepo-clip", "aepo-advantage"]
     plan = control.plan
     assert plan(None, Event("start", 0, -1, 6), KEY, control.init()) == [Spawn(0, trained=False)]
-
-
-@pytest.mark.parametrize(
-    ("factory", "parameters", "message"),
-    [
-        (aepo_branching, {"group": 1}, "group is 1; it must be at least 2"),
-        (aepo_branching, {"beta": inf}, "beta is inf; it must be finite"),
-        (aepo_branching, {"penalty": -0.1}, r"penalty is -0\.1; it must be 0 or more"),
-        (aepo_branching, {"weight": float("nan")}, "weight is nan"),
-        (aepo_branching, {"beam": 0}, r"beam, tokens is \(0, 20\)"),
-        (aepo_branching, {"vocabulary": 1}, "vocabulary is 1"),
-        (aepo_branching, {"variant": "v1"}, "variant is 'v1'"),
-        (aepo_clip, {"variant": "v1"}, "aepo-clip: variant is 'v1'; it must be paper or code"),
-        (aepo_advantage, {"scale": -1.0}, r"aepo-advantage: scale is -1\.0; it must be 0 or more"),
-    ],
-)
-def test_parameters_out_of_range_are_named(factory, parameters, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        factory(**parameters)

@@ -9,9 +9,10 @@ import torch
 
 from turngym.agents.journal import to_json
 from turngym.agents.rollout.branching import Event, Spawn
+from turngym.training.branching import decides, draws, just_taken, surprise, uncertainty
 from turngym.training.columns import Now
-from turngym.training.methods.arpo import arpo, decides, draws, just_said, shared_mean, surprise, uncertainty
-from turngym.training.methods.grpo import group_advantage
+from turngym.training.credit import group_advantage, shared_mean
+from turngym.training.methods.arpo import arpo, arpo_code
 from turngym.training.objective import start_terms
 
 SMALL = {"vocabulary": 2, "tokens": 2}  # so that a rise of an entropy counts
@@ -39,7 +40,7 @@ def test_sheet_c_table_of_probabilities(tree_of, rise, chance) -> None:
     """The path's second turn exceeds its first by `rise`; of many keys that share is forked."""
     tree = tree_of([[[2.0], [2.0 + rise * log(2)]]])
     tree.add(replace(tree.turns[2], parent=3))  # an answer to the second turn
-    plan, trials = arpo(variant="code", **SMALL).plan, 4000
+    plan, trials = arpo_code(**SMALL).plan, 4000
     forked = [plan(tree, Event("turn", 4, 0, 5), (0, 0, task, 0), {}) for task in range(trials)]
     assert {tuple(spawns) for spawns in forked} <= {(), (Spawn(4),)}
     assert np.mean([len(spawns) for spawns in forked]) == pytest.approx(chance, abs=0.03 if chance < 1 else 0)
@@ -80,12 +81,12 @@ def test_the_shared_mean_follows_the_tokens_not_the_paths(batch_of) -> None:
     assert shared_mean(torch.tensor([1.0, 2.0, 5.0, 4.0]), batch).tolist() == [3, 2, 3, 4]
 
 
-def test_what_was_just_said(tree_of) -> None:
+def test_what_was_just_taken(tree_of) -> None:
     tree = tree_of([[[1.0], [1.0]], [[1.0]]])  # 0 prompt, 1 said, 2 answer, 3 said; 4 said
-    assert just_said(tree, Event("turn", 2, 0, 1)) == [1]
-    assert just_said(tree, Event("end", 3, 0, 1)) == [1, 3]
-    assert just_said(tree, Event("end", 2, 0, 1)) == []  # the context was full before another turn
-    assert just_said(tree, Event("start", 0, -1, 1)) == just_said(tree, Event("idle", 0, -1, 1)) == []
+    assert just_taken(tree, Event("turn", 2, 0, 1)) == [1]
+    assert just_taken(tree, Event("end", 3, 0, 1)) == [1, 3]
+    assert just_taken(tree, Event("end", 2, 0, 1)) == []  # the context was full before another turn
+    assert just_taken(tree, Event("start", 0, -1, 1)) == just_taken(tree, Event("idle", 0, -1, 1)) == []
 
 
 def test_an_answer_is_decided_on_once(tree_of, turn_of) -> None:
@@ -151,7 +152,7 @@ def behind_topped(tree):
 
 
 def test_the_code_forks_behind_the_answer_while_the_path_goes_on(grow) -> None:
-    control = arpo(group=10, initial=3, variant="code", **SMALL)
+    control = arpo_code(group=10, initial=3, **SMALL)
     trees = grow(control, 10)
     forked = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.parent >= 0]
     assert len(forked) > 20 and {len(tree.leaves) for tree in trees} == {10}
@@ -166,9 +167,9 @@ def test_the_code_forks_behind_the_answer_while_the_path_goes_on(grow) -> None:
     assert late and any(leaf.parent in begun for _, leaf in forked)  # topped up one by one, and forked in turn
 
 
-@pytest.mark.parametrize("variant", ["paper", "code"])
-def test_without_an_answer_it_is_plain_grpo(grow, variant) -> None:
-    for tree in grow(arpo(group=7, variant=variant, **SMALL), 7, most=1):
+@pytest.mark.parametrize("method", [arpo, arpo_code])
+def test_without_an_answer_it_is_plain_grpo(grow, method) -> None:
+    for tree in grow(method(group=7, **SMALL), 7, most=1):
         assert [leaf.parent for leaf in tree.leaves] == [-1] * 7
 
 
@@ -178,8 +179,8 @@ def test_as_many_at_the_prompt_as_there_are_paths_is_no_branching(grow) -> None:
 
 
 def test_a_beam_of_one_never_forks(grow) -> None:
-    for variant in ("paper", "code"):
-        trees = grow(arpo(group=6, beam=1, base=9.0, variant=variant), 6, tasks=5)
+    for method in (arpo, arpo_code):
+        trees = grow(method(group=6, beam=1, base=9.0), 6, tasks=5)
         assert {leaf.parent for tree in trees for leaf in tree.leaves} == {-1}
 
 
@@ -188,23 +189,3 @@ def test_half_of_the_group_begins_at_the_prompt() -> None:
     for group, initial in ((16, 8), (5, 3), (2, 1)):
         assert arpo(group=group).plan(None, start, (0, 0, 0, -1), {}) == [Spawn(0, n=initial)]
     assert arpo(group=12, initial=6).plan(None, start, (0, 0, 0, -1), {}) == [Spawn(0, n=6)]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"group": 0}, "group is 0; it must be at least 1"),
-        ({"group": 4, "initial": 5}, r"initial is 5; it must be 0 \(half of the group\) to 4, the group"),
-        ({"beam": 0}, "beam is 0"),
-        ({"base": float("nan")}, "base is nan; it must be finite"),
-        ({"weight": -1.0}, r"weight is -1\.0; it must be 0 or more"),
-        ({"threshold": float("inf")}, "threshold is inf"),
-        ({"tokens": 0}, "tokens is 0"),
-        ({"vocabulary": 1}, "vocabulary is 1; it must be at least 2 tokens"),
-        ({"attribution": "firm"}, "attribution is 'firm'; it must be soft or hard"),
-        ({"variant": "v1"}, "variant is 'v1'; it must be paper or code"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"arpo: {message}"):
-        arpo(**parameters)

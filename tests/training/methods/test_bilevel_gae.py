@@ -157,18 +157,3 @@ def test_its_head_is_that_of_ppo_and_they_do_not_go_together() -> None:
     with pytest.raises(ValueError, match="ppo and bilevel-gae both set credit"):
         chain(ppo(), bilevel_gae())
     assert chain(ppo(), bilevel_gae(), ordered=True).needs.modules == {"value": value_head}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"gamma": 1.1}, r"gamma is 1\.1; it must be 0 to 1"),
-        ({"lam": -0.1}, r"lam is -0\.1"),
-        ({"gamma_turn": float("nan")}, "gamma_turn is nan"),
-        ({"value_coef": -1.0}, r"value_coef is -1\.0; it must be 0 or more"),
-        ({"value_clip": -1.0}, r"value_clip is -1\.0; it must be 0 or more"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"bilevel-gae: {message}"):
-        bilevel_gae(**parameters)

@@ -37,16 +37,3 @@ def test_value_and_gradient_agree_with_the_equation(toy, numeric_gradient, lo, h
     assert value == pytest.approx(loss(toy.logits), abs=1e-12)
     assert torch.allclose(gradient, numeric_gradient(loss, toy.logits), atol=1e-8)
     assert (gradient[:15].abs().sum(-1) > 0).all()  # no token of a path with an advantage is without
-
-
-@pytest.mark.parametrize(
-    ("bounds", "message"),
-    [
-        ({"lo": 1.1}, r"lo is 1\.1; it must be between 0 and 1, a bound of the ratio"),
-        ({"lo": -0.2}, r"lo is -0\.2"),
-        ({"hi": 0.28}, r"hi is 0\.28; it must be 1 or more, a bound of the ratio"),
-    ],
-)
-def test_bounds_that_are_no_ratios_are_named(bounds, message) -> None:
-    with pytest.raises(ValueError, match=f"cispo: {message}"):
-        METHODS["cispo"](**bounds)

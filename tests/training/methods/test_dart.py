@@ -144,19 +144,3 @@ def test_loss_and_gradient_agree_with_the_equations(toy, numeric_gradient) -> No
     loss, gradient = toy.learn(dart(**settings), {})
     assert loss == pytest.approx(reference(toy, toy.logits, **settings), abs=1e-12)
     assert torch.allclose(gradient, numeric_gradient(lambda at: reference(toy, at, **settings), toy.logits), atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"skip": 1.0}, r"skip is 1\.0; it must be at least 0 and below 1"),
-        ({"clip_low": -0.1}, r"clip_low is -0\.1"),
-        ({"clip_high": float("nan")}, "clip_high is nan"),
-        ({"limit": -1.0}, r"limit is -1\.0"),
-        ({"kl_coef": inf}, "kl_coef is inf"),
-        ({"over": "some"}, "over is 'some'; it must be all or kept"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"dart: {message}"):
-        dart(**parameters)

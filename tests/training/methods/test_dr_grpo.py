@@ -3,7 +3,6 @@ import torch
 
 from turngym.training.columns import Now
 from turngym.training.control import advantages
-from turngym.training.methods import METHODS
 from turngym.training.methods.dr_grpo import dr_grpo
 from turngym.training.methods.grpo import grpo
 from turngym.training.objective import start_terms
@@ -57,8 +56,3 @@ def test_the_length_of_a_path_does_not_weigh_its_tokens(batch_of) -> None:
     batch = batch_of([[5], [1]])
     terms = dr_grpo(size=10).shape(start_terms(batch.logp_old), batch, Now.at_start(batch), {})
     assert terms.scale.tolist() == pytest.approx([6 / (2 * 10)] * 6)
-
-
-def test_parameters_out_of_range_are_named() -> None:
-    with pytest.raises(ValueError, match="dr-grpo: size is 0; it must be 1 token or more"):
-        METHODS["dr-grpo"](size=0)

@@ -5,7 +5,7 @@ import torch
 from turngym.training.columns import Current, Now
 from turngym.training.control import Control, Stats
 from turngym.training.methods import METHODS
-from turngym.training.methods.epo import epo, phase_weight
+from turngym.training.methods.epo import code_phase_weight, epo, epo_code, phase_weight
 from turngym.training.objective import objective, start_terms
 
 ENTROPY = [1.0, 0.5, 0.2, 0.4, 0.4, 0.1, 2.0, 0.6]
@@ -33,7 +33,7 @@ def test_sheet_example_of_the_nested_entropy(example) -> None:
 
 
 def test_sheet_example_of_the_token_mean_of_the_code(example) -> None:
-    values, _ = penalties(example, epo(coef=1.0, variant="code"))
+    values, _ = penalties(example, epo_code(coef=1.0))
     assert values["epo-bonus"].item() == pytest.approx(-0.65, abs=1e-6)
 
 
@@ -44,17 +44,16 @@ def test_sheet_example_of_the_penalty_by_token(example) -> None:
 
 
 @pytest.mark.parametrize(
-    ("band", "variant", "smooth"),
+    ("band", "method", "weight", "smooth"),  # weight: the band's at step 0
     [
-        (NARROW, "paper", 0.017708),
-        (NARROW, "code", 0.0375),
-        ({"low": 0.0, "high": 2.0}, "paper", 0.0075),
-        ({"low": 0.0, "high": 2.0}, "code", 0.0125),
+        (NARROW, epo, 2.0, 0.017708),
+        (NARROW, epo_code, 1.0, 0.0375),
+        ({"low": 0.0, "high": 2.0}, epo, 2.0, 0.0075),
+        ({"low": 0.0, "high": 2.0}, epo_code, 1.0, 0.0125),
     ],
 )
-def test_sheet_examples_of_the_smoothing_term(example, band, variant, smooth) -> None:
-    values, _ = penalties(example, epo(coef=1.0, variant=variant, **band))
-    weight = {"paper": 2.0, "code": 1.0}[variant]  # at step 0
+def test_sheet_examples_of_the_smoothing_term(example, band, method, weight, smooth) -> None:
+    values, _ = penalties(example, method(**{"coef": 1.0, **band}))
     assert values["epo-band"].item() / weight == pytest.approx(smooth, abs=1e-6)
 
 
@@ -67,27 +66,22 @@ def test_sheet_example_of_the_whole_loss_and_its_gradient(example) -> None:
     assert (1000 * entropy.grad).tolist() == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("variant", "table"),
-    [
-        ("paper", {0: 2.0, 37: 1.227638, 75: 1.049787, 112: 1.011333, 150: 1.002479}),
-        ("code", {0: 1.0, 37: 0.874563, 75: 0.827067, 76: 0.768632, 112: 0.182110, 150: 0.039830}),
-    ],
-)
-def test_sheet_table_of_phase_weights(variant, table) -> None:
-    for step, expected in table.items():
-        assert phase_weight(step, 150, 3.0, variant) == pytest.approx(expected, abs=1e-6)
+def test_sheet_table_of_phase_weights() -> None:
+    paper = [phase_weight(step, 150, 3.0) for step in (0, 37, 75, 112, 150)]
+    assert paper == pytest.approx([2.0, 1.227638, 1.049787, 1.011333, 1.002479], abs=1e-6)
+    code = [code_phase_weight(step, 150) for step in (0, 37, 75, 76, 112, 150)]
+    assert code == pytest.approx([1.0, 0.874563, 0.827067, 0.768632, 0.182110, 0.039830], abs=1e-6)
 
 
 def test_the_band_of_the_code_has_no_gradient(example) -> None:
-    values, entropy = penalties(example, epo(coef=1.0, variant="code", **NARROW))
+    values, entropy = penalties(example, epo_code(**{"coef": 1.0, **NARROW}))
     sum(values.values()).backward()
     assert entropy.grad.tolist() == pytest.approx([-1 / 8] * 8, abs=1e-12)
 
 
 def test_the_bounds_of_the_code_are_strict(batch_of) -> None:
     batch, state = batch_of([[3]], entropy=[0.0, 1.0, 0.5]), {"sum": 1.5, "count": 3, "step": 0}
-    values, _ = penalties(batch, epo(coef=1.0, alpha=1.0, variant="code"), state)
+    values, _ = penalties(batch, epo_code(coef=1.0, alpha=1.0), state)
     assert values["epo-band"].item() == pytest.approx(2 / 3, abs=1e-6)
     values, _ = penalties(batch, epo(coef=1.0, alpha=1.0), state)
     assert values["epo-band"].item() == 0
@@ -107,9 +101,9 @@ def test_the_band_pushes_entropy_down_only_where_alpha_times_phase_exceeds_one(e
         assert np.sign(entropy.grad[6].item()) == sign
 
 
-def descended(batch, logits, steps=60, **parameters):
+def descended(batch, logits, steps=60, method=epo, **parameters):
     """Return the entropies of slots, each with logits of its own, after descending on EPO's terms alone."""
-    terms = epo(coef=1.0, **parameters).shape(start_terms(batch.logp_old), batch, Now.at_start(batch), HISTORY)
+    terms = method(coef=1.0, **parameters).shape(start_terms(batch.logp_old), batch, Now.at_start(batch), HISTORY)
     for _ in range(steps):
         logits = logits.detach().requires_grad_()
         entropy = torch.distributions.Categorical(logits=logits).entropy()
@@ -129,7 +123,7 @@ def test_the_smoothing_term_moves_a_turn_back_into_the_band_by_its_own_gradient(
     assert after[:2].tolist() == pytest.approx([0.84, 0.84], abs=0.03)
     assert after[2] > 0.56 and (after < 0.87).all()
     bonus = descended(batch, logits, alpha=0.0, **band)
-    assert torch.equal(descended(batch, logits, alpha=2.0, variant="code", **band), bonus)  # four tokens: equal means
+    assert torch.equal(descended(batch, logits, method=epo_code, alpha=2.0, **band), bonus)  # four tokens: equal means
     # At the published alpha and β the bonus is only weaker above the band: entropy still rises there.
     published = descended(batch, logits, steps=8, alpha=0.1, **band)
     assert (published[:2] > before[:2]).all() and (
@@ -139,9 +133,7 @@ def test_the_smoothing_term_moves_a_turn_back_into_the_band_by_its_own_gradient(
 
 def test_at_every_published_alpha_and_step_the_whole_never_pushes_entropy_down() -> None:
     pull = [
-        alpha * phase_weight(step, steps, 3.0, "paper")
-        for alpha, steps in ((0.05, 125), (0.1, 150))
-        for step in range(steps)
+        alpha * phase_weight(step, steps, 3.0) for alpha, steps in ((0.05, 125), (0.1, 150)) for step in range(steps)
     ]
     assert min(pull) > 0.0 and max(pull) == pytest.approx(0.2)  # the bracket 1 - alpha·β·s stays within 0.8 and 1.2
 
@@ -197,21 +189,3 @@ def test_the_penalties_do_not_depend_on_the_aggregation_of_the_base_loss(example
         terms = epo().shape(terms, example, None, HISTORY)
         losses.add(objective(Current(zero, example.entropy), example, terms, 8).item())
     assert len(losses) == 1
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"coef": -1.0}, r"coef is -1\.0; it must be 0 or more"),
-        ({"low": -0.1}, r"low is -0\.1; it must be 0 or more"),
-        ({"low": 1.0, "high": 1.0}, r"high is 1\.0; it must be finite and above low, which is 1\.0"),
-        ({"high": float("inf")}, "high is inf; it must be finite"),
-        ({"alpha": float("nan")}, "alpha is nan"),
-        ({"gamma": -3.0}, r"gamma is -3\.0"),
-        ({"steps": 1}, "steps is 1; it must be 2 or more"),
-        ({"variant": "v1"}, "variant is 'v1'; it must be paper or code"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"epo: {message}"):
-        epo(**parameters)

@@ -7,7 +7,6 @@ import torch
 from turngym.envs import Outcome
 from turngym.training.columns import Current, Now
 from turngym.training.control import advantages
-from turngym.training.methods import METHODS
 from turngym.training.methods.ppo import ppo, value_advantage, value_head, value_loss
 from turngym.training.objective import objective, start_terms
 
@@ -138,18 +137,3 @@ def test_the_head_gives_a_number_for_each_token_and_begins_at_zero() -> None:
 def test_only_what_it_replaces_is_claimed() -> None:
     assert ppo().sets == {"credit", "surrogate"}
     assert ppo(limit=float("inf")).sets == {"credit"}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"gamma": 1.5}, r"gamma is 1\.5; it must be between 0 and 1"),
-        ({"lam": -0.1}, r"lam is -0\.1"),
-        ({"value_coef": -1.0}, r"value_coef is -1\.0"),
-        ({"value_clip": -1.0}, r"value_clip is -1\.0"),
-        ({"limit": 1.0}, r"limit is 1\.0; it must be above 1"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"ppo: {message}"):
-        METHODS["ppo"](**parameters)

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from turngym.training.control import advantages
-from turngym.training.methods import METHODS
-from turngym.training.methods.reinforce import centred, reinforce
+from turngym.training.credit import centred
+from turngym.training.methods.reinforce import reinforce
 
 SCORES = {0: 1.0, 1: 0.0, 2: 0.5, 3: 1.0}  # of the toy; path 4 has none
 BASELINES = {
@@ -51,16 +51,3 @@ def test_edge_cases_of_the_baselines(batch_of) -> None:
 def test_only_what_it_replaces_is_claimed() -> None:
     assert reinforce().sets == {"surrogate", "aggregation"}
     assert reinforce(baseline="batch", aggregation="token-mean").sets == {"surrogate", "credit"}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"baseline": "value"}, "baseline is 'value'; it must be none, batch or group"),
-        ({"aggregation": "mean"}, "aggregation is 'mean'"),
-        ({"size": 0}, "size is 0"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"reinforce: {message}"):
-        METHODS["reinforce"](**parameters)

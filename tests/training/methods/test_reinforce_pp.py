@@ -6,7 +6,6 @@ import torch
 
 from turngym.envs import Outcome
 from turngym.training.control import advantages
-from turngym.training.methods import METHODS
 from turngym.training.methods.reinforce_pp import reinforce_pp
 
 SHEET = [0.730297, 0.730297, 0.730297, -1.095445, -1.095445]
@@ -86,20 +85,3 @@ def test_the_reference_is_needed_only_for_its_kl(toy) -> None:
     assert reinforce_pp(kl_reward=0.1).needs.logp_ref
     with pytest.raises(ValueError, match=r"Batch\.logp_ref is None, but kl_reward is set"):
         advantages(reinforce_pp(kl_reward=0.1), replace(toy.batch, logp_ref=None), {})
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"baseline": "batch"}, "baseline is 'batch'; it must be none or group"),
-        ({"gamma": 1.1}, r"gamma is 1\.1; it must be between 0 and 1"),
-        ({"kl_reward": -1.0}, r"kl_reward is -1\.0"),
-        (
-            {"baseline": "group", "gamma": 0.9},
-            r"gamma, kl_reward is \(0\.9, 0\.0\); it must be 1, 0 with baseline group",
-        ),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"reinforce-pp: {message}"):
-        METHODS["reinforce-pp"](**parameters)

@@ -4,7 +4,7 @@ import torch
 from turngym.envs import Outcome
 from turngym.training.control import advantages
 from turngym.training.methods import METHODS
-from turngym.training.methods.rloo import leave_one_out, rloo
+from turngym.training.methods.rloo import leave_one_out, rloo, rloo_code
 
 ADVANTAGE = {0: 1.0, 1: -1.0, 2: -0.5, 3: 0.5, 4: 0.0}  # of the toy's paths, by hand
 
@@ -49,15 +49,13 @@ def code(toy, at):
     return total / toy.batch.n_slots
 
 
-@pytest.mark.parametrize(("variant", "equation"), [("paper", paper), ("code", code)])
-def test_value_and_gradient_agree_with_the_equation(toy, numeric_gradient, variant, equation) -> None:
-    loss, gradient = toy.learn(rloo(variant=variant), {})
+@pytest.mark.parametrize(("method", "equation"), [(rloo, paper), (rloo_code, code)])
+def test_value_and_gradient_agree_with_the_equation(toy, numeric_gradient, method, equation) -> None:
+    loss, gradient = toy.learn(method(), {})
     assert loss == pytest.approx(equation(toy, toy.logits), abs=1e-12)
     assert torch.allclose(gradient, numeric_gradient(lambda at: equation(toy, at), toy.logits), atol=1e-8)
 
 
 def test_the_code_leaves_the_policy_term_to_the_run() -> None:
     assert rloo().sets == {"credit", "surrogate", "aggregation"}
-    assert rloo(variant="code").sets == {"credit"}
-    with pytest.raises(ValueError, match="rloo: variant is 'v1'; it must be paper or code"):
-        METHODS["rloo"](variant="v1")
+    assert METHODS["rloo"](variant="code").sets == {"credit"}

@@ -128,21 +128,3 @@ def test_five_empty_steps_in_a_row_stop_the_run() -> None:
     assert observed(starpo_s(), [0.5] + [None] * 5) == [False] * 5 + [True]
     assert not any(observed(starpo_s(), [None] * 4 + [0.0] + [None] * 4))
     assert observed(starpo_s(patience=1), [None]) == [True]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"rule": "top-q"}, "rule is 'top-q'; it must be one of top-k, top-k-abs, top-p, softmax, min-p"),
-        ({"share": 0.0}, r"share is 0\.0; it must be above 0 and at most 1"),
-        ({"share": 1.5}, r"share is 1\.5"),
-        ({"rule": "top-k-abs"}, r"share is 0\.25; it must be a number of groups for top-k-abs"),
-        ({"rule": "top-k-abs", "share": 2.5}, r"share is 2\.5"),
-        ({"clip_low": -0.1}, r"clip_low is -0\.1"),
-        ({"clip_high": float("nan")}, "clip_high is nan"),
-        ({"patience": 0}, "patience is 0; it must be at least 1 step"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"starpo-s: {message}"):
-        starpo_s(**parameters)

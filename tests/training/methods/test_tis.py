@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from turngym.training.columns import Now
-from turngym.training.methods import METHODS
-from turngym.training.methods.tis import mismatch, tis
-from turngym.training.objective import objective, start_terms
+from turngym.training.methods.tis import tis
+from turngym.training.objective import mismatch, objective, start_terms
 
 INF = float("inf")
 ROLL = [-0.3, -2.6, -0.7, -1.2, -2.25]
@@ -123,20 +122,3 @@ def test_where_sampler_and_learner_agree_every_weight_is_one(batch_of) -> None:
     batch = batch_of([[2], [1]], logp_old=[-1.0, -0.5, -2.0])
     for level in ("token", "sequence", "geometric"):
         assert shaped(batch, level=level, normalize=True).weight.tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"level": "turn"}, "level is 'turn'"),
-        ({"low": 3.0}, r"low is 3\.0; it must be between 0 and high, which is 2\.0"),
-        ({"low": 0.0, "high": 0.0}, r"high is 0\.0; it must be above 0"),
-        ({"outside": "drop"}, "outside is 'drop'; it must be truncate, mask or reject"),
-        ({"by": "path"}, "by is 'path'"),
-        ({"by": "sequence"}, "by is 'sequence'; it must be own where weights are truncated"),
-        ({"outside": "reject", "normalize": True}, "normalize is True; it must be false where tokens are rejected"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"tis: {message}"):
-        METHODS["tis"](**parameters)

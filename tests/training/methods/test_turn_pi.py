@@ -201,22 +201,3 @@ def test_a_step_moves_the_entropy_of_the_turn_it_is_for_towards_its_target(batch
 )
 def test_entropy_carries_a_gradient_only_where_it_is_pushed(parameters, grad) -> None:
     assert turn_pi(**parameters).needs.entropy_grad == grad
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"target": -1.0}, r"target is -1\.0; it must be 0 or more"),
-        ({"band": float("inf")}, "band is inf"),
-        ({"kp": -1.0}, r"kp is -1\.0"),
-        ({"ki": float("nan")}, "ki is nan"),
-        ({"strength": -0.1}, r"strength is -0\.1"),
-        ({"warm": 0}, "warm is 0; it must be at least 1 step"),
-        ({"keep": 0.0}, r"keep is 0\.0; it must be above 0"),
-        ({"act": "push"}, "act is 'push'; it must be bonus or weight"),
-        ({"axis": "token"}, "axis is 'token'; it must be turn, phase or rollout"),
-    ],
-)
-def test_parameters_out_of_range_are_named(parameters, message) -> None:
-    with pytest.raises(ValueError, match=f"turn-pi: {message}"):
-        turn_pi(**parameters)

@@ -14,17 +14,18 @@ from torch import Tensor
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.tests.support.toy import build, f64, sheet
+from turngym.training.branching import uncertainty
 from turngym.training.columns import Batch, Current, Now, Terms
 from turngym.training.control import Stats, advantages
+from turngym.training.imitation import recalibrated
 from turngym.training.methods import METHODS
-from turngym.training.methods.aepo import fork_chance, prompt_paths
-from turngym.training.methods.arpo import uncertainty
+from turngym.training.methods.aepo_branching import code_prompt_paths, fork_chance
 from turngym.training.methods.bilevel_gae import bilevel_advantage
 from turngym.training.methods.dart import uncertain
-from turngym.training.methods.epo import phase_weight
-from turngym.training.methods.spear import gamma, left_out, recalibrated, tool_weight
+from turngym.training.methods.epo import code_phase_weight, phase_weight
+from turngym.training.methods.spear import gamma, tool_weight
 from turngym.training.methods.starpo_s import kept_groups, spread
-from turngym.training.objective import objective, start_terms
+from turngym.training.objective import clip_cov, objective, start_terms
 
 CLOSE = 1e-6  # the digits that the sheets print
 
@@ -174,11 +175,11 @@ def turn_pi() -> Sequence[float]:
     return seen
 
 
-def clip_cov() -> Sequence[float]:
+def sheet_clip_cov() -> Sequence[float]:
     """Return which tokens Clip-Cov may leave out of the sheet's six, and the mean loss without the first."""
     advantage, logp = f64([2, 2, 2, -1, -1, -1]), f64([-0.05, -0.1, -3, -0.02, -2.5, -4])
     gap = f64([0.02, -0.1, 0.05, 0.01, -0.02, 0.3])
-    left = left_out(advantage, logp, logp - gap, 1.0, 1.0, 1.0, 1.0, 5.0, 0)
+    left = clip_cov(advantage, logp, logp - gap, 1.0, 1.0, 1.0, 1.0, 5.0, (0,))
     loss = -advantage * gap.exp()
     return [*left.tolist(), loss[1:].sum().item() / 6]
 
@@ -237,13 +238,13 @@ EXAMPLES = (
     Example(
         "epo",
         E,
-        lambda: [phase_weight(step, 150, 3.0, "paper") for step in (0, 37, 75, 112, 150)],
+        lambda: [phase_weight(step, 150, 3.0) for step in (0, 37, 75, 112, 150)],
         [2.0, 1.227638, 1.049787, 1.011333, 1.002479],
     ),
     Example(
         "epo",
         E,
-        lambda: [phase_weight(step, 150, 3.0, "code") for step in (0, 37, 75, 76, 112, 150)],
+        lambda: [code_phase_weight(step, 150) for step in (0, 37, 75, 76, 112, 150)],
         [1.0, 0.874563, 0.827067, 0.768632, 0.182110, 0.039830],
     ),
     Example("empg", "agentic.md B", empg, [1.159062, 0.472640, 0.727586, -0.780083, -1.579205]),
@@ -253,9 +254,7 @@ EXAMPLES = (
     Example(
         "aepo-branching",
         D,
-        lambda: [
-            prompt_paths(paths, tilt, "code") for paths, tilt in ((16, 0), (16, 1), (16, -1), (12, 0.25), (16, 10))
-        ],
+        lambda: [code_prompt_paths(paths, tilt) for paths, tilt in ((16, 0), (16, 1), (16, -1), (12, 0.25), (16, 10))],
         [9, 12, 5, 7, 16],
     ),
     Example(
@@ -331,6 +330,6 @@ EXAMPLES = (
         lambda: list(recalibrated([[0, 0, 0, 0, 1.0], [0, 0, 0, 1, 0.0]], [[0.2, 0.4, 0.5], [0.7, 0.1]]).values()),
         [0.6],
     ),
-    Example("spear", "control.md H", clip_cov, [1, 1, 0, 0, 1, 1, -0.095352]),
+    Example("spear", "control.md H", sheet_clip_cov, [1, 1, 0, 0, 1, 1, -0.095352]),
     Example("turn-pi", "control.md F", turn_pi, [-0.0505, -0.0207, 0.0195, 0.1005, 0.0005, 0.0005]),
 )
