@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,31 +138,14 @@ class Session:
 
     def _await_exit(self, until: float, output: bytearray) -> Status | None:
         """Collect output until the process has ended; None when it has, else the limit that it overstepped."""
-        poll = select.poll()
-        poll.register(self.output, select.POLLIN)
-        poll.register(self.group.exit_pipe, select.POLLIN)
-        while (left := until - time.monotonic()) > 0:
-            ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
-            if self.output in ready and not self._drain(output):
-                poll.unregister(self.output)
-            if len(output) >= OUTPUT_CAP:
-                return Status.OUTPUT
+        for ready in self._collect(until, output, self.group.exit_pipe):
             if self.group.exit_pipe in ready:
                 return None
-        return Status.TIMEOUT
+        return Status.TIMEOUT if len(output) < OUTPUT_CAP else Status.OUTPUT
 
     def _await_reply(self, key: str, until: float, output: bytearray) -> Status | None:
         """Collect output until the session answers or dies; None when it died, else its status or the limit hit."""
-        poll = select.poll()
-        poll.register(self.output, select.POLLIN)
-        poll.register(self.control, select.POLLIN)
-        poll.register(self.process, select.POLLIN)
-        while (left := until - time.monotonic()) > 0:
-            ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
-            if self.output in ready and not self._drain(output):
-                poll.unregister(self.output)
-            if len(output) >= OUTPUT_CAP:
-                return Status.OUTPUT
+        for ready in self._collect(until, output, self.control.fileno(), self.process):
             if self.control.fileno() in ready:
                 try:
                     status = _ANSWERS[self._reply(key, until)["status"]]
@@ -173,7 +157,20 @@ class Session:
                 return status if len(output) < OUTPUT_CAP else Status.OUTPUT
             if self.process in ready:
                 return None
-        return Status.TIMEOUT
+        return Status.TIMEOUT if len(output) < OUTPUT_CAP else Status.OUTPUT
+
+    def _collect(self, until: float, output: bytearray, *watched: int) -> Iterator[set[int]]:
+        """Collect output until a time, up to `OUTPUT_CAP`; yield which descriptors are readable whenever some are."""
+        poll = select.poll()
+        for fd in (self.output, *watched):
+            poll.register(fd, select.POLLIN)
+        while (left := until - time.monotonic()) > 0:
+            ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
+            if self.output in ready and not self._drain(output):
+                poll.unregister(self.output)
+            if len(output) >= OUTPUT_CAP:
+                return
+            yield ready
 
     def _reply(self, key: str, until: float) -> dict[str, Any]:
         """The next message that knows `key`; what else a program may have sent is dropped."""

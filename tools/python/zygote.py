@@ -199,7 +199,7 @@ def _seed_numpy() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds `numpy.random`, once, with a loader that seeds it."""
+    """Finds `numpy.random`, once, and has its loader seed it."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -209,17 +209,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            load = spec.loader.exec_module
+
+            def load_and_seed(module: types.ModuleType) -> None:
+                load(module)
+                module.seed(0)
+
+            setattr(spec.loader, "exec_module", load_and_seed)  # noqa: B010 - a loader of its own, for this import only
         return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, inner: importlib.abc.Loader) -> None:
-        self.inner = inner
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        return self.inner.create_module(spec)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        self.inner.exec_module(module)
-        module.seed(0)

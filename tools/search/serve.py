@@ -1,4 +1,4 @@
-"""A server of Search-R1's protocol (see `retrieve`) over any back end: `POST /retrieve` and `GET /health`.
+"""A server of Search-R1's protocol (see `servers`) over any back end: `POST /retrieve` and `GET /health`.
 
 One event loop reads and writes for all connections, h11 keeps the rules of HTTP, and a few threads search. With 200
 clients at once on 2 cores, a thread for each connection had four times the 99th percentile and ten times the memory.
@@ -9,11 +9,9 @@ import hmac
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import h11
@@ -30,7 +28,7 @@ DEFAULT_TOPK = 3  # where a request names none, as in Search-R1
 CONNECTIONS = 1024
 PATIENCE = 60.0  # seconds in which a whole request must come, or an answer be taken
 GRACE = 0.5  # seconds that requests under way get when the server stops
-SEARCHERS = 8  # threads
+SEARCHERS = 8  # searches at once, each on a thread
 
 _log = logging.getLogger(__name__)
 
@@ -134,45 +132,18 @@ class Connection:
         await self._writer.drain()
 
 
-class _Searchers:
-    """Daemon threads that search: unlike those of an executor, a slow one does not delay the end of the process."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        for _ in range(SEARCHERS):
-            start(self._work, "turngym-serve-search")
-
-    async def run(self, work: Callable[[], Any]) -> Any:
-        future: Future[Any] = Future()
-        self._jobs.put((future, work))
-        return await asyncio.wrap_future(future)
-
-    def close(self) -> None:
-        for _ in range(SEARCHERS):
-            self._jobs.put(None)
-
-    def _work(self) -> None:
-        while job := self._jobs.get():
-            future, work = job
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work())
-                except Exception as error:
-                    future.set_exception(error)
-
-
 class _Server:
     def __init__(self, retriever: Retriever, token: str, listener: socket.socket) -> None:
         self._retriever, self._secret, self._listener = retriever, f"Bearer {token}" if token else "", listener
         self.port: int = listener.getsockname()[1]
-        self._loop, self._stopping, self._searchers = asyncio.new_event_loop(), asyncio.Event(), _Searchers()
+        self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
+        self._places = asyncio.Semaphore(SEARCHERS)
         self._connections: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
 
     def run(self) -> None:
         """Serve until `stop`."""
         self._loop.run_until_complete(self._serve())
-        self._searchers.close()
         self._loop.close()
 
     def stop(self) -> None:
@@ -240,7 +211,7 @@ class _Server:
     async def _retrieve(self, body: bytes) -> bytes:
         queries, topk, scores = _read(body)
         try:
-            found = [self._searchers.run(partial(self._retriever.search, query, topk)) for query in queries]
+            found = [self._search(query, topk) for query in queries]
             results = [[_shown(passage, scores) for passage in passages] for passages in await asyncio.gather(*found)]
             return serialize({"result": results})
         except SearchFailure as failure:
@@ -248,6 +219,11 @@ class _Server:
         except Exception as error:
             _log.exception("the search of %r failed", queries)
             raise Refusal(500, f"the search failed: {type(error).__name__}: {error}") from error
+
+    async def _search(self, query: str, topk: int) -> list[Passage]:
+        async with self._places:
+            search = partial(self._retriever.search, query, topk)
+            return await asyncio.wrap_future(start(search, "turngym-serve-search"))
 
 
 def _read(body: bytes) -> tuple[list[str], int, bool]:
