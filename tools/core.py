@@ -16,6 +16,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    Self,
     TypeVar,
     Union,
     get_args,
@@ -88,7 +89,21 @@ class Tool(Protocol):
         """Release what the tool holds; it may be called twice."""
 
 
-class FunctionTool(Generic[P, R]):
+class StatelessTool:
+    """The life cycle of a tool that keeps no state."""
+
+    def reset(self) -> None:
+        """Nothing to reset."""
+
+    def fork(self) -> Self:
+        """Return the tool itself."""
+        return self
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class FunctionTool(StatelessTool, Generic[P, R]):
     """A stateless tool made from a typed function; calling the object calls the function itself."""
 
     def __init__(self, function: Callable[P, R]) -> None:
@@ -114,16 +129,6 @@ class FunctionTool(Generic[P, R]):
             raise
         except Exception as error:
             return ToolResult(Status.ERROR, f"{type(error).__name__}: {error}")
-
-    def reset(self) -> None:
-        """Nothing to reset: a function keeps no state."""
-
-    def fork(self) -> "FunctionTool[P, R]":
-        """The tool itself: it keeps no state."""
-        return self
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 def tool(function: Callable[P, R]) -> FunctionTool[P, R]:

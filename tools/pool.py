@@ -50,7 +50,7 @@ class Pool:
         self.size = min(4, os.cpu_count() or 1) if size is None else size
         if self.size < 1 or answers < 1:
             raise ValueError(f"a pool of {self.size} workers with {answers} answers each; both must be at least 1")
-        self.limits = process.Limits(memory_mb=memory_mb, cpu_seconds=CPU_SECONDS)
+        self.limits = process.ResourceLimits(memory_mb=memory_mb, cpu_seconds=CPU_SECONDS)
         self._forget()
         _pools.add(self)
 

@@ -32,7 +32,7 @@ class Died(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """What the kernel lets a child use, and each process that it starts; None leaves a limit as it is.
 
     Args:
@@ -68,7 +68,7 @@ class Limits:
                 resource.prlimit(pid, kind, (most, most))
 
 
-_DEFAULT = Limits()
+_DEFAULT = ResourceLimits()
 
 
 class Child:
@@ -84,7 +84,7 @@ class Child:
         *,
         cwd: str = "/",
         env: Mapping[str, str] | None = None,
-        limits: Limits = _DEFAULT,
+        limits: ResourceLimits = _DEFAULT,
     ) -> None:
         with _starting:
             self._start(argv, cwd, env)

@@ -19,7 +19,7 @@ from typing import Self
 
 import httpx
 
-from ...tools.process import Child, Limits
+from ...tools.process import Child, ResourceLimits
 from ..engine import EngineFailure, EngineFault
 from . import _guard
 
@@ -180,7 +180,7 @@ class VllmServer:
             "TMPDIR": str(self._scratch),
         }
         guard = [sys.executable, "-I", _guard.__file__, str(self.log.resolve()), *self.command]
-        self._child = Child(guard, env={**os.environ, **ours}, limits=Limits())
+        self._child = Child(guard, env={**os.environ, **ours}, limits=ResourceLimits())
         self.starts += 1
 
     def _wait(self) -> None:

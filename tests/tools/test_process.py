@@ -11,7 +11,7 @@ import pytest
 
 from turngym.tools import process
 from turngym.tools.frames import MAX_FRAME
-from turngym.tools.process import Child, Deadline, Died, Limits
+from turngym.tools.process import Child, Deadline, Died, ResourceLimits
 
 # Answers what it is told to: an echo by default.
 WORKER = """
@@ -103,7 +103,7 @@ def test_a_child_that_ended_by_itself_is_not_alive_and_its_group_can_still_be_ki
 
 
 def test_limits_hold_from_the_first_request_on():
-    child = Child([sys.executable, "-I", "-c", WORKER], limits=Limits(memory_mb=500, files=50, cpu_seconds=1))
+    child = Child([sys.executable, "-I", "-c", WORKER], limits=ResourceLimits(memory_mb=500, files=50, cpu_seconds=1))
     assert child.request({"limits": 1}, 30.0) == [[500 * 2**20] * 2, [50] * 2, [1] * 2, [0] * 2]
     assert child.request({"take_mb": 100}, 30.0) == 100 * 2**20
     assert child.request({"take_mb": 600}, 30.0) == "refused"
@@ -122,7 +122,7 @@ def test_without_limits_a_child_has_those_of_its_parent_but_leaves_no_core(child
 def test_limits_of_nothing_are_refused(wrong: dict):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"{name} is {wrong[name]}; it must be at least"):
-        Limits(**wrong)
+        ResourceLimits(**wrong)
 
 
 @pytest.mark.parametrize(

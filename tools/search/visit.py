@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin
 
-from ..core import Status, ToolResult, check_arguments, check_range, make_schema
+from ..core import StatelessTool, Status, ToolResult, check_arguments, check_range, make_schema
 from ..threads import Overdue
 from .fetch import HTML, Page, Unread, fetch
 from .guard import Blocked, Guard, Resolve, look_up
@@ -58,7 +58,7 @@ _CODECS = _names(
 _CODECS |= {f"cp{page}" for page in range(1250, 1259)}
 
 
-class Visit:
+class Visit(StatelessTool):
     """Shows the agent the text of a page on the public internet.
 
     timeout: seconds of wall-clock time a visit may take, name lookup and redirects included, 0.01 to 600
@@ -114,16 +114,6 @@ class Visit:
         except Overdue:
             return ToolResult(Status.TIMEOUT, f"no page: it did not come within {self.timeout:g} seconds")
         return ToolResult(Status.OK, self._show(page))
-
-    def reset(self) -> None:
-        """Nothing to reset: a visit leaves nothing behind."""
-
-    def fork(self) -> "Visit":
-        """The tool itself: it keeps no state."""
-        return self
-
-    def close(self) -> None:
-        """Nothing to release: a connection ends with its page."""
 
     def _show(self, page: Page) -> str:
         text = decode(page.body, page.charset, page.kind in HTML)
