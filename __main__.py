@@ -1,6 +1,6 @@
-"""The commands of turngym: learn, compare, evaluate, play, check, replay, audit, verify, warm up, serve, list.
+"""Text environments for LLM agents, and training of LoRA policies in them.
 
-Here the commands of the rooms are put together; each is a frozen dataclass whose fields are its options.
+This module joins the commands of all packages. Each command is a frozen dataclass whose fields are its options.
 """
 
 from __future__ import annotations

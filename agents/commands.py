@@ -1,8 +1,7 @@
-"""The commands that need no training loop: `turngym eval | play | check | replay | warmup | envs | doctor |
-serve-search`.
+"""The commands without a training loop: `turngym eval | play | check | replay | warmup | envs | doctor | serve-search`.
 
 Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
-mistake is answered at once.
+mistake is reported at once.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Envs:
     """List the environments."""
 
     def run(self) -> int:
-        """Print id, summary and package of each, those that other packages declare included."""
+        """Print id, summary and package of each environment, also of those that other packages declare."""
         table = Table("id", "what it is", "from", box=None)
         for entry in entries():
             table.add_row(entry.id, entry.summary, entry.package)
@@ -48,19 +47,19 @@ class Envs:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what turngym finds on this machine; exit status 1 where something that it needs does not work.
+    """Report what works on this machine.
 
-    That is: an isolation level that tools have unless told otherwise, a call of the Python tool, math-verify in a
-    process of its own, places to write to.
+    The exit status is 1 if something that turngym needs does not work: the default isolation level of tools, a call of
+    the Python tool, math-verify in a worker process, or a folder to write to.
     """
 
     def run(self) -> int:
-        """Print the versions, the machine, the isolation levels and what was tried."""
+        """Print the versions, the machine, the isolation levels and the results of the tests."""
         from .doctor import findings
 
         table = Table("what", "", "", box=None, header_style="bold")
         lacking = 0
-        with console.status("looking"):
+        with console.status("testing"):
             for found in findings():
                 lacks = found.needed and found.works is False
                 no = "[bold red]no[/bold red]" if lacks else "no"
@@ -79,9 +78,9 @@ class Play:
     env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
     """Environment id."""
     task: int | None = None
-    """Task index; drawn at random when left out."""
+    """Index of the task; by default a random one."""
     seed: int | None = None
-    """Seed of the environment's generator."""
+    """Seed of the environment."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
 
     def run(self) -> int:
@@ -96,7 +95,7 @@ class Play:
         while not done:
             action = _ask()
             if action is None:
-                console.print("left")
+                console.print("stopped before the end of the episode")
                 return 0
             observation, reward, terminated, truncated, info = env.step(action)
             if observation:
@@ -115,16 +114,17 @@ class Eval:
     env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
     """Environment id."""
     policy: str = "tiny"
-    """`tiny`, a run folder, a model folder, a hub name, `expert` (plays the gold) or `observer` (by what it sees)."""
+    """`tiny`, a run folder, a model folder, the name of a model on the Hugging Face hub, `expert` (plays the gold
+    actions) or `observer` (an expert that uses only what it observes)."""
     episodes: int = 256
-    """Tasks to play."""
+    """Number of tasks."""
     samples: int = 1
-    """Episodes a task: the k of avg@k."""
+    """Episodes of each task: the k of avg@k."""
     split: str = "test"
-    """`train`, `valid` or `test`."""
+    """Split of the tasks: `train`, `valid` or `test`."""
     sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = SamplingOptions()
     seed: int = 0
-    """Chooses the tasks and keys all randomness."""
+    """Seed of the choice of tasks and of all other randomness."""
     machine: tyro.conf.OmitArgPrefixes[MachineOptions] = MachineOptions()
     engine_choice: tyro.conf.OmitArgPrefixes[EngineChoice] = EngineChoice()
     out: Path | None = None
@@ -164,16 +164,16 @@ class Eval:
 
 @dataclass(frozen=True)
 class Check:
-    """Run the contract that every environment must pass; exit status 1 where a clause is broken."""
+    """Check the contract of an environment, clause by clause; exit status 1 if one is broken."""
 
     env: tyro.conf.Positional[str]
     """Environment id."""
     seed: int = 0
-    """Chooses tasks, actions and the canary."""
+    """Seed of the choice of tasks, actions and the canary."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
 
     def run(self) -> int:
-        """Print each clause as it is decided."""
+        """Print the result of each clause when it is known."""
         with mistakes():
             from .check.clauses import check
 
@@ -193,19 +193,19 @@ class Check:
 
 @dataclass(frozen=True)
 class Replay:
-    """Re-execute the episodes of a journal and report the first divergence; exit status 1 where there is one."""
+    """Play the episodes of a journal again and report the first difference; exit status 1 if there is one."""
 
     journal: tyro.conf.Positional[Path]
-    """A `trees.jsonl` of an evaluation, or a file of a run's `trees/`."""
+    """The `trees.jsonl` of an evaluation, or a file in the folder `trees` of a run."""
     task: int | None = None
     """Only the episodes of this task."""
     branch: int | None = None
     """Only this branch of each task."""
-    # In place of the recorded ones, where, say, a file of tasks has moved.
+    # These replace the recorded options, for instance after a file of tasks was moved.
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
 
     def run(self) -> int:
-        """Play until an episode diverges."""
+        """Play until an episode differs."""
         with mistakes():
             from .replay import replay_journal
 
@@ -224,19 +224,19 @@ class Replay:
 
 @dataclass(frozen=True)
 class Warmup:
-    """Make a small policy for an environment: a tokenizer and weights, from its expert's play."""
+    """Make a small policy for an environment: a tokenizer and weights, trained on episodes of its expert."""
 
     env: tyro.conf.Positional[str] = "turngym/Household-v0"
     """Environment id."""
     out: Path = Path("runs/warm")
-    """Folder to write: a policy for `--policy`."""
+    """Folder to write. It can be used as `--policy`."""
     training: tyro.conf.OmitArgPrefixes[WarmupOptions] = WarmupOptions()
     resume: bool = False
-    """Go on with the warm-up in `--out`."""
+    """Continue the warm-up in `--out`."""
     options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
 
     def run(self) -> int:
-        """Make it, with live progress."""
+        """Make the policy and show the progress."""
         with mistakes():
             from .warmup.pretrain import prepare, run
 
@@ -246,7 +246,7 @@ class Warmup:
             with mistakes((ValueError, OSError)):
                 _watch(run(prepared))
         except KeyboardInterrupt:
-            console.print("interrupted; the same command with --resume goes on")
+            console.print("interrupted; the same command with --resume continues")
             raise
         console.print(f"policy: {self.out}  (turngym eval {self.env} --policy {self.out})")
         return 0
@@ -254,25 +254,25 @@ class Warmup:
 
 @dataclass(frozen=True)
 class ServeSearch:
-    """Serve a corpus over HTTP, by the protocol of Search-R1's retrieval server, until interrupted."""
+    """Serve a corpus over HTTP with the protocol of Search-R1's retrieval server, until interrupted."""
 
     corpus: tyro.conf.Positional[Path]
     """JSONL file, also `.gz`: rows `{id, title, text}` or `{id, contents}`."""
     host: str = "127.0.0.1"
-    """Address to listen on; one that other machines reach needs a token."""
+    """Address to listen on. A token is required if other machines can reach it."""
     port: int = 8000
-    """Port to listen on; 0 is any that is free."""
+    """Port to listen on; 0 chooses a free one."""
     k1: float = 1.5
     """BM25: how slowly the weight of a word saturates with its count."""
     b: float = 0.75
     """BM25: how much the length of a passage counts, 0 to 1."""
     cache: Path | None = None
-    """Folder that keeps the index; the user's cache when left out."""
+    """Folder for the index; by default a folder in the user's cache."""
     token_env: str | None = None
     """Environment variable with the token that clients must send as `Authorization: Bearer`."""
 
     def run(self) -> int:
-        """Open the index, say where it is served, and wait."""
+        """Open the index, print its URL, and wait."""
         with mistakes():
             from ..tools.search.index import open_index
             from ..tools.search.serve import serve
@@ -319,7 +319,7 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
 
 
 def _ask() -> str | None:
-    """Read one action; a line that opens `<python>` goes on to its end. None when the person leaves."""
+    """Read one action; a line with `<python>` continues up to `</python>`. Return None if the user quits."""
     try:
         text = console.input("[bold]> [/bold]")
         while text.count("<python>") > text.count("</python>"):

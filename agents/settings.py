@@ -21,24 +21,24 @@ ENGINES = ("torch", "vllm")
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How turns are drawn."""
+    """Sampling of the agent's turns."""
 
     max_tokens: int = 96
-    """Most tokens a turn."""
+    """Largest number of tokens of a turn."""
     temperature: float = 1.0
-    """Sampling temperature; 0 is greedy, which training refuses."""
+    """Sampling temperature. 0 is greedy; training refuses it."""
 
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """An engine by name and, for `vllm`, the servers' URLs, or options `name=value` of a server of our own."""
+    """The engine that draws tokens and, for `vllm`, its servers."""
 
     engine: str = "torch"
-    """What draws tokens: `torch` in this process, or `vllm`, a server."""
+    """`torch` draws tokens in this process, `vllm` on a server."""
     server: tuple[str, ...] = ()
-    """URLs of running vLLM servers; without one, a server is started and stopped."""
+    """URLs of running vLLM servers. By default turngym starts a server and stops it at the end."""
     server_option: tuple[str, ...] = ()
-    """Options of the server that is started, as `name=value`: `gpu-memory-utilization=0.5`."""
+    """Options of the server that turngym starts, as `name=value`: `gpu-memory-utilization=0.5`."""
 
     def check(self) -> None:
         """Raise ValueError where the parts do not fit each other or this installation."""
@@ -49,7 +49,7 @@ class EngineChoice:
                 raise ValueError(f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm")
         if self.server and self.server_option:
             raise ValueError(
-                f"server_option is {self.server_option!r}, but the server {self.server[0]} is not ours to start; "
+                f"server_option is {self.server_option!r}, but the server {self.server[0]} is already running; "
                 "leave one of the two out"
             )
         if self.own_server and find_spec("vllm") is None:
@@ -66,16 +66,16 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class DeadlineOptions:
-    """How long the parts of a rollout may take, and how often a path is tried again."""
+    """Time limits of a rollout, and retries of failed paths."""
 
     turn_deadline: float = 600.0
-    """Seconds that drawing a turn, or an answer of the environment, may take before its path counts as failed."""
+    """Seconds for drawing a turn, and for an answer of the environment; a path that takes longer fails."""
     episode_deadline: float = 3600.0
-    """Seconds that a path may take."""
+    """Seconds for a path; one that takes longer fails."""
     step_deadline: float = 7200.0
-    """Seconds that a step's rollout may take; paths that have not ended then have failed."""
+    """Seconds for the rollout of a step; paths that have not ended by then fail."""
     retries: int = 2
-    """How often a path that an infrastructure failure ended begins again, with the same key."""
+    """How often a path with an infrastructure failure is started again, with the same key."""
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""
@@ -90,12 +90,12 @@ class LoraOptions:
     rank: int = 32
     """LoRA rank."""
     alpha: float = 64.0
-    """LoRA scale: updates are multiplied by alpha / rank."""
+    """LoRA scale: the adapter's output is multiplied by alpha / rank."""
     targets: tuple[str, ...] = ()
-    """Layers that LoRA adapts, by the last part of their names: `q_proj v_proj`; all linear ones and the head when left
-    out."""
+    """Layers that get LoRA weights, named by the last part of their names: `q_proj v_proj`. By default all linear
+    layers and the head."""
     lora_dtype: str = "float32"
-    """Of the LoRA weights: `float32` or `bfloat16`."""
+    """Data type of the LoRA weights: `float32` or `bfloat16`."""
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""
@@ -106,14 +106,14 @@ class LoraOptions:
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """What the policy is computed on."""
+    """The device, the data type and the threads that compute the policy."""
 
     device: str = "cpu"
     """`cpu`, `cuda` or `mps`."""
     dtype: str = "float32"
-    """Of the frozen weights: `float32` or `bfloat16`."""
+    """Data type of the frozen weights: `float32` or `bfloat16`."""
     threads: int = 1
-    """CPU threads of torch: more for larger models; part of what makes runs bit-identical."""
+    """CPU threads of torch. Larger models need more. Only runs with the same number are bit-identical."""
 
     def check(self) -> None:
         """Raise ValueError for what no machine has; whether this one has the device is known when torch is loaded."""

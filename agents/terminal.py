@@ -1,4 +1,4 @@
-"""The terminal of the commands: one console, and one line for a user's mistake."""
+"""The console of the commands, and errors in one line."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ console = Console(highlight=False)
 @contextmanager
 def mistakes(
     kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError),
-    way_on: str = "try again",
+    remedy: str = "try again",
 ) -> Iterator[None]:
-    """Answer a mistake, or a tool or engine that cannot run, with one line.
+    """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2.
 
-    `way_on` is what to do when the engine can run again. TURNGYM_TRACEBACK=1 shows where the mistake was found.
+    `remedy` is what the user can do after a failure of the engine. TURNGYM_TRACEBACK=1 shows the traceback.
     """
     try:
         yield
@@ -50,10 +50,10 @@ def mistakes(
     except EngineFailure as failure:
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
-        refuse(f"{failure}; {way_on}")
+        refuse(f"{failure}; {remedy}")
 
 
 def refuse(message: str) -> NoReturn:
-    """Say what is wrong and leave with status 2."""
+    """Print an error and exit with status 2."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
     sys.exit(2)

@@ -167,17 +167,17 @@ def _declared(point: metadata.EntryPoint) -> Entry:
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """What an environment is made with."""
+    """Options of the environment."""
 
     tasks: str | None = None
-    """Questions: a JSONL file (`problem, answer`, or `question, answers`; `.gz` too), a data set (`gsm8k`, `math`,
-    `math500`, `aime24`, `aime25`, `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler`, `hotpotqa`,
-    `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the hub), or
-    `reasoning-gym:NAME,NAME`; the built-in generator when left out."""
+    """The tasks: a JSONL file (fields `problem, answer` or `question, answers`; `.gz` too), a data set (`gsm8k`,
+    `math`, `math500`, `aime24`, `aime25`, `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler`, `hotpotqa`,
+    `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the Hugging Face hub), or
+    `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""
     option: tuple[str, ...] = ()
-    """Further options of the environment as `name=value` (TOML values; bare words are strings)."""
+    """Other options of the environment as `name=value`; the value is TOML, and a bare word is a string."""
 
     def kwargs(self) -> dict[str, Any]:
         """Return the constructor arguments.

@@ -126,7 +126,7 @@ def test_every_option_has_a_line_of_help(turngym, command):
         (["train", "mat-python"], "there is no recipe 'mat-python'; did you mean 'math-python'?"),
         (["train", "household"], "; `turngym warmup RECIPE` makes the one that a recipe starts from"),
         (["warmup", "househol"], "there is no recipe 'househol'; did you mean 'household'?"),
-        (["warmup", "math-python"], "the recipe starts from the policy 'tiny', which ships; name an environment"),
+        (["warmup", "math-python"], "the recipe starts from the policy 'tiny', which needs no warm-up"),
         (["train", "--lr", "0"], "lr is 0.0; it must be above 0"),
         (["train", "--option", "max_turns=0"], "max_turns is 0; an episode needs at least 1 turn"),
         (["train", "--resume"], "--resume needs the run folder: turngym train --resume --out FOLDER"),
@@ -209,7 +209,7 @@ def test_a_person_can_leave(turngym, monkeypatch, leave):
 
     monkeypatch.setattr("builtins.input", answer)
     status, out, _ = turngym("play", "turngym/Math-v0", "--task", "1")
-    assert status == 0 and out.splitlines()[-1].endswith("left")
+    assert status == 0 and out.splitlines()[-1].endswith("stopped before the end of the episode")
 
 
 # --- eval
@@ -335,7 +335,7 @@ def test_real_problems_are_trained_on_and_evaluated_with_any_policy(turngym, sha
 
 
 @pytest.mark.parametrize(
-    ("begun", "way"), [(False, "give the same command again"), (True, "turngym train --resume --out")]
+    ("begun", "way"), [(False, "use the same command again"), (True, "turngym train --resume --out")]
 )
 def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path, begun, way):
     from turngym.training import progress

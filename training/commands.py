@@ -28,10 +28,10 @@ WIDE = 120  # columns of a table where there is no terminal
 
 @dataclass(frozen=True)
 class Methods:
-    """List the learning methods; of those that are named, their cards and parameters."""
+    """List the learning methods, or describe those that are named."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="METHOD [METHOD …]")] = ()
-    """Methods to describe: equation, parameters with defaults and ranges, source, deviations."""
+    """Methods to describe: equation, parameters with defaults and ranges, source, deviations from the paper."""
 
     def run(self) -> int:
         """Print a table of names and titles, or the card and the parameters of each named method."""
@@ -50,10 +50,10 @@ class Methods:
 
 @dataclass(frozen=True)
 class Train:
-    """Train a LoRA policy. `turngym train [RECIPE] [options]`; options override the recipe.
+    """Train a LoRA policy: `turngym train [RECIPE] [options]`.
 
-    Recipes are math-python (the default), household, search, the methods of `turngym methods` but for parts of others,
-    and TOML files.
+    A recipe is `math-python` (the default), `household`, `search`, the name of a method (`turngym methods`), or the
+    path of a TOML file. Options replace the values of the recipe.
     """
 
     config: tyro.conf.OmitArgPrefixes[TrainConfig]
@@ -87,28 +87,28 @@ class Train:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare methods: the same tasks, seeds and budget, a run each; one table and one picture."""
+    """Compare methods on the same tasks, with the same seeds and budget, in one table and one picture."""
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="METHOD [METHOD …]")] = ()
-    """Recipes of methods: names, or TOML files that set `method` and what else is the method's own."""
+    """Recipes of methods: names, or TOML files that set `method` and other settings of the method."""
     on: str = "math-python"
-    """Recipe, or TOML file, of all that the methods share: environment, policy, steps, …"""
+    """Recipe or TOML file with the settings that all methods share: environment, policy, steps, …"""
     seeds: int = 3
-    """Runs of each method: the first has the seed of `on`, each other one the next seed."""
+    """Number of seeds, and so of runs of each method. The first is the seed of `--on`, and the others follow it."""
     option: tuple[str, ...] | None = None
-    """Options of the environment as `name=value`, in place of those of `on`."""
+    """Options of the environment as `name=value`; they replace those of `--on`."""
     policy: str | None = None
-    """In place of that of `on`: `tiny`, a model folder, or a hub name."""
+    """Policy instead of that of `--on`: `tiny`, a model folder, or the name of a model on the Hugging Face hub."""
     steps: int | None = None
-    """Most steps of a run, in place of those of `on`."""
+    """Largest number of steps of a run, instead of that of `--on`."""
     token_budget: int | None = None
-    """Tokens drawn in training after which a run ends; 0 is no limit."""
+    """A run ends after the step in which training has drawn this many tokens. 0 means no limit."""
     eval_every: int | None = None
-    """Steps between validations: fewer show more exactly when a success was reached."""
+    """Steps between validations. A smaller number shows more exactly when a success was reached."""
     out: str = ""
-    """Folder; the first free one of runs/compare, runs/compare-2, … when left out."""
+    """Folder of the comparison. By default the first of runs/compare, runs/compare-2, … that does not exist."""
     resume: bool = False
-    """Go on with the comparison in `out`: finished runs are kept, and there may be more methods and seeds."""
+    """Continue the comparison in `--out`. Finished runs are kept; more methods and seeds can be added."""
 
     def run(self) -> int:
         """Train, with live progress, and print the tables."""
@@ -126,7 +126,7 @@ class Compare:
             with mistakes((ValueError, OSError)):
                 progress.watch_comparison(plan, console, lambda: report.write_report(plan))
         except KeyboardInterrupt:
-            console.print(f"interrupted; go on with: {self._resume_command(plan.folder)}", soft_wrap=True)
+            console.print(f"interrupted; continue with: {self._resume_command(plan.folder)}", soft_wrap=True)
             raise
         for table in report.write_report(plan):
             console.print("", report.shown(table), width=console.width if console.is_terminal else WIDE)
@@ -139,7 +139,7 @@ class Compare:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _resume_command(self, folder: Path) -> str:
-        """Return the command that goes on with this comparison."""
+        """Return the command that continues this comparison."""
         options = {"on": self.on, "seeds": self.seeds, **self._changes(), "out": folder}
         named = [
             text
@@ -151,19 +151,19 @@ class Compare:
 
 @dataclass(frozen=True)
 class Audit:
-    """Check that every step of a run adds up: no path and no token missing or counted twice."""
+    """Check from the files of a run that no path and no token is missing or counted twice."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Run folder."""
 
     def run(self) -> int:
-        """Print each check with the steps that pass it; return 1 where a step fails one."""
+        """Print each check with the number of steps that pass it; return 1 if a step fails one."""
         with mistakes((ValueError, OSError)):
             from .accounting import checks
 
             done = list(checks(self.folder))
         for check in done:
-            mark = "[green]holds[/green]" if check.good else "[bold red]SHORT[/bold red]"
+            mark = "[green]holds[/green]" if check.good else "[bold red]FAILS[/bold red]"
             console.print(f"{mark}  {check.held}/{check.of}  steps with {escape(check.what)}")
             if check.note:
                 console.print(f"       [dim]{escape(check.note)}[/dim]")
@@ -172,7 +172,7 @@ class Audit:
 
 @dataclass(frozen=True)
 class Verify:
-    """Count what turngym promises, area by area; needs a source checkout."""
+    """Measure how far the promises of turngym hold; only in a source checkout."""
 
 
 def verify_command(args: list[str]) -> Any:
@@ -218,7 +218,7 @@ def warmup_of(args: list[str]) -> Warmup:
         return Warmup()
     recipe = read_recipe(args.pop(1), weaker=_named_levels(args))
     if recipe.policy == "tiny":
-        raise ValueError("the recipe starts from the policy 'tiny', which ships; name an environment to warm up for")
+        raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
     return Warmup(recipe.env, Path(recipe.policy), options=recipe.env_options)
 
 

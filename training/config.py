@@ -33,45 +33,46 @@ RECIPES = Path(__file__).parent / "recipes"
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run; recipes and the command line can set every field, those of nested settings included."""
+    """The settings of a training run. Recipes and the command line can set every field."""
 
     env: str = "turngym/MathPython-v0"
     """Environment id."""
     env_options: EnvOptions = EnvOptions()
     policy: str = "tiny"
-    """`tiny`, a model folder, or a hub name."""
+    """`tiny`, a model folder, or the name of a model on the Hugging Face hub."""
     method: str = "grpo,epo"
-    """Methods, chained from left to right; parameters as in `epo:alpha=0.2,high=1.5` (`turngym methods NAME`)."""
+    """Methods, separated by commas and applied from left to right, with parameters as in `epo:alpha=0.2,high=1.5`
+    (`turngym methods NAME` lists them)."""
     schedule: Schedule = Schedule()
     prompts: int = 8
-    """Tasks a step."""
+    """Number of tasks in a step."""
     group: int = 8
-    """Rollouts a task."""
+    """Number of paths of a task: the group size of GRPO."""
     sampling: SamplingOptions = SamplingOptions()
     lr: float = 1e-3
     """Learning rate of AdamW on the LoRA weights."""
     clip_norm: float = 1.0
     """Largest gradient norm."""
     micro_tokens: int = 8192
-    """Most tokens a forward pass; changes memory, never results."""
+    """Largest number of tokens in a forward pass. It changes the use of memory, never the results."""
     lora: LoraOptions = LoraOptions()
     eval_tasks: int = 256
-    """Held-out tasks a validation."""
+    """Number of held-out tasks in a validation."""
     shuffle_rewards: bool = False
-    """Shuffle the scores among paths: a control run, which must not learn."""
+    """Assign the scores to paths at random: a control experiment, which must not learn."""
     seed: int = 0
-    """Keys all randomness."""
+    """Seed of all randomness."""
     machine: MachineOptions = MachineOptions()
     checkpointing: bool = False
-    """Compute each layer again in the backward pass: far less memory, a forward pass more."""
+    """Compute each layer again in the backward pass: needs far less memory and one more forward pass."""
     compile: bool = False
-    """Compile the learner's layers by `torch.compile`: slow to begin with, faster on a GPU."""
+    """Compile the learner's layers with `torch.compile`: slow at the start, faster on a GPU."""
     engine_choice: EngineChoice = EngineChoice()
     deadlines: DeadlineOptions = DeadlineOptions()
     out: str = ""
-    """Run folder; the first free one of runs/ENV, runs/ENV-2, … when left out."""
+    """Run folder. By default the first of runs/ENV, runs/ENV-2, … that does not exist."""
     resume: bool = False
-    """Go on from the newest checkpoint of the run folder."""
+    """Continue from the newest checkpoint of the run folder `--out`."""
 
     def check(self) -> TrainConfig:
         """Return the config itself; raise ValueError where a value is out of range."""

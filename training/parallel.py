@@ -187,7 +187,7 @@ class Processes(Team):
         except RuntimeError as error:
             raise PeerLost(
                 f"process {self.rank} of {self.size} has lost another, which has ended or has not answered for "
-                f"{self.deadline:g} s ({str(error).splitlines()[0]}); its own message says why; go on with --resume"
+                f"{self.deadline:g} s ({str(error).splitlines()[0]}); its own message says why; continue with --resume"
             ) from error
 
 

@@ -162,10 +162,10 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
 
 
 def resume_hint(folder: Path) -> str:
-    """Return how to go on with a run that was interrupted."""
+    """Return how to continue a run that was interrupted."""
     if (folder / CONFIG).is_file():
-        return f"go on with: turngym train --resume --out {folder}"
-    return "it had not begun; give the same command again"
+        return f"continue with: turngym train --resume --out {folder}"
+    return "the run had not started; use the same command again"
 
 
 def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loop:
@@ -209,7 +209,9 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
     held = (folder / CONFIG).is_file()
     if not config.resume:
         if held or steps(folder / "checkpoints") or (folder / METRICS).exists():
-            raise ValueError(f"{folder} already holds a run; go on with --resume, or choose another folder with --out")
+            raise ValueError(
+                f"{folder} already holds a run; continue with --resume, or choose another folder with --out"
+            )
         return None
     if not held:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to begin one")
@@ -247,7 +249,7 @@ def _finished(config: TrainConfig, folder: Path, at: Boundary) -> bool:
 
 
 def _same_levels(env: TextEnv, folder: Path) -> None:
-    """Refuse to go on with a run whose tools were isolated otherwise; one that did not record it goes on."""
+    """Refuse to continue a run whose tools were isolated otherwise; one that did not record it may continue."""
     before, now = recorded(folder).get("levels"), levels_of(env)
     if before is not None and before != now:
         raise ValueError(

@@ -14,19 +14,19 @@ from ..agents.settings import check_least
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a run lasts, how often it validates, and how its learning rate falls."""
+    """The length of a run, its validations, and its learning rate."""
 
     steps: int = 80
-    """Training steps: each is a rollout and one or more optimizer steps on it."""
+    """Number of training steps. A step is a rollout and one or more optimizer steps on it."""
     token_budget: int = 0
-    """Tokens drawn in training after which the run ends, at the end of the step that reaches it; 0 is no limit."""
+    """The run ends after the step in which training has drawn this many tokens. 0 means no limit."""
     updates: int = 1
-    """Optimizer steps on each rollout, all of them on the whole of it."""
+    """Number of optimizer steps on each rollout. Each uses the whole rollout."""
     eval_every: int = 20
     """Steps between validations."""
     lr_end: float = 0.1
-    """Share of the learning rate that is left at the last step, or where the token budget is spent, if that comes
-    first; it falls linearly."""
+    """The learning rate falls linearly to this share of `--lr` at the last step, or when the token budget is spent, if
+    that is earlier."""
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""

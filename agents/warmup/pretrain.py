@@ -68,7 +68,7 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
     check_levels(env)
     held = out / SETTINGS
     if not resume and (held.exists() or (out / "config.json").exists()):
-        raise ValueError(f"{out} already holds a policy; go on with --resume, or choose another folder with --out")
+        raise ValueError(f"{out} already holds a policy; continue with --resume, or choose another folder with --out")
     checkpoint = _resumable(settings, out) if resume else None
     writable(out)
     return Prepared(settings, env, out, checkpoint)

@@ -1,4 +1,4 @@
-"""What decides a warm-up's weights."""
+"""The settings that determine the weights of a warm-up."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4},
     "medium": {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 8},
 }
-"""Models that are made from nothing, by name."""
+"""Architectures of new models, by name."""
 
 
 @dataclass(frozen=True)
 class WarmupOptions:
-    """How a small policy is made from an expert's play."""
+    """Training of a small policy on episodes of an expert."""
 
     episodes: int = 12000
-    """Episodes of the expert to learn from."""
+    """Number of expert episodes to train on."""
     steps: int = 1000
     """Optimizer steps."""
     batch: int = 16
-    """Episodes a step."""
+    """Episodes in an optimizer step."""
     lr: float = 8e-3
     """Largest learning rate."""
     noise: float = 0.3
-    """Share of turns that go astray on purpose: what is left for training to improve."""
+    """Share of turns that are wrong on purpose, so that reinforcement learning has something to improve."""
     size: str = "mini"
     """`mini` (about 0.6M parameters), `small` (1M) or `medium` (5M)."""
     vocabulary: int = 4096
-    """Most tokens of the vocabulary."""
+    """Largest number of tokens in the vocabulary."""
     context: int = 1024
-    """Most tokens of an episode."""
+    """Largest number of tokens in an episode; longer ones are left out."""
     seed: int = 0
-    """Keys all randomness."""
+    """Seed of all randomness."""
     threads: int = 1
-    """CPU threads of torch: two are faster, where two cores are idle."""
+    """CPU threads of torch. Two are faster if two cores are idle."""
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""
         check_least(self, 1, "episodes", "steps", "batch", "threads")
         check_least(self, 0, "seed")
         if not 0 <= self.noise < 1:
-            raise ValueError(f"noise is {self.noise}; it is the share of turns that go astray, from 0 to below 1")
+            raise ValueError(f"noise is {self.noise}; it is a share of turns, from 0 to below 1")
         if self.lr <= 0:
             raise ValueError(f"lr is {self.lr}; it must be above 0")
         if self.vocabulary < 300:
@@ -56,7 +56,7 @@ class WarmupOptions:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides a warm-up's weights: an environment, its options, and how it is learned from."""
+    """An environment, its options, and the training on its expert: together they determine the weights."""
 
     env: str
     options: dict[str, Any]

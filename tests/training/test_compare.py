@@ -151,7 +151,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(turngym, monkey
     monkeypatch.setattr(Loop, "_step", interrupted)
     status, out, _ = turngym("compare", "grpo", "rloo", "--on", "small.toml", "--seeds", "1", "--out", "c")
     assert status == 130
-    way = re.search(r"interrupted; go on with: turngym (.*)\n", out)
+    way = re.search(r"interrupted; continue with: turngym (.*)\n", out)
     assert way and way[1] == "compare grpo rloo --on small.toml --seeds 1 --out c --resume"
     assert told(Path("c"))["results"]["rloo"]["unfinished"] == {"5": "not begun"}  # when grpo had finished
     status, out, err = turngym(*way[1].split())
@@ -219,7 +219,7 @@ MISTAKES = [
         for name in ("household", "search")
     ],
     (["grpo", "wild.toml"], "wild.toml: unknown key 'metod'; did you mean 'method'?"),
-    (["grpo", "--out", "full"], "full is not empty; go on with --resume, or choose another folder with --out"),
+    (["grpo", "--out", "full"], "full is not empty; continue with --resume, or choose another folder with --out"),
     (["grpo", "--resume"], "--resume needs the folder of the comparison: --out FOLDER"),
     (["grpo", "--resume", "--out", "nowhere"], "nowhere holds no comparison to resume; leave --resume out to begin"),
     (["grpo", "--out", "small.toml"], "cannot write to small.toml"),

@@ -54,11 +54,20 @@ MISTAKES = {
         "cannot write to empty.jsonl (File exists); choose another folder with --out",
     ),
     "unwritable": ({"out": "/proc/turngym"}, "cannot write to /proc/turngym"),
-    "taken": ({"out": "taken"}, "taken already holds a run; go on with --resume, or choose another folder with --out"),
+    "taken": (
+        {"out": "taken"},
+        "taken already holds a run; continue with --resume, or choose another folder with --out",
+    ),
     "changed": ({"out": "taken", "resume": True, "lr": 5e-4}, "lr is 0.0005, but the run in taken was made with 0.001"),
     "no run": ({"out": "bare", "resume": True}, "bare holds no run to resume; leave --resume out to begin one"),
-    "left over": ({"out": "stale"}, "stale already holds a run; go on with --resume, or choose another folder with"),
-    "no run of ours": ({"out": "lines"}, "lines already holds a run; go on with --resume, or choose another folder"),
+    "left over": (
+        {"out": "stale"},
+        "stale already holds a run; continue with --resume, or choose another folder with",
+    ),
+    "no run of ours": (
+        {"out": "lines"},
+        "lines already holds a run; continue with --resume, or choose another folder",
+    ),
     "all damaged": ({"out": "broken", "resume": True}, "all 2 checkpoints in broken/checkpoints are damaged: broken/"),
     "range": ({"steps": 0}, "steps is 0; it must be at least 1"),
     "engine": ({"engine": "sglang"}, "engine is 'sglang'; it must be one of torch, vllm"),
@@ -307,8 +316,8 @@ def test_a_run_that_its_method_ended_is_over(finished, tmp_path):
 
 
 def test_an_interrupted_run_is_told_how_to_go_on(finished, tmp_path):
-    assert resume_hint(finished) == f"go on with: turngym train --resume --out {finished}"
-    assert resume_hint(tmp_path) == "it had not begun; give the same command again"
+    assert resume_hint(finished) == f"continue with: turngym train --resume --out {finished}"
+    assert resume_hint(tmp_path) == "the run had not started; use the same command again"
 
 
 def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):

@@ -42,7 +42,7 @@ class Trial:
 
     @property
     def begun(self) -> bool:
-        """Return whether there is a run to go on with."""
+        """Return whether there is a run to continue."""
         return (self.folder / run.CONFIG).is_file()
 
     @property
@@ -95,7 +95,7 @@ def plan(
         seeds: How many; the first is that of `on`.
         changes: Keys that replace those of `on`.
         out: Folder; the first free one of runs/compare, runs/compare-2, … when left out.
-        resume: Whether `out` holds a comparison to go on with.
+        resume: Whether `out` holds a comparison to continue.
 
     Raises:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
@@ -174,7 +174,7 @@ def _folder(out: str, resume: bool) -> Path:
         return Path(out)
     if out:
         if Path(out).is_dir() and any(Path(out).iterdir()):
-            raise ValueError(f"{out} is not empty; go on with --resume, or choose another folder with --out")
+            raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
         return Path(out)
     number = 1
     while (folder := Path("runs") / ("compare" if number == 1 else f"compare-{number}")).exists():

@@ -36,7 +36,7 @@ SMALL = Settings(
 MISTAKES = {
     "environment": ({"env": "turngym/Mth-v0"}, "unknown environment 'turngym/Mth-v0'; did you mean 'turngym/Math-v0'"),
     "episodes": ({"episodes": 0}, "episodes is 0; it must be at least 1"),
-    "noise": ({"noise": 1.0}, "noise is 1.0; it is the share of turns that go astray, from 0 to below 1"),
+    "noise": ({"noise": 1.0}, "noise is 1.0; it is a share of turns, from 0 to below 1"),
     "rate": ({"lr": 0.0}, "lr is 0.0; it must be above 0"),
     "vocabulary": ({"vocabulary": 100}, "vocabulary is 100; bytes and control tokens alone need 300"),
     "size": ({"size": "huge"}, "size is 'huge'; it must be one of mini, small, medium"),
@@ -71,7 +71,7 @@ def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatc
         evaluate.prepare(SMALL.env, SMALL.options, str(whole), episodes=2, sampling=Sampling(max_tokens=4))
     )
     assert (report.episodes, report.failed) == (2, 0)
-    with pytest.raises(ValueError, match="already holds a policy; go on with --resume, or choose another folder"):
+    with pytest.raises(ValueError, match="already holds a policy; continue with --resume, or choose another folder"):
         prepare(SMALL, whole)
     with pytest.raises(ValueError, match="is finished; use it with --policy"):
         prepare(SMALL, whole, resume=True)

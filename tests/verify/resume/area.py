@@ -122,8 +122,8 @@ class _Runs:
                 case = f"{phase} {number}"
                 ended = self._go_on(name, phase=phase, call=call, number=number, delay=delay)
                 begun = (folder / "config.toml").exists()
-                way_on = f"turngym train --resume --out {name}" if begun else "give the same command again"
-                told.add(case, ended.status != 128 + number or way_on not in ended.output)
+                remedy = f"turngym train --resume --out {name}" if begun else "use the same command again"
+                told.add(case, ended.status != 128 + number or remedy not in ended.output)
                 late = saved_at(folder, step_of_metrics(folder)) - (ended.struck or 0.0) if begun else 0.0
                 slowest = max(slowest, late)
                 quick.add(case, f"{late:.1f} s" if late > SOON else "")

@@ -54,7 +54,7 @@ class Stand:
             (folder / "summary.json").touch()
         status = -9 if job.kill_after is not None else 2 if job.room else 128 + job.number if job.phase else 0
         status = 1 if self.fault == "status" and disturbed else status
-        output = f"error: full; go on with: turngym train --resume --out {name}"
+        output = f"error: full; continue with: turngym train --resume --out {name}"
         return Ended(status, 1.0, self.fault == "orphan", output, struck)
 
     def _spoil(self, folder: Path, disturbed: bool) -> None:
