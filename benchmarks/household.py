@@ -45,7 +45,7 @@ import sys, time
 from turngym.envs.household import make_alfworld
 began = time.perf_counter()
 env = make_alfworld(sys.argv[1])
-print(time.perf_counter() - began, len(env.games))
+print(time.perf_counter() - began, len(env.tasks))
 """
 
 
@@ -210,7 +210,7 @@ def a_bare_step_of(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], repea
     seconds, steps = 0.0, 0
     for _ in range(repeats):
         for env, script in zip(envs, scripts, strict=True):
-            _, world = env.games.open(0)
+            _, world = env.tasks.open(0)
             state = world.start
             began = time.perf_counter()
             for action in script.actions:

@@ -235,7 +235,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
 
 def fork(env: gymnasium.Env[str, str]) -> gymnasium.Env[str, str]:
-    """Fork an environment through all its wrappers (DESIGN §4).
+    """Fork an environment through all its wrappers .
 
     Raises:
         TypeError: the environment below the wrappers is no `TextEnv`.

@@ -15,14 +15,14 @@ import numpy as np
 from ..tools import Format, Status, Tool, ToolCall, ToolFailure, ToolResult, get_format
 from ..tools.threads import Overdue, within
 from .core import Message, Reply, StopReason, TextEnv
-from .tasks import Task, Tasks
+from .tasks import Task, Tasks, choose_index
 
 TOOL_TIMEOUT = 60.0
 RESULT_CHARACTERS = 16_000  # of a tool's result that an agent sees: at most 4 bytes each, they fit in the text space
 
 
 class Verdict(Protocol):
-    """What a grader says of one completion."""
+    """A grader's verdict on one completion."""
 
     @property
     def score(self) -> float:
@@ -125,7 +125,7 @@ class QuestionEnv(TextEnv):
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "grader", "format", "task"}
-    whole: ClassVar[bool] = False  # whether what an agent wrote behind its final answer is graded, too
+    grades_all: ClassVar[bool] = False  # whether what an agent wrote behind its final answer is graded, too
 
     def __init__(
         self,
@@ -155,16 +155,7 @@ class QuestionEnv(TextEnv):
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Pick a task and show its prompt."""
-        drawn = int(rng.integers(len(self.tasks)))
-        if unknown := set(options) - {"task"}:
-            raise ValueError(f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'")
-        index = options.get("task", drawn)
-        # A NumPy integer would not survive the JSON of a snapshot.
-        if type(index) is not int or not 0 <= index < len(self.tasks):
-            last = len(self.tasks) - 1
-            raise ValueError(
-                f"options['task'] is {index!r}; choose an int from 0 to {last}, a task of {self.tasks.name}"
-            )
+        index = choose_index(rng, options, self.tasks)
         self.toolbox.reset()
         self.results = []
         self.task = self.tasks[index]
@@ -180,7 +171,7 @@ class QuestionEnv(TextEnv):
             if parsed.error is not None:
                 role, content = self.format.observe(f"error: {parsed.error}", None)
                 return Reply(content, role=role, info={"tool": None, "tool_status": "malformed"})
-            text = text if self.whole else parsed.text  # mostly nothing behind a final answer counts
+            text = text if self.grades_all else parsed.text  # mostly nothing behind a final answer counts
         return self._grade(text)
 
     def gold(self) -> list[str]:

@@ -7,14 +7,14 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from .tasks import ListTasks, Task, check_split, text_share
 
 M = TypeVar("M")
-HOLDOUT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
+_SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
 
 def as_text(value: Any) -> str:
@@ -119,23 +119,6 @@ def _made(make: Callable[[Any], M], field: str, value: Any) -> M:
         raise ValueError(f": field {field!r} is {value!r}; {error}") from None
 
 
-def check_holdout(split: str, holdout: float) -> None:
-    """Raise ValueError unless `holdout` is a share that can part train from valid."""
-    if not 0 <= holdout < 1:
-        raise ValueError(f"holdout is {holdout}; it is a share, at least 0 and below 1")
-    if holdout and split == "test":
-        raise ValueError(f"split is 'test' and holdout is {holdout}; a holdout parts train from valid, so set it to 0")
-
-
-def apply_holdout(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
-    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
-    if holdout:
-        tasks = [task for task in tasks if (text_share(HOLDOUT + task.prompt) < holdout) == (split == "valid")]
-        if not tasks:
-            raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2")
-    return tasks
-
-
 Make = Callable[[str, str, tuple[str, ...], Mapping[str, Any]], Task]
 """Makes a task of its id, its prompt, its right answers and the row that they come from."""
 
@@ -145,14 +128,71 @@ def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str,
     return Task(name, prompt, golds[0], aliases=golds[1:])
 
 
+def _any(gold: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Options of task sets that are read.
+
+    Args:
+        split: What the tasks are for: `train`, `valid` or `test`.
+        holdout: The share of problems kept for `valid`; None is the source's own.
+        config: The part of a data set.
+        problem_field: The field of the problem, where the source does not say so itself.
+        answer_field: The field of the answer, likewise.
+        bad_rows: How many rows without a usable problem and gold may be left out.
+        check_gold: Raises ValueError for a gold that the grader could not use.
+        shapes: The fields that need no naming; named ones are read as the first of these are.
+        make: Makes a task of a row; raises ValueError, with the end of a sentence, where the row holds something wrong.
+
+    Raises:
+        ValueError: One of them cannot be.
+    """
+
+    split: str = "train"
+    holdout: float | None = None
+    config: str | None = None
+    problem_field: str | None = None
+    answer_field: str | None = None
+    bad_rows: int = 0
+    check_gold: Callable[[str], None] = _any
+    shapes: Sequence[Fields] = SHAPES
+    make: Make = plain_task
+
+    def __post_init__(self) -> None:
+        """Check what needs no source."""
+        check_split(self.split)
+        if not 0 <= (self.holdout or 0) < 1:
+            raise ValueError(f"holdout is {self.holdout}; it is a share, at least 0 and below 1")
+        if self.holdout and self.split == "test":
+            raise ValueError(
+                f"split is 'test' and holdout is {self.holdout}; a holdout parts train from valid, so set it to 0"
+            )
+        if (self.problem_field is None) != (self.answer_field is None):
+            raise ValueError(
+                f"problem_field is {self.problem_field!r} and answer_field is {self.answer_field!r}; name both or none"
+            )
+        if type(self.bad_rows) is not int or self.bad_rows < 0:
+            raise ValueError(f"bad_rows is {self.bad_rows!r}; it is a number of rows, at least 0")
+
+    @property
+    def fields(self) -> Fields | None:
+        """Return the fields that are named; None where they are not."""
+        if self.problem_field is None or self.answer_field is None:
+            return None
+        return replace(self.shapes[0], problem=self.problem_field, answer=self.answer_field)
+
+    def refuse(self, what: str, *names: str) -> None:
+        """Raise ValueError if one of the options `names` is set, which `what` would ignore."""
+        for name in names:
+            if value := getattr(self, name):
+                raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
+
+
 def tasks_of(
-    rows: Iterable[tuple[str, str, Any]],
-    what: str,
-    shapes: Sequence[Fields] = SHAPES,
-    *,
-    check_gold: Callable[[str], None] | None = None,
-    bad_rows: int = 0,
-    make: Make = plain_task,
+    rows: Iterable[tuple[str, str, Any]], what: str, shapes: Sequence[Fields], options: SourceOptions
 ) -> list[Task]:
     """Return the tasks of rows that come as (where the row is, a name for its task, the row).
 
@@ -160,21 +200,19 @@ def tasks_of(
         rows: A row may hold an `id`, which then names the task.
         what: Where the rows are from.
         shapes: The fields that a row may hold; the first pair that it has is used.
-        check_gold: Raises ValueError for a gold answer that the grader could not use.
-        bad_rows: How many rows without a usable problem and gold may be left out.
-        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
+        options: How tasks are made and checked.
 
     Raises:
-        ValueError: More rows than that cannot be used; the message names the first.
+        ValueError: More than `bad_rows` rows cannot be used; the message names the first.
     """
     tasks, faults = [], []
     for where, name, row in rows:
         try:
-            prompt, golds = read_row(row, shapes, check_gold)
-            tasks.append(make(str(row.get("id", name)), prompt, golds, row))
+            prompt, golds = read_row(row, shapes, options.check_gold)
+            tasks.append(options.make(str(row.get("id", name)), prompt, golds, row))
         except ValueError as fault:
             faults.append(f"{where}{fault}")
-    if len(faults) > bad_rows:
+    if len(faults) > options.bad_rows:
         more = f" ({len(faults)} rows cannot be used; --option bad_rows={len(faults)} leaves them out)" if tasks else ""
         raise ValueError(faults[0] + more)
     if not tasks:
@@ -182,46 +220,38 @@ def tasks_of(
     return tasks
 
 
-def load_jsonl(
-    path: str | Path,
-    *,
-    split: str = "train",
-    holdout: float = 0.0,
-    shapes: Sequence[Fields] = SHAPES,
-    check_gold: Callable[[str], None] | None = None,
-    bad_rows: int = 0,
-    make: Make = plain_task,
-) -> ListTasks:
+def apply_holdout(tasks: list[Task], what: str, split: str, holdout: float) -> list[Task]:
+    """Return the tasks on the side of `split` where `holdout` parts train from valid by the problems' texts."""
+    if holdout:
+        tasks = [task for task in tasks if (text_share(_SALT + task.prompt) < holdout) == (split == "valid")]
+        if not tasks:
+            raise ValueError(f"holdout is {holdout} and leaves no task of {what} for {split}; try --option holdout=0.2")
+    return tasks
+
+
+def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTasks:
     """Read one task per line of a `.jsonl` or `.jsonl.gz` file (UTF-8); blank lines are skipped.
 
-    Args:
-        path: The file. Its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood) unless
-            `shapes` says otherwise, and may hold an `id`.
-        split: What the tasks are for. The whole file serves any split unless `holdout` is given.
-        holdout: The share of problem texts kept away from `train` and given to `valid`; the same text is always on the
-            same side.
-        shapes: The fields that a row may hold.
-        check_gold: Raises ValueError for a gold answer that the grader could not use.
-        bad_rows: How many rows without a usable problem and gold may be left out.
-        make: Makes the task; raises ValueError, with the end of a sentence, where the row holds something else wrong.
+    Without options its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood). The whole
+    file serves any split unless `holdout` is set; the same text is always on the same side.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: The file, or a line of it, is not as described; the message names both.
     """
-    path = Path(path)
-    check_split(split)
-    check_holdout(split, holdout)
-    tasks = tasks_of(_lines(path), str(path), shapes, check_gold=check_gold, bad_rows=bad_rows, make=make)
-    return ListTasks(apply_holdout(tasks, str(path), split, holdout), path.name, split)
+    path, options = Path(path), options or SourceOptions()
+    options.refuse(f"{path} is a file", "config")
+    shapes = options.shapes if options.fields is None else (options.fields,)
+    tasks = tasks_of(_lines(path), str(path), shapes, options)
+    return ListTasks(apply_holdout(tasks, str(path), options.split, options.holdout or 0.0), path.name, options.split)
 
 
-def json_rows(path: Path, **numbers: Callable[[str], Any]) -> Iterator[tuple[int, Any]]:
+def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8), each with the number of its line.
 
     Args:
         path: The file; blank lines are skipped.
-        numbers: `parse_int` and `parse_float` of `json.loads`.
+        number_type: Makes a number of its text; an int or a float when left out.
 
     Raises:
         ValueError: A line is not JSON, or the file is not complete.
@@ -231,7 +261,7 @@ def json_rows(path: Path, **numbers: Callable[[str], Any]) -> Iterator[tuple[int
         with _opened(path) as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield number, json.loads(line, **numbers)
+                    yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}:{number} is not JSON in UTF-8: {error}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
@@ -248,5 +278,5 @@ def _lines(path: Path) -> Iterator[tuple[str, str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"task file {path} does not exist; give a .jsonl or .jsonl.gz file")
     # Numbers stay as they are written: 0.10 and 12345678901234567890.5 lose nothing.
-    for number, row in json_rows(path, parse_int=str, parse_float=str):
+    for number, row in json_rows(path, number_type=str):
         yield f"{path}:{number}", f"{path.name}-{number}", row

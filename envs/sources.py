@@ -8,78 +8,20 @@ from __future__ import annotations
 import importlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .rows import SHAPES, Fields, Make, apply_holdout, check_holdout, expected, load_jsonl, plain_task, tasks_of
-from .tasks import ListTasks, Tasks, check_split, did_you_mean
+from .rows import SHAPES, Fields, SourceOptions, apply_holdout, expected, load_jsonl, tasks_of
+from .tasks import ListTasks, Tasks, did_you_mean
 
 _FILE = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|csv|parquet|txt)$")
 
 
 VALID = ("validation", "valid", "val", "dev")  # names of a split that is `valid` here
 HOLDOUT = 0.05  # share of a train split that is `valid` where the data set has no such split
-
-
-def _any(gold: str) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """Options of task sets that are read.
-
-    Args:
-        split: What the tasks are for: `train`, `valid` or `test`.
-        holdout: The share of problems kept for `valid`; None is the source's own.
-        config: The part of a data set.
-        problem_field: The field of the problem, where the source does not say so itself.
-        answer_field: The field of the answer, likewise.
-        bad_rows: How many rows without a usable problem and gold may be left out.
-        check_gold: Raises ValueError for a gold that the grader could not use.
-        shapes: The fields that need no naming; named ones are read as the first of these are.
-        make: Makes a task of a row.
-
-    Raises:
-        ValueError: One of them cannot be.
-    """
-
-    split: str = "train"
-    holdout: float | None = None
-    config: str | None = None
-    problem_field: str | None = None
-    answer_field: str | None = None
-    bad_rows: int = 0
-    check_gold: Callable[[str], None] = _any
-    shapes: Sequence[Fields] = SHAPES
-    make: Make = plain_task
-
-    def __post_init__(self) -> None:
-        """Check what needs no source."""
-        check_split(self.split)
-        check_holdout(self.split, self.holdout or 0.0)
-        if (self.problem_field is None) != (self.answer_field is None):
-            raise ValueError(
-                f"problem_field is {self.problem_field!r} and answer_field is {self.answer_field!r}; name both or none"
-            )
-        if type(self.bad_rows) is not int or self.bad_rows < 0:
-            raise ValueError(f"bad_rows is {self.bad_rows!r}; it is a number of rows, at least 0")
-
-    @property
-    def fields(self) -> Fields | None:
-        """Return the fields that are named; None where they are not."""
-        if self.problem_field is None or self.answer_field is None:
-            return None
-        return replace(self.shapes[0], problem=self.problem_field, answer=self.answer_field)
-
-    def refuse(self, what: str, *names: str) -> None:
-        """Raise ValueError if one of the options `names` is set, which `what` would ignore."""
-        for name in names:
-            if value := getattr(self, name):
-                raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
 
 
 @dataclass(frozen=True)
@@ -118,11 +60,11 @@ def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, D
     """
     name, path = str(source), Path(source)
     if is_file(path):
-        return _file(path, options)
+        return load_jsonl(path, options)
     if isinstance(source, str) and (name in known or is_hub_name(name)):
         return load_hub(name, options, known)
     if isinstance(source, Path) or _FILE.search(name):
-        return _file(path, options)
+        return load_jsonl(path, options)
     raise ValueError(
         f"unknown task set {name!r}; {did_you_mean(name, known)}the data sets are "
         f"{', '.join(known)} and OWNER/NAME of the hub; or name a .jsonl file{others}"
@@ -135,19 +77,6 @@ def is_file(source: str | Path) -> bool:
         return Path(source).is_file()
     except OSError:
         return False
-
-
-def _file(path: Path, options: SourceOptions) -> Tasks:
-    options.refuse(f"{path} is a file", "config")
-    return load_jsonl(
-        path,
-        split=options.split,
-        holdout=options.holdout or 0.0,
-        shapes=options.shapes if options.fields is None else (options.fields,),
-        check_gold=options.check_gold,
-        bad_rows=options.bad_rows,
-        make=options.make,
-    )
 
 
 def is_hub_name(name: str) -> bool:
@@ -169,14 +98,7 @@ def load_hub(name: str, options: SourceOptions, known: Mapping[str, DataSet]) ->
     if options.fields is not None:
         source = replace(source, fields=(options.fields,))
     split, share = _place(source, name, options)
-    tasks = tasks_of(
-        _rows(source, name, split),
-        f"split {split!r} of {source.path}",
-        source.fields,
-        check_gold=options.check_gold,
-        bad_rows=options.bad_rows,
-        make=options.make,
-    )
+    tasks = tasks_of(_rows(source, name, split), f"split {split!r} of {source.path}", source.fields, options)
     if source.repeats:
         times = Counter(task.prompt for task in tasks)
         tasks = [task for task in tasks if times[task.prompt] == 1]

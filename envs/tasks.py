@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -104,6 +106,19 @@ def check_index(i: int, tasks: Tasks, noun: str = "task") -> None:
     """Raise IndexError unless `tasks` has an item `i`."""
     if not 0 <= i < len(tasks):
         raise IndexError(f"{noun} {i} of {tasks.name}: there are {noun}s 0 to {len(tasks) - 1}")
+
+
+def choose_index(rng: np.random.Generator, options: Mapping[str, Any], tasks: Tasks, noun: str = "task") -> int:
+    """Return the index in `options["task"]`, else one that is drawn; raise ValueError for any other option."""
+    drawn = int(rng.integers(len(tasks)))
+    if unknown := set(options) - {"task"}:
+        raise ValueError(f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'")
+    index = options.get("task", drawn)
+    # A NumPy integer would not survive the JSON of a snapshot.
+    if type(index) is not int or not 0 <= index < len(tasks):
+        last = len(tasks) - 1
+        raise ValueError(f"options['task'] is {index!r}; choose an int from 0 to {last}, a {noun} of {tasks.name}")
+    return index
 
 
 def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..core import Message, Reply, StopReason, TextEnv
+from ..tasks import choose_index
 from .expert import Expert
 from .game import Game
 from .generate import SIZES, Houses
@@ -48,7 +49,7 @@ class ALFWorldEnv(TextEnv):
         system: The system prompt; a list of the commands when left out.
     """
 
-    shared: ClassVar[frozenset[str]] = TextEnv.shared | {"games", "game", "world", "state"}
+    shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "game", "world", "state"}
     quick: ClassVar[bool] = True  # a class that has state of its own, and does not say so too, forks as any other
 
     def __init__(
@@ -62,7 +63,7 @@ class ALFWorldEnv(TextEnv):
         super().__init__(max_turns)
         if text is not None:
             get_dialect(text)
-        self.games = games
+        self.tasks = games
         self.admissible = admissible
         self.text = text
         self.system = system
@@ -70,28 +71,14 @@ class ALFWorldEnv(TextEnv):
         self.world: World | None = None
         self.state: State | None = None
 
-    @property
-    def tasks(self) -> Games:
-        """The games, under the name that sets of tasks have elsewhere."""
-        return self.games
-
     def expert(self) -> Expert:
         """Return a player that solves games from what it is shown."""
         return Expert()
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Pick a game and show its house and task."""
-        drawn = int(rng.integers(len(self.games)))
-        if unknown := set(options) - {"task"}:
-            raise ValueError(f"reset has no option {', '.join(map(repr, unknown))}; its one option is 'task'")
-        index = options.get("task", drawn)
-        # A NumPy integer would not survive the JSON of a snapshot.
-        if type(index) is not int or not 0 <= index < len(self.games):
-            last = len(self.games) - 1
-            raise ValueError(
-                f"options['task'] is {index!r}; choose an int from 0 to {last}, a game of this environment"
-            )
-        self.game, self.world = self.games.open(index, self.text)
+        index = choose_index(rng, options, self.tasks, "game")
+        self.game, self.world = self.tasks.open(index, self.text)
         self.state = self.world.start
         self.task_id = self.game.id
         return self._shown(intro(self.world))

@@ -146,7 +146,9 @@ def _grammar(grammar: str, where: str) -> tuple[str, str]:
         raise ValueError(f'{where}: its grammar has no rule "task"')
     text = _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))
     if text is None:
-        raise ValueError(f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones told here")
+        raise ValueError(
+            f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
+        )
     return str(json.loads(found[2], strict=False)), text
 
 

@@ -45,7 +45,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Level:
+class Difficulty:
     """How hard it is to find the wanted things.
 
     Args:
@@ -65,19 +65,19 @@ SIZES = {
     "medium": Size((1, 2), (16, 24), (20, 32), 50),
     "large": Size((2, 4), (32, 48), (45, 65), 100),
 }
-LEVELS = {
-    1: Level(usual=True, hidden=False, spare=2),
-    2: Level(usual=True, hidden=None, spare=1),
-    3: Level(usual=True, hidden=None, spare=0),
-    4: Level(usual=True, hidden=True, spare=0),
-    5: Level(usual=False, hidden=True, spare=0),
+DIFFICULTIES = {
+    1: Difficulty(usual=True, hidden=False, spare=2),
+    2: Difficulty(usual=True, hidden=None, spare=1),
+    3: Difficulty(usual=True, hidden=None, spare=0),
+    4: Difficulty(usual=True, hidden=True, spare=0),
+    5: Difficulty(usual=False, hidden=True, spare=0),
 }
 
 
 def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
     """Return a house of a split, drawn with `rng`."""
     for _ in range(ATTEMPTS):
-        sketch = _Sketch(rng, _chore(task_type, rng), LEVELS[difficulty], SIZES[size])
+        sketch = _Sketch(rng, _chore(task_type, rng), DIFFICULTIES[difficulty], SIZES[size])
         for _ in range(1 + MOVES * len(sketch.others)):
             house = sketch.house()
             if in_split(house.signature, split):
@@ -94,7 +94,7 @@ def _chore(task_type: str, rng: KeyedRandom) -> Chore:
 class _Sketch:
     """A house that is being made."""
 
-    def __init__(self, rng: KeyedRandom, chore: Chore, level: Level, size: Size) -> None:
+    def __init__(self, rng: KeyedRandom, chore: Chore, level: Difficulty, size: Size) -> None:
         self.rng, self.chore, self.size = rng, chore, size
         self.wanted = hiding(chore, level.usual, level.hidden)
         self.form = rng.integer(0, 1)
@@ -228,7 +228,7 @@ class Houses(Games):
         seed: int = 0,
         number: int = 1_000_000,
     ) -> None:
-        levels = check_choices("difficulty", difficulty, LEVELS)
+        levels = check_choices("difficulty", difficulty, DIFFICULTIES)
         if size not in SIZES:
             raise ValueError(f"size is {size!r}; the sizes are {', '.join(SIZES)}")
         if number < 1:

@@ -28,7 +28,7 @@ def extract_answer(text: str) -> str | None:
     Boxes with nothing but commas, `and` or `or` between them are one answer, with commas. A box in a fenced code block
     is none. None when there is no box, it is empty, or a `<think>` is never closed.
     """
-    text = _said(text)
+    text = _reply(text)
     boxes: list[tuple[int, int, int]] = []  # of each closed one that is in no other: begin, begin and end of content
     opened: list[tuple[int, int] | None] = []
     for token in _TOKEN.finditer(text):
@@ -57,7 +57,7 @@ def last_answer(text: str) -> str | None:
     """
     answer = extract_answer(text)
     if answer is None and not re.search(r"\\(?:boxed|fbox)\s*\{", text):
-        for found in _LAST.finditer(_said(text)[-_MAX_TAIL:]):
+        for found in _LAST.finditer(_reply(text)[-_MAX_TAIL:]):
             answer = found[found.lastgroup or 0].strip()
     return answer or None
 
@@ -70,12 +70,12 @@ def _joined(between: str) -> bool:
 
 
 def behind_thoughts(text: str) -> str:
-    """Return what is said behind the reasoning; nothing where the reasoning never ends."""
+    """Return what is written behind the reasoning; nothing where the reasoning never ends."""
     _, _, text = text.rpartition("</think>")
     return "" if "<think>" in text else text
 
 
-def _said(text: str) -> str:
-    """Return what is said behind the reasoning, without code blocks."""
+def _reply(text: str) -> str:
+    """Return what is written behind the reasoning, without code blocks."""
     text = behind_thoughts(text)
     return _FENCED.sub("\n", text) if "```" in text else text

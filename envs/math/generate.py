@@ -27,7 +27,7 @@ FAMILIES: dict[str, Family] = {
     "number-theory": NUMBER_THEORY,
     "sequences": SEQUENCES,
 }
-LEVELS = (1, 2, 3, 4, 5)
+DIFFICULTIES = (1, 2, 3, 4, 5)
 ATTEMPTS = 10_000
 
 
@@ -58,7 +58,7 @@ class MathTasks:
         seed: int = 0,
         size: int = 1_000_000,
     ) -> None:
-        self.difficulty = check_choices("difficulty", difficulty, LEVELS)
+        self.difficulty = check_choices("difficulty", difficulty, DIFFICULTIES)
         for family in families:
             if family not in FAMILIES:
                 hint = did_you_mean(family, FAMILIES, cutoff=0.4)

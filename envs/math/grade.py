@@ -27,7 +27,7 @@ _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
 class Grade(NamedTuple):
-    """What the grader says of one completion.
+    """A grader's verdict on one completion.
 
     Args:
         score: 1.0 for the right answer, else 0.0.
@@ -164,8 +164,8 @@ def _numbers(gold: str, answer: str) -> tuple[float, str, str | None] | None:
 def _words(gold: str, answer: str) -> tuple[float, str, str | None] | None:
     """Return the verdict on a gold of words, or on numbers with a base; None for others."""
     # As a formula a word is a product of letters, equal to its anagrams.
-    if (said := words(gold)) is not None:
-        return float(said == spoken(answer)), "string", None
+    if (text := words(gold)) is not None:
+        return float(text == spoken(answer)), "string", None
     if (based_on := based(gold) or based(answer)) is not None:
         # Either may leave out the base that the other one names.
         known, read = (based(text) or based(f"{text}_{based_on[1]}") for text in (gold, answer))
@@ -281,7 +281,7 @@ def refusal(gold: str, answer: str, *, number: bool) -> str | None:
 
 
 def several(text: str) -> bool:
-    """Whether there is a comma outside all brackets, or a line break outside a matrix."""
+    """Return whether there is a comma outside all brackets, or a line break outside a matrix."""
     if "\\\\" in text and "\\begin" not in text:
         return True
     depth = 0

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...tools import PythonTool, Tool
 from ..question import TOOL_TIMEOUT, Grader, QuestionEnv
-from ..rows import SHAPES, Fields, as_text
-from ..sources import DataSet, SourceOptions, is_file, load_tasks
+from ..rows import SHAPES, Fields, SourceOptions, as_text
+from ..sources import DataSet, is_file, load_tasks
 from ..tasks import Tasks
 from .extract import extract_answer
 from .generate import FAMILIES, MathTasks

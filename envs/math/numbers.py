@@ -54,7 +54,7 @@ class Number(NamedTuple):
     percent: bool
     unit: str
     double: bool
-    """Whether it has as many digits as a binary double prints, so that its last one may be a rounding error."""
+    """Return whether it has as many digits as a binary double prints, so that its last one may be a rounding error."""
 
 
 def read_number(text: str) -> Number | None:
@@ -100,7 +100,7 @@ def _repeating(text: str) -> Number | None:
 
 
 def same_number(gold: Number, answer: Number) -> bool:
-    """Whether two plain numbers are equal.
+    """Return whether two plain numbers are equal.
 
     Exactly equal, but: a decimal answer of 15 to 17 digits is a printed double, and may be off by 1e-12 of a gold that
     is no whole number; where one side alone has a percent sign, it may stand for the number in front of the sign or for
@@ -143,7 +143,7 @@ def read_collections(text: str) -> tuple[Collection, ...] | None:
 
 
 def same_collections(gold: Sequence[Collection], answer: Sequence[Collection]) -> bool | None:
-    """Whether both are the same; None where they are of different kinds that may still mean the same."""
+    """Return whether both are the same; None where they are of different kinds that may still mean the same."""
     if len(gold) == len(answer) == 1:
         return _same(gold[0], answer[0])
     # Intervals that differ may unite to the same set.
@@ -203,7 +203,7 @@ def _covers(gold: Collection, answer: Collection) -> bool:
 
 
 def _matches(gold: Sequence[Element], answer: Sequence[Element]) -> bool:
-    """Whether each element of one has its own of the other."""
+    """Return whether each element of one has its own of the other."""
     left = list(answer)
     for one in gold:
         index = next((i for i, other in enumerate(left) if _equal(one, other)), None)

@@ -113,14 +113,14 @@ class ReasoningGrader:
         answer = extract_answer(completion)
         if answer is None:
             return Grade(0.0, None, "no-answer")
-        said = re.sub(r"^\\text ?\{([^{}]*)\}$", r"\1", answer)
+        plain = re.sub(r"^\\text ?\{([^{}]*)\}$", r"\1", answer)
         if not isinstance(gold, Gold):
-            return Grade(float(said == gold.strip()), answer, "string")
-        refusal = _refusal(said, gold.entry[0])
+            return Grade(float(plain == gold.strip()), answer, "string")
+        refusal = _refusal(plain, gold.entry[0])
         if refusal:
             return Grade(0.0, answer, "failed", refusal)
         name, seed, index = gold.entry
-        request = {"dataset": name, "seed": seed, "size": SIZE, "index": index, "answer": said}
+        request = {"dataset": name, "seed": seed, "size": SIZE, "index": index, "answer": plain}
         try:
             reply = _workers.ask(request, self.deadline)
         except process.Deadline:

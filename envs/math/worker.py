@@ -61,7 +61,7 @@ def _math_verify() -> tuple[Any, Any]:
 
 
 def _apart(gold: Any, answer: Any) -> bool:
-    """Whether two values below 1 differ by more than 5e-6 of their size: to math-verify all that is tiny is 0."""
+    """Return whether two values below 1 differ by over 5e-6 of their size: to math-verify all that is tiny is 0."""
     if not (getattr(gold, "is_number", False) and getattr(answer, "is_number", False)):
         return False
     size = abs(gold.doit().evalf(20))

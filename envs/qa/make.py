@@ -12,8 +12,8 @@ from typing import Any
 from ...tools import Retriever, Search, SearchFailure, Tool
 from ...tools.search.core import SERVERS, embedded, served
 from ..question import TOOL_TIMEOUT
-from ..rows import Fields, as_text, as_texts
-from ..sources import DataSet, SourceOptions, load_tasks
+from ..rows import Fields, SourceOptions, as_text, as_texts
+from ..sources import DataSet, load_tasks
 from ..tasks import Tasks
 from .expert import SearchExpert
 from .search import SYSTEM, QAGrader, QATask, SearchEnv

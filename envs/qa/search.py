@@ -95,28 +95,28 @@ def find_answer(text: str) -> str | None:
 
     A box inside the tags is opened. None where there is neither, where it is empty, or a `<think>` is never closed.
     """
-    said = behind_thoughts(text)
-    start = said.rfind(OPEN, 0, max(said.rfind(CLOSE), 0))
+    reply = behind_thoughts(text)
+    start = reply.rfind(OPEN, 0, max(reply.rfind(CLOSE), 0))
     if start < 0:
-        return _boxed(said)
-    answer = said[start + len(OPEN) : said.index(CLOSE, start)]
+        return _boxed(reply)
+    answer = reply[start + len(OPEN) : reply.index(CLOSE, start)]
     return _boxed(answer) or answer.strip() or None
 
 
 def measures(answer: str, gold: str) -> tuple[float, float, float]:
     """Return EM, F1 and sub-EM of an answer."""
-    said, right = normalise(answer), normalise(gold)
-    if said == right:
+    answered, right = normalise(answer), normalise(gold)
+    if answered == right:
         return 1.0, 1.0, 1.0
-    if said in CLOSED or right in CLOSED:
+    if answered in CLOSED or right in CLOSED:
         return 0.0, 0.0, 0.0
-    return 0.0, _f1(said.split(), right.split()), float(right in said)
+    return 0.0, _f1(answered.split(), right.split()), float(right in answered)
 
 
-def _f1(said: list[str], right: list[str]) -> float:
-    common = (Counter(said) & Counter(right)).total()
-    # 2PR/(P+R) with P = common/len(said), R = common/len(right)
-    return 2 * common / (len(said) + len(right)) if common else 0.0
+def _f1(answered: list[str], right: list[str]) -> float:
+    common = (Counter(answered) & Counter(right)).total()
+    # 2PR/(P+R) with P = common/len(answered), R = common/len(right)
+    return 2 * common / (len(answered) + len(right)) if common else 0.0
 
 
 def _boxed(text: str) -> str | None:
@@ -152,7 +152,7 @@ class SearchEnv(QuestionEnv):
     """
 
     shared: ClassVar[frozenset[str]] = QuestionEnv.shared | {"expert"}
-    whole: ClassVar[bool] = True  # the last answer counts, so that none can be given twice
+    grades_all: ClassVar[bool] = True  # the last answer counts, so that none can be given twice
 
     def __init__(
         self,
@@ -189,8 +189,8 @@ class SearchEnv(QuestionEnv):
 
     def used(self, answer: str) -> bool:
         """Return whether the words of `answer` stand side by side in what a tool gave."""
-        said = normalise(answer)
-        return bool(said) and any(f" {said} " in f" {normalise(result)} " for result in self.results)
+        answered = normalise(answer)
+        return bool(answered) and any(f" {answered} " in f" {normalise(result)} " for result in self.results)
 
     def measures(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         """Return EM, F1 and sub-EM, each by its best gold."""

@@ -309,7 +309,7 @@ def test_the_best_of_several_golds_is_paid():
 class Measured(QuestionEnv):
     """An environment with measures of its own, that looks at all that was written."""
 
-    whole = True
+    grades_all = True
 
     def used(self, answer):
         return answer in "".join(self.results)

@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 import turngym
-from turngym.envs.rows import SHAPES, Fields, as_text, as_texts, expected, final_answer, load_jsonl, read_row
+from turngym.envs.rows import (
+    SHAPES,
+    Fields,
+    SourceOptions,
+    as_text,
+    as_texts,
+    expected,
+    final_answer,
+    load_jsonl,
+    read_row,
+)
 from turngym.envs.tasks import Task
 
 
@@ -96,7 +106,7 @@ def test_every_known_shape_gives_the_same_task(tmp_path):
     plain = {"problem": "1 + 1?", "answer": "1234"}
     rationale = {"question": "1 + 1?", "answer": "It is #### by <<1+1=2>>\n#### 1,234"}
     number = {"id": 7, "problem": "1 + 1?", "answer": 1234, "source": "x"}
-    tasks = load_jsonl(write(tmp_path / "t.jsonl", plain, "", rationale, number), split="test")
+    tasks = load_jsonl(write(tmp_path / "t.jsonl", plain, "", rationale, number), SourceOptions(split="test"))
     assert tasks.split == "test" and tasks.name == "t.jsonl"
     assert [(t.id, t.prompt, t.gold) for t in (tasks[0], tasks[1], tasks[2])] == [
         ("t.jsonl-1", "1 + 1?", "1234"),
@@ -138,7 +148,7 @@ def test_gzip_is_read_like_plain_text(tmp_path):
 def test_a_bad_row_is_an_error_that_names_file_and_line(tmp_path, row, complaint):
     path = write(tmp_path / "t.jsonl", {"problem": "a", "answer": "1"}, row)
     with pytest.raises(ValueError, match=complaint):
-        load_jsonl(path, check_gold=no_gold_of_42)
+        load_jsonl(path, SourceOptions(check_gold=no_gold_of_42))
 
 
 def test_a_bad_file_is_an_error_that_names_it(tmp_path):
@@ -161,23 +171,23 @@ def test_a_bad_file_is_an_error_that_names_it(tmp_path):
 def test_a_holdout_parts_the_problems_by_their_text(tmp_path):
     rows = [{"problem": f"What is {i % 300} + 1?", "answer": "1"} for i in range(600)]
     path = write(tmp_path / "t.jsonl", *rows)
-    parts = {split: load_jsonl(path, split=split, holdout=0.25) for split in ("train", "valid")}
+    parts = {split: load_jsonl(path, SourceOptions(split=split, holdout=0.25)) for split in ("train", "valid")}
     prompts = {split: {part[i].prompt for i in range(len(part))} for split, part in parts.items()}
     assert len(parts["train"]) + len(parts["valid"]) == 600
     assert prompts["train"].isdisjoint(prompts["valid"])
     assert 45 <= len(prompts["valid"]) <= 105
-    assert len(load_jsonl(path, split="valid")) == 600
+    assert len(load_jsonl(path, SourceOptions(split="valid"))) == 600
 
 
 def test_a_holdout_that_cannot_be_is_refused(tmp_path):
     path = write(tmp_path / "t.jsonl", {"problem": "a", "answer": "1"})
     for holdout in (-0.1, 1.0):
         with pytest.raises(ValueError, match=f"holdout is {holdout}; it is a share"):
-            load_jsonl(path, holdout=holdout)
+            load_jsonl(path, SourceOptions(holdout=holdout))
     with pytest.raises(ValueError, match=r"split is 'test' and holdout is 0\.5"):
-        load_jsonl(path, split="test", holdout=0.5)
+        load_jsonl(path, SourceOptions(split="test", holdout=0.5))
     with pytest.raises(ValueError, match=r"leaves no task of .*t.jsonl for valid"):
-        load_jsonl(path, split="valid", holdout=1e-9)
+        load_jsonl(path, SourceOptions(split="valid", holdout=1e-9))
 
 
 def test_rows_that_cannot_be_used_are_left_out_by_request_alone(tmp_path):
@@ -186,16 +196,16 @@ def test_rows_that_cannot_be_used_are_left_out_by_request_alone(tmp_path):
     complaint = r"t.jsonl:2 has the fields problem; .* \(2 rows cannot be used; --option bad_rows=2 leaves them out\)"
     for allowed in (0, 1):
         with pytest.raises(ValueError, match=complaint):
-            load_jsonl(path, check_gold=no_gold_of_42, bad_rows=allowed)
-    tasks = load_jsonl(path, check_gold=no_gold_of_42, bad_rows=2)
+            load_jsonl(path, SourceOptions(check_gold=no_gold_of_42, bad_rows=allowed))
+    tasks = load_jsonl(path, SourceOptions(check_gold=no_gold_of_42, bad_rows=2))
     assert [tasks[i].prompt for i in range(len(tasks))] == ["a"]
     with pytest.raises(ValueError, match=r"t.jsonl has no rows"):
-        load_jsonl(write(tmp_path / "t.jsonl", {"problem": "b"}), bad_rows=1)
+        load_jsonl(write(tmp_path / "t.jsonl", {"problem": "b"}), SourceOptions(bad_rows=1))
 
 
 def test_fields_of_other_names_are_read_where_they_are_named(tmp_path):
     path = write(tmp_path / "t.jsonl", {"problem": "no", "answer": "0", "ask": {"text": "1 + 1?"}, "reply": 2})
-    assert load_jsonl(path, shapes=[Fields("ask.text", "reply")])[0] == Task("t.jsonl-1", "1 + 1?", "2")
+    assert load_jsonl(path, SourceOptions(shapes=[Fields("ask.text", "reply")]))[0] == Task("t.jsonl-1", "1 + 1?", "2")
 
 
 @pytest.mark.parametrize(
@@ -224,6 +234,6 @@ def test_a_task_is_made_of_its_row(tmp_path):
 
     good, bad = {"problem": "a", "answer": "1", "extra": 5}, {"problem": "b", "answer": "2"}
     path = write(tmp_path / "t.jsonl", good, bad)
-    assert load_jsonl(path, make=make, bad_rows=1)[0] == Task("t.jsonl-1/5", "a", "1")
+    assert load_jsonl(path, SourceOptions(make=make, bad_rows=1))[0] == Task("t.jsonl-1/5", "a", "1")
     with pytest.raises(ValueError, match=r"t.jsonl:2 has no extra \(1 rows cannot be used"):
-        load_jsonl(path, make=make)
+        load_jsonl(path, SourceOptions(make=make))

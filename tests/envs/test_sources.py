@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import pytest
 
-from turngym.envs.rows import SHAPES, Fields, as_texts, plain_task
-from turngym.envs.sources import DataSet, SourceOptions, _once, is_file, is_hub_name, load_hub, load_tasks
+from turngym.envs.rows import SHAPES, Fields, SourceOptions, as_texts, plain_task
+from turngym.envs.sources import DataSet, _once, is_file, is_hub_name, load_hub, load_tasks
 from turngym.envs.tasks import Task
 
 KNOWN = {"trivia": DataSet("someone/trivia"), "riddles": DataSet("someone/riddles")}

@@ -43,14 +43,14 @@ class Tasks:
     def rows(self) -> Iterator[Row]:
         """Yield three rows a file, then what is said of all."""
         from turngym.envs.math import MathGrader
-        from turngym.envs.rows import load_jsonl
+        from turngym.envs.rows import SourceOptions, load_jsonl
 
         files = sorted(path for path in self.data.glob("*") if path.name.endswith((".jsonl", ".jsonl.gz")))
         if not files:
             raise FileNotFoundError(f"{self.data} has no .jsonl or .jsonl.gz file; name the folder with --data")
         count = Count(MathGrader(PATIENCE, shortcuts=False))
         for path in files:
-            tasks = load_jsonl(path, check_gold=count.grader.check_gold)
+            tasks = load_jsonl(path, SourceOptions(check_gold=count.grader.check_gold))
             yield Row(f"{path.name}: rows that load", len(tasks), _lines(path))
             yield from count.file(tasks, self._chosen(tasks))
         yield from count.all()

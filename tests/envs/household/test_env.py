@@ -8,7 +8,7 @@ import turngym
 from turngym.agents.check.clauses import check
 from turngym.envs.household.env import SHORT, ALFWorldEnv, make_alfworld, make_household
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.generate import LEVELS, SIZES, Houses
+from turngym.envs.household.generate import DIFFICULTIES, SIZES, Houses
 from turngym.envs.household.library import open_games
 from turngym.envs.household.play import intro
 from turngym.envs.registry import make
@@ -149,7 +149,7 @@ def test_a_class_of_its_own_is_copied_whole(file):
     class Noted(ALFWorldEnv):
         notes: tuple = ()
 
-    env = Noted(make_alfworld(file, "valid_seen").games)
+    env = Noted(make_alfworld(file, "valid_seen").tasks)
     env.reset(seed=0)
     env.notes = ["one"]
     twin = env.fork()
@@ -190,7 +190,7 @@ def test_nothing_an_agent_writes_pays_more_than_once(env):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("text", ["current", "old"])
 def test_the_gold_of_every_house_wins(size, text):
-    env = make_household(size=size, difficulty=tuple(LEVELS), text=text)
+    env = make_household(size=size, difficulty=tuple(DIFFICULTIES), text=text)
     for i in range(40):
         env.reset(options={"task": i})
         actions, reward, done = env.gold(), 0.0, False

@@ -130,7 +130,7 @@ def test_a_wrong_thing_in_hand_is_put_away(make_house):
 
 @pytest.mark.parametrize("size", ["tiny", "small"])
 def test_it_finds_its_way_back_when_somebody_else_decides_now_and_then(size):
-    games, rng, expert, lost = make_household("test", size).games, random.Random(0), Expert(), []
+    games, rng, expert, lost = make_household("test", size).tasks, random.Random(0), Expert(), []
     for i in range(20):
         _, world = games.open(i)
         state, text, turns = world.start, intro(world), 0
@@ -164,7 +164,7 @@ def test_official_games(shared_data, play, split, games):
 @pytest.mark.parametrize("difficulty", [1, 5])
 def test_made_up_houses(play, size, difficulty):
     env = make_household("test", size, difficulty)
-    assert [i for i in range(25) if not play(env.games.open(i)[1], turns=env.max_turns)[2]] == []
+    assert [i for i in range(25) if not play(env.tasks.open(i)[1], turns=env.max_turns)[2]] == []
 
 
 def test_through_an_environment_with_and_without_admissible_commands(shared_data):

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.envs.household.chores import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS, hiding
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.generate import COPIES, LEVELS, SIZES, generate
+from turngym.envs.household.generate import COPIES, DIFFICULTIES, SIZES, generate
 from turngym.envs.household.house import House
 from turngym.envs.tasks import SPLIT_SHARES, KeyedRandom, text_share
 
@@ -55,9 +55,9 @@ def test_there_are_turns_enough_to_look_everywhere_and_do_the_chore(size):
         assert len(house.receptacles) + opened + len(rest) <= SIZES[size].turns
 
 
-@pytest.mark.parametrize("difficulty", LEVELS)
+@pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_the_wanted_things_lie_where_the_difficulty_says(difficulty):
-    level, spare = LEVELS[difficulty], set()
+    level, spare = DIFFICULTIES[difficulty], set()
     for house in drawn(difficulty=difficulty):
         wanted = [thing for thing in house.things if thing.kind == house.chore.thing]
         places = {house.receptacles[thing.inside].kind for thing in wanted}

@@ -5,7 +5,8 @@ import pytest
 
 from turngym.envs.math import MathGrader
 from turngym.envs.math.make import DATA_SETS, boxed, joined, load, unframed
-from turngym.envs.sources import SourceOptions, is_hub_name, load_hub
+from turngym.envs.rows import SourceOptions
+from turngym.envs.sources import is_hub_name, load_hub
 
 pytestmark = pytest.mark.usefixtures("hub")
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from turngym.envs.math.generate import FAMILIES, LEVELS, MathTasks, make_problem
+from turngym.envs.math.generate import DIFFICULTIES, FAMILIES, MathTasks, make_problem
 from turngym.envs.math.grade import MathGrader
 from turngym.envs.math.problem import decimal, signed
 from turngym.envs.tasks import SPLITS, KeyedRandom, text_share
@@ -48,7 +48,7 @@ def test_splits_share_no_problem_whatever_their_arguments():
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", DIFFICULTIES)
 def test_every_family_and_level_has_problems_for_every_split(split, level):
     for family in FAMILIES:
         tasks = MathTasks(split, level, (family,))
@@ -64,7 +64,7 @@ def test_families_and_levels_are_mixed_evenly():
 
 
 def test_a_task_shows_no_answer():
-    tasks = MathTasks("train", LEVELS)
+    tasks = MathTasks("train", DIFFICULTIES)
     for i in range(100):
         assert tasks[i].gold not in re.findall(r"gold|solution", repr(tasks[i]))
         assert tasks[i].solution is not None and tasks[i].solution not in repr(tasks[i])
@@ -96,7 +96,7 @@ def test_indices_out_of_range_are_refused():
             tasks[i]
 
 
-EVERY = [(family, level) for family in FAMILIES for level in LEVELS]
+EVERY = [(family, level) for family in FAMILIES for level in DIFFICULTIES]
 CONSTANTS = {1, 2, 10, 100} | {60, 24, 7, 12, 1000}  # what a formula or a unit of measure brings along
 
 

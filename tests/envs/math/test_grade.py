@@ -13,7 +13,7 @@ import turngym
 from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
 from turngym.envs.math.grade import GraderFailure, MathGrader, Workers
-from turngym.envs.rows import load_jsonl
+from turngym.envs.rows import SourceOptions, load_jsonl
 from turngym.tools import pool
 
 DATA = Path(turngym.__file__).parent.parent / "shared" / "data"
@@ -396,7 +396,7 @@ def test_every_gsm8k_gold_is_paid_in_every_form_and_its_neighbours_are_not(name,
     if not (DATA / "math" / name).exists():
         pytest.skip("../shared/data is absent")
     monkeypatch.setattr(grade_module._workers, "ask", lambda *_: pytest.fail("the fast path was left"))
-    tasks = load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)
+    tasks = load_jsonl(DATA / "math" / name, SourceOptions(check_gold=GRADER.check_gold))
     for i in range(len(tasks)):
         gold = tasks[i].gold.replace(",", "")
         if "." in gold or i % 7:
@@ -419,7 +419,7 @@ def test_every_gsm8k_gold_is_paid_in_every_form_and_its_neighbours_are_not(name,
 def test_golds_of_other_real_files_have_a_value(name, rows):
     if not (DATA / "math" / name).exists():
         pytest.skip("../shared/data is absent")
-    assert len(load_jsonl(DATA / "math" / name, check_gold=GRADER.check_gold)) == rows
+    assert len(load_jsonl(DATA / "math" / name, SourceOptions(check_gold=GRADER.check_gold))) == rows
 
 
 def test_real_predictions_are_graded_as_labelled():

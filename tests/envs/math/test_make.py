@@ -10,9 +10,9 @@ from gymnasium.utils.env_checker import check_env
 
 import turngym
 from turngym.envs.math import grade, make_math, make_math_python
-from turngym.envs.math.generate import FAMILIES, LEVELS
+from turngym.envs.math.generate import DIFFICULTIES, FAMILIES
 from turngym.tools import ToolCall, get_format
-from turngym.tools.python import LEVELS as LEVELS_OF_TOOL
+from turngym.tools.python import LEVELS
 
 IDS = ("turngym/Math-v0", "turngym/MathPython-v0")
 CANARY = "48151623.42"
@@ -110,7 +110,7 @@ def test_resets_of_one_seed_are_equal_and_global_generators_untouched():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gold_scores_one_in_every_family_and_difficulty(family):
-    for level in LEVELS:
+    for level in DIFFICULTIES:
         alone = make_math(families=family, difficulty=level, split="valid")
         armed = make_math_python(families=[family], difficulty=level, timeout=30.0)
         for task in range(40):
@@ -180,11 +180,11 @@ def test_an_ended_episode_of_other_options_is_not_taken_for_this_one(changed):
 
 
 def test_the_tool_has_the_level_that_is_asked_for_and_the_strongest_otherwise():
-    for level in LEVELS_OF_TOOL:
+    for level in LEVELS:
         env = gymnasium.make(IDS[1], level=level)
         assert env.unwrapped.toolbox.tools["python"].level == env.reset(seed=0)[1]["levels"]["python"] == level
         assert env.unwrapped.fork().toolbox.levels == {"python": level}
-    assert gymnasium.make(IDS[1]).reset(seed=0)[1]["levels"] == {"python": LEVELS_OF_TOOL[0]}
+    assert gymnasium.make(IDS[1]).reset(seed=0)[1]["levels"] == {"python": LEVELS[0]}
     assert "levels" not in gymnasium.make(IDS[0]).reset(seed=0)[1]
 
 

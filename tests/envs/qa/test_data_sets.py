@@ -4,7 +4,8 @@ import pytest
 
 from turngym.envs.qa.make import DATA_SETS, SHAPES, entity, listed, load
 from turngym.envs.qa.search import QATask
-from turngym.envs.sources import SourceOptions, is_hub_name
+from turngym.envs.rows import SourceOptions
+from turngym.envs.sources import is_hub_name
 
 pytestmark = pytest.mark.usefixtures("hub")
 

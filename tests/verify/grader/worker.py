@@ -17,7 +17,7 @@ from typing import Any
 
 from turngym.envs.math import MathGrader
 from turngym.envs.question import QuestionEnv
-from turngym.envs.rows import load_jsonl
+from turngym.envs.rows import SourceOptions, load_jsonl
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.grader.processes import family
@@ -152,7 +152,10 @@ class Server:
         """Whether the grader and the loader both refuse a gold."""
         path = self.folder / "tasks.jsonl"
         path.write_text(json.dumps({"problem": "How many?", "answer": gold}))
-        checks = (lambda: self.grader.check_gold(gold), lambda: load_jsonl(path, check_gold=self.grader.check_gold))
+        checks = (
+            lambda: self.grader.check_gold(gold),
+            lambda: load_jsonl(path, SourceOptions(check_gold=self.grader.check_gold)),
+        )
         refusals = [_raises(check) for check in checks]
         path.unlink()
         return all(refusals)

@@ -50,7 +50,7 @@ def _forked(env: ALFWorldEnv, straight: Sequence[Any], actions: Sequence[str], t
     while astray.live:
         astray.step(drawn.choice(astray.admissible_commands()))
     here, there = ([_seen(one, action) for action in actions[turn:]] for one in (env, twin))
-    fresh = ALFWorldEnv(env.games, max_turns=env.max_turns)
+    fresh = ALFWorldEnv(env.tasks, max_turns=env.max_turns)
     fresh.restore(written)
     again = [_seen(fresh, action) for action in actions[turn:]]
     wanted = list(straight[1:])

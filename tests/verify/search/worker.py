@@ -18,7 +18,7 @@ from typing import Any
 
 from turngym.envs.qa import QAGrader, QATask, SearchEnv
 from turngym.envs.qa.make import load
-from turngym.envs.sources import SourceOptions
+from turngym.envs.rows import SourceOptions
 from turngym.envs.tasks import ListTasks
 from turngym.tests.support.faults import FAULTS, Answer, FaultServer, Request, found, whole
 from turngym.tests.verify.grader.predicates import Seen
