@@ -28,7 +28,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from turngym.tests.verify.search.corpus import Given, read
+from turngym.tests.verify.search.corpus import Benchmark, read
 from turngym.tests.verify.search.rankings import shares
 from turngym.tests.verify.search.retrieval import BUILD, QUERY
 from turngym.tests.verify.search.serving import server
@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
 # --- the engines
 
 
-def engines(given: Given, rounds: int, queries: int) -> bool:
+def engines(given: Benchmark, rounds: int, queries: int) -> bool:
     """Print build and query times of all, beside ours, and what each finds; return whether ours meet their goals."""
     ours, *others = contenders = _contenders()
     searches = []
@@ -180,7 +180,7 @@ def _tantivy(passages: Sequence[Passage]) -> Search:
 # --- opening and serving
 
 
-def opening(given: Given) -> None:
+def opening(given: Benchmark) -> None:
     """Time how fast a fresh process opens the corpus and finds something: without an index on disk, then with it."""
     with tempfile.TemporaryDirectory() as cache:
         for what in ("no index yet", "index on disk"):
@@ -189,7 +189,7 @@ def opening(given: Given) -> None:
             print(f"open and search, {what:24} {1e3 * seconds:8.0f} ms")
 
 
-def clients(given: Given, queries: int) -> None:
+def clients(given: Benchmark, queries: int) -> None:
     """Print searches a second of the server, with some clients at once."""
     asked = [question.text for question in given.questions]
     with server(given.corpus) as (url, _):

@@ -44,16 +44,16 @@ class Deadlines:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows: hangs, tools, stalls, a straggler, retries."""
-        with _Stage(self.seed) as stage:
-            yield stage.hangs(self.rounds)
+        with _Trials(self.seed) as trials:
+            yield trials.hangs(self.rounds)
             yield _tools(self.rounds)
-            yield stage.stalls()
-            yield stage.straggler()
-            yield stage.retries()
-            yield stage.faults()
+            yield trials.stalls()
+            yield trials.straggler()
+            yield trials.retries()
+            yield trials.faults()
 
 
-class _Stage:
+class _Trials:
     """The tiny policy, and what it does where nothing is the matter."""
 
     def __init__(self, seed: int) -> None:
@@ -69,7 +69,7 @@ class _Stage:
         self.actor = Actor(self.engine, Chat.from_folder(source.folder), policy.end_ids)
         self.calm = self.grow(Troubled())[0]
 
-    def __enter__(self) -> _Stage:
+    def __enter__(self) -> _Trials:
         return self
 
     def __exit__(self, *_: object) -> None:

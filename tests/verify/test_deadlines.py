@@ -3,16 +3,16 @@
 import pytest
 
 from turngym.agents.rollout import deadlines, tree
-from turngym.tests.verify.deadlines import _Stage
+from turngym.tests.verify.deadlines import _Trials
 
 
 @pytest.fixture(scope="module")
-def stage():
-    with _Stage(0) as stage:
-        yield stage
+def trials():
+    with _Trials(0) as trials:
+        yield trials
 
 
-def test_a_retry_with_another_key_is_found(stage, monkeypatch):
+def test_a_retry_with_another_key_is_found(trials, monkeypatch):
     plain = tree.TreeGrower._attempt
 
     async def elsewhere(self, path, point, origin, length, again):
@@ -20,10 +20,10 @@ def test_a_retry_with_another_key_is_found(stage, monkeypatch):
         return await plain(self, path, point, origin, length, again)
 
     monkeypatch.setattr(tree.TreeGrower, "_attempt", elsewhere)
-    assert not stage.retries().good
+    assert not trials.retries().good
 
 
-def test_a_stall_that_names_nobody_is_found(stage, monkeypatch):
+def test_a_stall_that_names_nobody_is_found(trials, monkeypatch):
     monkeypatch.setattr(deadlines.Watch, "_names", lambda self: "somebody")
-    row = stage.stalls()
+    row = trials.stalls()
     assert (row.held, row.of) == (0, 2) and "somebody" in row.note

@@ -25,7 +25,7 @@ from turngym.tools.frames import serve
 from turngym.tools.process import Child
 
 _PR_SET_CHILD_SUBREAPER = 36
-_BURIAL = 2.0  # seconds that a job's own processes may outlive it
+_GRACE = 2.0  # seconds that a job's own processes may outlive it
 _MODULES = (  # imported before the first job
     "turngym.agents.engines.torch",
     "turngym.agents.policy",
@@ -121,7 +121,7 @@ def _start(job: dict[str, Any], cwd: Path) -> dict[str, Any]:
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     seconds = time.monotonic() - began
     when = float(struck.read_text()) if struck.exists() else None
-    return asdict(Ended(status, seconds, _bury(), output.decode(errors="replace"), when))
+    return asdict(Ended(status, seconds, _end_children(), output.decode(errors="replace"), when))
 
 
 def _watch(pid: int, reading: int, seconds: float | None) -> bytes:
@@ -145,9 +145,9 @@ def _watch(pid: int, reading: int, seconds: float | None) -> bytes:
             return output
 
 
-def _bury() -> int:
+def _end_children() -> int:
     """Wait until all that is left of a job has ended; return how many processes had to be killed."""
-    until, killed = time.monotonic() + _BURIAL, 0
+    until, killed = time.monotonic() + _GRACE, 0
     while left := Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         late = time.monotonic() > until
         for pid in map(int, left):

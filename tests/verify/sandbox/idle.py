@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from turngym.tests.verify.sandbox import host, proc
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 
 SETTLE = 3.0  # seconds that the tool may take to be idle again, with its spare processes ready
 STEADY = 0.4  # seconds for which nothing changes while the tool becomes warm
@@ -24,14 +24,14 @@ class Idle:
     descriptors: Counter[str] = field(default_factory=Counter)
     files: int = 0
 
-    def warm(self, call: Callable[[str], object], world: World) -> None:
+    def warm(self, call: Callable[[str], object], world: Surroundings) -> None:
         """Make harmless calls until the tool keeps ready what it ever keeps, and take note of it."""
         for code in WARM:
             call(code)
             proc.steady(STEADY, SETTLE)
             self.widen(world)
 
-    def widen(self, world: World) -> None:
+    def widen(self, world: Surroundings) -> None:
         """Take what is there now into account."""
         now = proc.shape(proc.descendants())
         size = max(len(now), len(self.shape))
@@ -65,7 +65,7 @@ class Idle:
         more = host.descriptors() - self.descriptors
         return [f"descriptors of this process: {dict(more)} more than idle"] if more else []
 
-    def more_files(self, world: World) -> list[str]:
+    def more_files(self, world: Surroundings) -> list[str]:
         """Say whether there are more temporary files."""
         files = world.scratch_files()
         if len(files) <= self.files:

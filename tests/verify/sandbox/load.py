@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.sandbox import proc
 from turngym.tests.verify.sandbox.idle import SETTLE, Idle
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import QUIET, PythonRunner
 from turngym.tools import Status, ToolResult
 from turngym.tools.threads import within
@@ -40,7 +40,7 @@ ENDS = {
 
 
 @dataclass(frozen=True)
-class Case:
+class Call:
     """A program, the seconds it gets, and every way in which its call may right end."""
 
     code: str
@@ -49,7 +49,7 @@ class Case:
     text: Callable[[str], bool]
 
 
-def cases(seed: int, count: int) -> list[Case]:
+def cases(seed: int, count: int) -> list[Call]:
     """Draw `count` programs: most run to their end, a tenth raises, some leave, die, flood, or never end."""
     rng = random.Random(f"load {seed}")
     return [_case(rng.choices(range(len(_MIX)), [weight for weight, _ in _MIX])[0], i) for i in range(count)]
@@ -67,46 +67,46 @@ def _ends(end: str) -> Callable[[str], bool]:
     return lambda seen: seen.rstrip().endswith(end)
 
 
-def _case(kind: int, i: int) -> Case:
+def _case(kind: int, i: int) -> Call:
     return _MIX[kind][1](i)
 
 
-_MIX: tuple[tuple[int, Callable[[int], Case]], ...] = (
-    (60, lambda i: Case(f"print({i} * {i})", PATIENCE, (Status.OK,), _says(f"{i * i}\n"))),
+_MIX: tuple[tuple[int, Callable[[int], Call]], ...] = (
+    (60, lambda i: Call(f"print({i} * {i})", PATIENCE, (Status.OK,), _says(f"{i * i}\n"))),
     (
         8,
-        lambda i: Case(
+        lambda i: Call(
             f"open('f', 'x').write('{i}'); print(open('f').read())", PATIENCE, (Status.OK,), _says(f"{i}\n")
         ),
     ),
     (
         10,
-        lambda i: Case(
+        lambda i: Call(
             f"print({i}); raise ValueError('no {i}')", PATIENCE, (Status.ERROR,), _ends(f"ValueError: no {i}")
         ),
     ),
-    (5, lambda i: Case(f"print({i}); import sys; sys.exit(0)", PATIENCE, (Status.OK,), _says(f"{i}\n"))),
+    (5, lambda i: Call(f"print({i}); import sys; sys.exit(0)", PATIENCE, (Status.OK,), _says(f"{i}\n"))),
     (
         5,
-        lambda i: Case(
+        lambda i: Call(
             f"print({i}, flush=True); import sys; sys.exit(3)", PATIENCE, (Status.ERROR,), _begins(f"{i}\n")
         ),
     ),
-    (3, lambda i: Case(f"x = {i}\nprint(x", PATIENCE, (Status.ERROR,), lambda seen: "SyntaxError" in seen)),
-    (3, lambda i: Case(f"'\ud800{i}'", PATIENCE, (Status.REJECTED,), bool)),
+    (3, lambda i: Call(f"x = {i}\nprint(x", PATIENCE, (Status.ERROR,), lambda seen: "SyntaxError" in seen)),
+    (3, lambda i: Call(f"'\ud800{i}'", PATIENCE, (Status.REJECTED,), bool)),
     (
         3,
-        lambda i: Case(
+        lambda i: Call(
             f"import os\nprint({i}, flush=True)\nos.kill(os.getpid(), 9)",
             PATIENCE,
             (Status.KILLED,),
             _begins(f"{i}\n"),
         ),
     ),
-    (2, lambda i: Case(f"print({i}, flush=True)\nwhile True: pass", SHORT, (Status.TIMEOUT,), _load_lost(i))),
+    (2, lambda i: Call(f"print({i}, flush=True)\nwhile True: pass", SHORT, (Status.TIMEOUT,), _load_lost(i))),
     (
         1,
-        lambda i: Case(
+        lambda i: Call(
             f"print({i}, flush=True)\nx = bytearray(10**10)", PATIENCE, (Status.MEMORY, Status.ERROR), _begins(f"{i}\n")
         ),
     ),
@@ -120,22 +120,22 @@ def _load_lost(i: int) -> Callable[[str], bool]:
 
 def load_rows(make: Callable[[float], PythonRunner], seed: int, count: int, threads: int) -> Iterator[Row]:
     """Yield the rows of `count` calls by `threads` threads; `make` returns a tool of so many seconds a call."""
-    with proc.adopting(), World(seed) as world:
+    with proc.adopting(), Surroundings(seed) as world:
         first_tool, idle = make(PATIENCE), Idle()
         idle.warm(lambda code: first_tool.call({"code": code}), world)
-        crew = _Crew(cases(seed, count), make)
+        callers = _Callers(cases(seed, count), make)
         began = time.monotonic()
-        crew.run(threads)
+        callers.run(threads)
         seconds = time.monotonic() - began
         first_tool.close()
-        note = first(crew.wrong, 8) or f"{count / seconds:.0f} calls/s; {crew.spent()}"
-        yield Row(f"calls by {threads} threads at once end as they should", count - len(crew.wrong), count, note)
+        note = first(callers.wrong, 8) or f"{count / seconds:.0f} calls/s; {callers.spent()}"
+        yield Row(f"calls by {threads} threads at once end as they should", count - len(callers.wrong), count, note)
         time.sleep(QUIET)
         yield _left_row(idle, world)
     yield ends_row(seed)
 
 
-def _left_row(idle: Idle, world: World) -> Row:
+def _left_row(idle: Idle, world: Surroundings) -> Row:
     """Count the kinds of things of which the calls left none: processes and zombies, temporary files, descriptors."""
     processes = idle.settle()
     left = [idle.more_processes(processes), idle.more_files(world), idle.more_descriptors()]
@@ -148,7 +148,7 @@ def _left_row(idle: Idle, world: World) -> Row:
 def ends_row(seed: int) -> Row:
     """Count the ways in which a process that called the tool may end, and leave nothing behind."""
     wrong = []
-    with proc.adopting(), World(seed) as world:
+    with proc.adopting(), Surroundings(seed) as world:
         before = set(proc.descendants())
         for name, end in ENDS.items():
             for session in (False, True):
@@ -164,7 +164,7 @@ def ends_row(seed: int) -> Row:
     return Row(what, 2 * len(ENDS) - len(wrong), 2 * len(ENDS), first(wrong))
 
 
-def _remains(before: set[int], world: World) -> str:
+def _remains(before: set[int], world: Surroundings) -> str:
     until = time.monotonic() + SETTLE
     while True:
         left = {pid: process for pid, process in proc.descendants().items() if pid not in before}
@@ -178,10 +178,10 @@ def _remains(before: set[int], world: World) -> str:
     return ", ".join(filter(None, [f"{len(living)} processes" * bool(living), f"{len(files)} files" * bool(files)]))
 
 
-class _Crew:
+class _Callers:
     """Threads that take cases from one list, each with tools of its own."""
 
-    def __init__(self, cases: list[Case], make: Callable[[float], PythonRunner]) -> None:
+    def __init__(self, cases: list[Call], make: Callable[[float], PythonRunner]) -> None:
         self._cases, self._make, self._lock = list(enumerate(cases))[::-1], make, threading.Lock()
         self.wrong: list[str] = []
         self._spent: list[float] = []
@@ -189,10 +189,10 @@ class _Crew:
 
     def run(self, threads: int) -> None:
         """Go through all cases; what a thread raises counts as a wrong call."""
-        crew = [threading.Thread(target=self._work, name=f"caller {i}") for i in range(threads)]
-        for thread in crew:
+        callers = [threading.Thread(target=self._work, name=f"caller {i}") for i in range(threads)]
+        for thread in callers:
             thread.start()
-        for thread in crew:
+        for thread in callers:
             thread.join()
 
     def spent(self) -> str:
@@ -214,7 +214,7 @@ class _Crew:
         for tool in tools.values():
             tool.close()
 
-    def _one(self, number: int, case: Case, tool: PythonRunner) -> None:
+    def _one(self, number: int, case: Call, tool: PythonRunner) -> None:
         began = time.monotonic()
         try:
             result = within(STUCK, lambda: tool.call({"code": case.code}), "the tool")

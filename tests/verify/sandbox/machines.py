@@ -18,7 +18,7 @@ from typing import Any
 from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.sandbox import proc
 from turngym.tests.verify.sandbox.machine_worker import NOT_FAKED
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 
 PATIENCE = 120.0  # seconds for all that happens on a machine
 NAMESPACES = ("-Urm",)
@@ -103,7 +103,7 @@ exec setpriv --reuid={user} --regid={user} --clear-groups --bounding-set=-all --
 def machine_row(seed: int, level: str) -> Row:
     """Count the machines on which the tool works at the level asked for, or names why not and works as it says."""
     wrong, notes = [], []
-    with proc.adopting(), World(seed) as world:
+    with proc.adopting(), Surroundings(seed) as world:
         for machine in MACHINES:
             report = visit(machine, world, level)
             if problem := judged(report):
@@ -119,7 +119,7 @@ def machine_row(seed: int, level: str) -> Row:
     )
 
 
-def visit(machine: Machine, world: World, level: str) -> dict[str, Any]:
+def visit(machine: Machine, world: Surroundings, level: str) -> dict[str, Any]:
     """Return what the visitor reports of a machine."""
     if not shutil.which("unshare"):
         return {"error": "cannot be faked: there is no unshare (util-linux)"}

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from turngym.tests.verify.sandbox.sampler import Peaks
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tools import FORMATS, Status, ToolResult
 
 MIB = 2**20
@@ -48,7 +48,7 @@ class Seen:
     result: ToolResult
     peaks: Peaks
     memory: int  # bytes that the call may use
-    world: World
+    world: Surroundings
     heard: Sequence[str]
     outside: Sequence[str]  # what is other outside than before
     appeared: Sequence[str]  # where files appeared or disappeared

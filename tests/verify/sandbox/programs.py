@@ -10,7 +10,7 @@ from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.sandbox import proc
 from turngym.tests.verify.sandbox.corpus import Program, placed
 from turngym.tests.verify.sandbox.renaming import renamed
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import Bench, PythonRunner
 
 TIMEOUT = 3.0  # seconds
@@ -21,7 +21,7 @@ Make = Callable[[bool], PythonRunner]  # whether the tool keeps a session -> a t
 
 
 @dataclass(frozen=True)
-class Way:
+class Pass:
     """A way to go through a corpus: the seed of the world and the order, under own names or others, in a session."""
 
     seed: int
@@ -32,19 +32,19 @@ class Way:
 def program_rows(programs: Sequence[Program], make: Make, seed: int, seeds: int) -> Iterator[Row]:
     """Yield the rows: all seeds, other names, one session."""
     with proc.adopting():
-        plain = [go_through(programs, make, Way(seed + i)) for i in range(seeds)]
+        plain = [go_through(programs, make, Pass(seed + i)) for i in range(seeds)]
         yield row(f"programs hold every predicate, {seeds} seeds", programs, plain)
-        other = [go_through(programs, make, Way(seed + seeds, rename=True))]
+        other = [go_through(programs, make, Pass(seed + seeds, rename=True))]
         yield row("programs with other names, in another order", programs, other)
-        session = [go_through(programs, make, Way(seed + seeds + 1, session=True))]
+        session = [go_through(programs, make, Pass(seed + seeds + 1, session=True))]
         yield row("programs in a session that is reset behind each", programs, session)
 
 
-def go_through(programs: Sequence[Program], make: Make, way: Way) -> dict[str, list[str]]:
+def go_through(programs: Sequence[Program], make: Make, way: Pass) -> dict[str, list[str]]:
     """Return what was wrong with each program, by its id; nothing is run by a tool that has no boundary."""
     rng = random.Random(f"programs {way.seed}")
     order = rng.sample(programs, len(programs))
-    with World(way.seed) as world:
+    with Surroundings(way.seed) as world:
         tool = make(way.session)
         try:
             bench = Bench(tool, world, TIMEOUT, MEMORY, way.session)

@@ -26,7 +26,7 @@ ABSTRACT = "canary-sock"  # what programs call the abstract socket; a name that 
 BUSY = ("/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr", "/root", "/home")  # others write there, too
 
 
-class World:
+class Surroundings:
     """A world of one seed: `values` has what stands for each placeholder."""
 
     def __init__(self, seed: int) -> None:
@@ -37,7 +37,7 @@ class World:
         self._stack = ExitStack()
         self._listeners: dict[socket.socket, str] = {}
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Surroundings:
         with ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="world-")))
             self.outside, self.scratch = self.folder / "outside", _scratch()

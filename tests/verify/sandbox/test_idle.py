@@ -7,12 +7,12 @@ import pytest
 
 from turngym.tests.verify.sandbox import idle, proc
 from turngym.tests.verify.sandbox.idle import WARM, Idle
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 
 
 @pytest.fixture(scope="module")
 def world():
-    with World(0) as world:
+    with Surroundings(0) as world:
         yield world
 
 

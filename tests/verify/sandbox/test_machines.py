@@ -5,14 +5,14 @@ import pytest
 from turngym.tests.verify.sandbox import machines
 from turngym.tests.verify.sandbox.machine_worker import NOT_FAKED
 from turngym.tests.verify.sandbox.machines import MACHINES, Machine, judged, machine_row, visit
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 
 GOOD = {"level": "landlock", "answer": "42\n", "reached": "", "left": "", "refusals": ["namespaces: none"]}
 
 
 @pytest.fixture(scope="module")
 def world():
-    with World(0) as world:
+    with Surroundings(0) as world:
         yield world
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from turngym.tests.verify.sandbox.predicates import DISK, INODES, KNOWN, MIB, PREDICATES, Seen, users
 from turngym.tests.verify.sandbox.sampler import Peaks
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tools import Status, ToolResult
 
 CALM = Peaks(processes=2, threads=2, memory=MIB, disk=1, inodes=3, supervisor=0, looks=5)
@@ -15,7 +15,7 @@ CALM = Peaks(processes=2, threads=2, memory=MIB, disk=1, inodes=3, supervisor=0,
 
 @pytest.fixture(scope="module")
 def world():
-    with World(0) as world:
+    with Surroundings(0) as world:
         yield world
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from turngym.tests.verify.sandbox import idle, trial
 from turngym.tests.verify.sandbox.corpus import Program, Promise
-from turngym.tests.verify.sandbox.programs import Way, go_through, program_rows, row
+from turngym.tests.verify.sandbox.programs import Pass, go_through, program_rows, row
 from turngym.tools import Status, ToolResult
 
 CODES = ("alpha = 1\nprint(alpha)", "beta = 2\nprint(beta)", "print('{{HOST}}')")
@@ -46,7 +46,7 @@ def ran(tool):
 
 def test_nothing_is_run_without_a_boundary():
     tool = Fake(bounded=False)
-    faults = go_through(CORPUS, lambda keep: tool, Way(0))
+    faults = go_through(CORPUS, lambda keep: tool, Pass(0))
     assert all("not run" in fault for (fault,) in faults.values()) and set(faults) == {"a", "b", "c"}
     assert ran(tool) == [] and tool.closed
 

@@ -7,12 +7,12 @@ import tempfile
 
 import pytest
 
-from turngym.tests.verify.sandbox.surroundings import VARIABLES, World
+from turngym.tests.verify.sandbox.surroundings import VARIABLES, Surroundings
 
 
 @pytest.fixture(scope="module")
 def world():
-    with World(0) as world:
+    with Surroundings(0) as world:
         yield world
 
 
@@ -20,7 +20,7 @@ def test_the_environment_is_set_and_restored(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "mine")
     monkeypatch.delenv("RLGYM_CANARY", raising=False)
     before, folder = dict(os.environ), tempfile.gettempdir()
-    with World(1) as world:
+    with Surroundings(1) as world:
         assert all(os.environ[name] == world.secrets[0] for name in VARIABLES)
         assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(world.scratch)
         assert world.canary.read_text().strip().endswith(world.secrets[1])

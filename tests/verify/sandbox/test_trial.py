@@ -11,7 +11,7 @@ import pytest
 from turngym.tests.verify.sandbox import idle, proc, trial
 from turngym.tests.verify.sandbox.corpus import Program, Promise
 from turngym.tests.verify.sandbox.predicates import FRESH_STATE
-from turngym.tests.verify.sandbox.surroundings import World
+from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import Bench
 from turngym.tools import Status, ToolFailure, ToolResult
 
@@ -44,12 +44,12 @@ def hasty(monkeypatch):
     monkeypatch.setattr(idle, "STEADY", 0.0)
     monkeypatch.setattr(idle, "SETTLE", 0.2)
     # Others write to the machine's shared places at any time, which is a reason not to count what is new there.
-    monkeypatch.setattr(World, "busy_places", lambda self: set(map(str, self.folder.iterdir())))
+    monkeypatch.setattr(Surroundings, "busy_places", lambda self: set(map(str, self.folder.iterdir())))
 
 
 @pytest.fixture(scope="module")
 def world():
-    with proc.adopting(), World(0) as world:
+    with proc.adopting(), Surroundings(0) as world:
         yield world
 
 

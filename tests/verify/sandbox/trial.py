@@ -16,7 +16,7 @@ from turngym.tests.verify.sandbox.corpus import Program, placed
 from turngym.tests.verify.sandbox.idle import CALM, Idle
 from turngym.tests.verify.sandbox.predicates import FRESH_STATE, MIB, PREDICATES, Seen
 from turngym.tests.verify.sandbox.sampler import Sampler
-from turngym.tests.verify.sandbox.surroundings import ABSTRACT, World
+from turngym.tests.verify.sandbox.surroundings import ABSTRACT, Surroundings
 from turngym.tools import Status, ToolFailure, ToolResult
 from turngym.tools.threads import Overdue, within
 
@@ -82,7 +82,9 @@ class Bench:
         session: Whether programs share a session that is reset behind each.
     """
 
-    def __init__(self, tool: PythonRunner, world: World, timeout: float, memory_mb: int, session: bool = False) -> None:
+    def __init__(
+        self, tool: PythonRunner, world: Surroundings, timeout: float, memory_mb: int, session: bool = False
+    ) -> None:
         self.tool, self.world, self.timeout, self.memory_mb = tool, world, timeout, memory_mb
         self.session = session
         self.idle = Idle()
@@ -155,7 +157,7 @@ class Bench:
         time.sleep(QUIET)
         after = proc.descendants()
         if isinstance(outcome, str):
-            self._bury(after)
+            self._reap(after)
             return [outcome], set()
         zombies = sum(process.zombie for process in after.values())
         faults = self._times(seconds) + self.idle.more_processes(after) + self._next_call()
@@ -179,7 +181,7 @@ class Bench:
             self.blind,
         )
         faults += self._broken(program, seen)
-        self._bury(settled)
+        self._reap(settled)
         crowded = seen.peaks.shared > seen.memory * 11 // 10
         return list(dict.fromkeys(faults)), busy_now - busy - {*named} | ({SHARED} if crowded else set())
 
@@ -211,7 +213,7 @@ class Bench:
                 faults.append(PREDICATES[promise.name](seen, promise.value))
         return list(filter(None, faults))
 
-    def _bury(self, processes: dict[int, proc.Process]) -> None:
+    def _reap(self, processes: dict[int, proc.Process]) -> None:
         """Reap what was left to this process, and take what cannot be undone as idle, so that it counts once."""
         proc.reap(processes)
         self.idle.settle()

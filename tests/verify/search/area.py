@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from turngym.tests.verify.rows import Row
 
 if TYPE_CHECKING:
-    from turngym.tests.verify.search.corpus import Given
+    from turngym.tests.verify.search.corpus import Benchmark
 
 Part = Literal[
     "all", "retrieval", "players", "guesses", "server", "faults", "answers", "mistakes", "contract", "canary"
@@ -52,25 +52,25 @@ class Search:
         hostiles = hostile.read(self.answers) if self._counts("answers") else []
         with tempfile.TemporaryDirectory() as folder:
             if self.corpus is None or self.questions is None:
-                given = read(*write_world(Path(folder), self.seed))
+                data = read(*write_world(Path(folder), self.seed))
             else:
-                given = read(self.corpus, self.questions)
-            yield from self._found_rows(given)
+                data = read(self.corpus, self.questions)
+            yield from self._found_rows(data)
             yield from self._played_rows()
             if self._counts("answers"):
                 yield hostile.answer_row(hostiles, self.processes, self.seed)
-            yield from self._kept_rows(given, Path(folder))
+            yield from self._kept_rows(data, Path(folder))
 
-    def _found_rows(self, given: Given) -> Iterator[Row]:
+    def _found_rows(self, data: Benchmark) -> Iterator[Row]:
         from turngym.tests.verify.search.control_tokens import shown_row
         from turngym.tests.verify.search.faults import alone_row, crowd_row
         from turngym.tests.verify.search.retrieval import retrieval_rows
         from turngym.tests.verify.search.serving import serving_rows
 
         if self._counts("retrieval"):
-            yield from retrieval_rows(given)
+            yield from retrieval_rows(data)
         if self._counts("server"):
-            yield from serving_rows(given)
+            yield from serving_rows(data)
         if self._counts("faults"):
             yield alone_row()
             yield crowd_row()
@@ -93,7 +93,7 @@ class Search:
             yield from guess_rows(env.grader, test[: len(tasks)], guesses(learned, test, titles, self.seed))
         env.close()
 
-    def _kept_rows(self, given: Given, folder: Path) -> Iterator[Row]:
+    def _kept_rows(self, data: Benchmark, folder: Path) -> Iterator[Row]:
         from turngym.agents.check.episodes import Case
         from turngym.tests.verify.contracts import hunted, kept
         from turngym.tests.verify.search.bad_input import gold_row, mistake_row
@@ -104,9 +104,9 @@ class Search:
             yield gold_row(folder)
         if self._counts("contract"):
             yield kept(Case(ENV, {}, self.seed), f"{ENV} over its world")
-            options = {"tasks": str(given.file), "bad_rows": given.total}
-            yield kept(Case(ENV, {**options, "corpus": str(given.corpus)}, self.seed), f"{ENV} over files")
-            with server(given.corpus) as (url, _):
+            options = {"tasks": str(data.file), "bad_rows": data.total}
+            yield kept(Case(ENV, {**options, "corpus": str(data.corpus)}, self.seed), f"{ENV} over files")
+            with server(data.corpus) as (url, _):
                 yield kept(Case(ENV, {**options, "url": url}, self.seed), f"{ENV} over a server")
         if self._counts("canary"):
             yield hunted(Case(ENV, {}, self.seed), self.episodes)

@@ -25,7 +25,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Given:
+class Benchmark:
     """A corpus, questions about it and the files that they are from; `others` is how many have no gold passages."""
 
     corpus: Path
@@ -40,7 +40,7 @@ class Given:
         return len(self.questions) + self.others
 
 
-def read(corpus: Path, file: Path) -> Given:
+def read(corpus: Path, file: Path) -> Benchmark:
     """Return the passages and those questions that name gold passages.
 
     Raises:
@@ -61,7 +61,7 @@ def read(corpus: Path, file: Path) -> Given:
         others += not question.golds
     if not found:
         raise ValueError(f"{file} has no question with `gold_passages`, the ids of passages of {corpus}")
-    return Given(corpus, file, passages, found, others)
+    return Benchmark(corpus, file, passages, found, others)
 
 
 def _question(where: str, row: Mapping[str, Any]) -> Question:

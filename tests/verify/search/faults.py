@@ -32,7 +32,7 @@ Answering = Callable[[Request], Answer]
 
 
 @dataclass(frozen=True)
-class Case:
+class BadAnswer:
     """A way to answer, and what may come of it: `passages` or faults, by name."""
 
     answer: Answering
@@ -112,11 +112,14 @@ def _for(times: float, bad: Callable[[], Answer]) -> Answering:
     return lambda request: bad() if request.number < times else whole(found(request, GOOD))
 
 
-CASES: Mapping[str, Case] = {
-    **{name: Case(_for(math.inf, partial(whole, body)), frozenset(["malformed"])) for name, body in _BODIES.items()},
-    **{name: Case(_for(math.inf, bad), frozenset(outcomes.split())) for name, (outcomes, bad) in _BAD.items()},
-    **{name: Case(_for(times, bad), frozenset(["passages"])) for name, (times, bad) in _PASSING.items()},
-    **{name: Case(answer, frozenset(outcomes.split())) for name, (outcomes, answer) in _SHOWN.items()},
+CASES: Mapping[str, BadAnswer] = {
+    **{
+        name: BadAnswer(_for(math.inf, partial(whole, body)), frozenset(["malformed"]))
+        for name, body in _BODIES.items()
+    },
+    **{name: BadAnswer(_for(math.inf, bad), frozenset(outcomes.split())) for name, (outcomes, bad) in _BAD.items()},
+    **{name: BadAnswer(_for(times, bad), frozenset(["passages"])) for name, (times, bad) in _PASSING.items()},
+    **{name: BadAnswer(answer, frozenset(outcomes.split())) for name, (outcomes, answer) in _SHOWN.items()},
 }
 
 
@@ -131,7 +134,7 @@ def outcome(search: Callable[[], object]) -> str:
     return "passages"
 
 
-def alone_row(cases: Mapping[str, Case] = CASES) -> Row:
+def alone_row(cases: Mapping[str, BadAnswer] = CASES) -> Row:
     """Count the ways to answer that give what they should, in time, and at most so many passages."""
     faults = []
     for name, case in cases.items():

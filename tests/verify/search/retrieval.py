@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from turngym.tests.verify.rows import Row, first
-from turngym.tests.verify.search.corpus import Given
+from turngym.tests.verify.search.corpus import Benchmark
 from turngym.tests.verify.search.digest import DEPTH, digest
 from turngym.tests.verify.search.rankings import CUTS, lucene, okapi, plain, shares
 from turngym.tools.search.index import BM25
@@ -25,35 +25,35 @@ PROCESSES, RUNS, CROWD = 3, 2, 6
 PATIENCE = 300.0
 
 
-def retrieval_rows(given: Given) -> Iterator[Row]:
+def retrieval_rows(data: Benchmark) -> Iterator[Row]:
     """Yield the rows of shares, of speed and of sameness."""
     began = time.perf_counter()
-    index = BM25(given.passages)
+    index = BM25(data.passages)
     build = time.perf_counter() - began
     found, seconds = [], []
-    for question in given.questions:
+    for question in data.questions:
         began = time.perf_counter()
         passages = index.search(question.text, DEPTH)
         seconds.append(time.perf_counter() - began)
         found.append([passage.id for passage in passages])
-    yield from _compared(given, found)
-    size = f"{len(given.passages):,} passages"
+    yield from _compared(data, found)
+    size = f"{len(data.passages):,} passages"
     yield Row(f"an index of {size} is built within {BUILD:g} s", int(build <= BUILD), 1, f"{build:.2f} s")
     middle, late = (1e3 * float(np.quantile(seconds, share)) for share in (0.5, 0.99))
     note = f"median {middle:.2f} ms, 99 % within {late:.2f} ms, {len(seconds)} queries of {DEPTH} passages"
     yield Row(f"the median query takes at most {QUERY:g} ms", int(middle <= QUERY), 1, note)
-    yield from _same(given, digest(index, (question.text for question in given.questions)))
+    yield from _same(data, digest(index, (question.text for question in data.questions)))
 
 
-def _compared(given: Given, found: Sequence[Sequence[str]]) -> Iterator[Row]:
+def _compared(data: Benchmark, found: Sequence[Sequence[str]]) -> Iterator[Row]:
     """Compare the shares with those of other rankings, over plain words and over the index's own."""
-    golds, texts = [one.golds for one in given.questions], [f"{one.title} {one.text}" for one in given.passages]
+    golds, texts = [one.golds for one in data.questions], [f"{one.title} {one.text}" for one in data.passages]
     ours = shares(found, golds)
-    asked = f"{len(golds)} questions" + (f", {given.others} without gold passages left out" if given.others else "")
+    asked = f"{len(golds)} questions" + (f", {data.others} without gold passages left out" if data.others else "")
     for words, kind in ((plain, "plain words"), (own, "the index's own words")):
         for ranking, name in ((okapi, "rank-bm25's BM25Okapi"), (lucene, "Lucene's BM25 in float64")):
             rank = ranking(texts, words)
-            ids = [[given.passages[i].id for i in rank(one.text, max(CUTS))] for one in given.questions]
+            ids = [[data.passages[i].id for i in rank(one.text, max(CUTS))] for one in data.questions]
             theirs = shares(ids, golds)
             held = sum(ours[figure] >= theirs[figure] for figure in ours)
             figures = ", ".join(f"{figure} {ours[figure]:.4f} / {theirs[figure]:.4f}" for figure in ours)
@@ -62,17 +62,17 @@ def _compared(given: Given, found: Sequence[Sequence[str]]) -> Iterator[Row]:
             )
 
 
-def _same(given: Given, wanted: str) -> Iterator[Row]:
+def _same(data: Benchmark, wanted: str) -> Iterator[Row]:
     """Compare what processes find: some at once that have no index yet, then one after another, each twice."""
     with tempfile.TemporaryDirectory() as folder:
-        crowd = [_process(given, Path(folder), seed) for seed in range(CROWD)]
+        crowd = [_process(data, Path(folder), seed) for seed in range(CROWD)]
         yield _row(f"{CROWD} processes that make and open the cached index at once find the same", crowd, wanted)
-        later = [_process(given, Path(folder), seed, wait=True) for seed in range(PROCESSES) for _ in range(RUNS)]
+        later = [_process(data, Path(folder), seed, wait=True) for seed in range(PROCESSES) for _ in range(RUNS)]
         yield _row(f"{PROCESSES} processes, each {RUNS} times, find the same ids and score bits", later, wanted)
 
 
-def _process(given: Given, cache: Path, seed: int, wait: bool = False) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "turngym.tests.verify.search.digest", *map(str, (given.corpus, given.file, cache))]
+def _process(data: Benchmark, cache: Path, seed: int, wait: bool = False) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "turngym.tests.verify.search.digest", *map(str, (data.corpus, data.file, cache))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": str(seed)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     if wait:

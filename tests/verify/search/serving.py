@@ -23,7 +23,7 @@ from turngym.envs import Outcome, TextEnv
 from turngym.envs.qa import QATask, SearchEnv
 from turngym.envs.tasks import ListTasks
 from turngym.tests.verify.rows import Row, first
-from turngym.tests.verify.search.corpus import Given
+from turngym.tests.verify.search.corpus import Benchmark
 from turngym.tests.verify.search.faults import outcome
 from turngym.tools import Search
 from turngym.tools.http.core import Fault, Limits
@@ -62,28 +62,28 @@ def server(corpus: Path) -> Iterator[tuple[str, Callable[[], None]]]:
             process.communicate()
 
 
-def serving_rows(given: Given) -> Iterator[Row]:
+def serving_rows(data: Benchmark) -> Iterator[Row]:
     """Yield the rows of the same answers, and of the server's end amid searches and amid episodes."""
-    index = BM25(given.passages)
-    with server(given.corpus) as (url, _):
-        yield _same(given, index, url)
-    with server(given.corpus) as (url, kill):
-        yield _killed(given, index, url, kill)
-    with server(given.corpus) as (url, kill):
-        yield _left(given, url, kill)
+    index = BM25(data.passages)
+    with server(data.corpus) as (url, _):
+        yield _same(data, index, url)
+    with server(data.corpus) as (url, kill):
+        yield _killed(data, index, url, kill)
+    with server(data.corpus) as (url, kill):
+        yield _left(data, url, kill)
 
 
 def _shown(retriever: Retriever, query: str) -> list[tuple[str, str, float]]:
     return [(passage.id, passage.text, passage.score) for passage in retriever.search(query, DEPTH)]
 
 
-def _queries(given: Given, count: int) -> list[str]:
-    return [given.questions[i % len(given.questions)].text for i in range(count)]
+def _queries(data: Benchmark, count: int) -> list[str]:
+    return [data.questions[i % len(data.questions)].text for i in range(count)]
 
 
-def _same(given: Given, index: Retriever, url: str) -> Row:
+def _same(data: Benchmark, index: Retriever, url: str) -> Row:
     """Compare the answers to many searches at once with those of the embedded index."""
-    queries, wrong = _queries(given, CROWD), []
+    queries, wrong = _queries(data, CROWD), []
     wanted = [_shown(index, query) for query in queries]
     retriever = SearchR1(url)
     asked = [start(partial(_shown, retriever, query), "a search") for query in queries]
@@ -97,9 +97,9 @@ def _same(given: Given, index: Retriever, url: str) -> Row:
     return Row("searches at once over HTTP find what the index finds", CROWD - len(wrong), CROWD, first(wrong, 2))
 
 
-def _killed(given: Given, index: Retriever, url: str, kill: Callable[[], None]) -> Row:
+def _killed(data: Benchmark, index: Retriever, url: str, kill: Callable[[], None]) -> Row:
     """Kill the server when a third of the searches is done; count those that end right or with a fault."""
-    wanted = {query: _shown(index, query) for query in set(_queries(given, SEARCHES))}
+    wanted = {query: _shown(index, query) for query in set(_queries(data, SEARCHES))}
     retriever, done, lock = SearchR1(url, limits=BOUNDS), Counter[str](), Lock()
 
     def search(query: str) -> None:
@@ -114,7 +114,7 @@ def _killed(given: Given, index: Retriever, url: str, kill: Callable[[], None]) 
                 kill()
 
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(search, _queries(given, SEARCHES)))
+        list(pool.map(search, _queries(data, SEARCHES)))
     retriever.close()
     good, failed = done["passages"], sum(done[fault] for fault in Fault)
     note = f"{good} found and {failed} failed of {SEARCHES}: {', '.join(f'{n} {c}' for n, c in done.items())}"
@@ -122,12 +122,12 @@ def _killed(given: Given, index: Retriever, url: str, kill: Callable[[], None]) 
     return Row("searches end right or with a fault when the server is killed amid them", held, SEARCHES, note)
 
 
-def _left(given: Given, url: str, kill: Callable[[], None]) -> Row:
+def _left(data: Benchmark, url: str, kill: Callable[[], None]) -> Row:
     """Kill the server when a third of the episodes is played; count those that earn their reward or none at all.
 
     The last third waits for that, so that some are under way then, however fast the others were.
     """
-    tasks = [QATask(f"q{i}", text, "yes", queries=(text,)) for i, text in enumerate(_queries(given, EPISODES))]
+    tasks = [QATask(f"q{i}", text, "yes", queries=(text,)) for i, text in enumerate(_queries(data, EPISODES))]
     env = SearchEnv(ListTasks(tasks), [Search(SearchR1(url, limits=BOUNDS), DEPTH)])
     played, killed = list[Tree](), Event()
 

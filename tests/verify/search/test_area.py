@@ -18,8 +18,8 @@ def area(tmp_path, monkeypatch):
     """A small setting; what has tests of its own is left out or told what to say."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(clauses, "CLAUSES", [clause for clause in clauses.CLAUSES if clause.name == "gold"])
-    monkeypatch.setattr(retrieval, "_same", lambda given, wanted: [Row("the same", 1, 1)])
-    monkeypatch.setattr(serving, "serving_rows", lambda given: [Row("served", len(given.questions), 7)])
+    monkeypatch.setattr(retrieval, "_same", lambda data, wanted: [Row("the same", 1, 1)])
+    monkeypatch.setattr(serving, "serving_rows", lambda data: [Row("served", len(data.questions), 7)])
     monkeypatch.setattr(faults, "CASES", {"404": faults.CASES["404"]})
     monkeypatch.setattr(faults, "alone_row", lambda: Row("alone", 1, 1))
     monkeypatch.setattr(control_tokens, "shown_row", lambda: Row("shown", 1, 1))

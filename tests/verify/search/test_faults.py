@@ -3,7 +3,7 @@
 import pytest
 
 from turngym.tests.verify.search import faults
-from turngym.tests.verify.search.faults import CASES, Case, alone_row, crowd_row, outcome
+from turngym.tests.verify.search.faults import CASES, BadAnswer, alone_row, crowd_row, outcome
 from turngym.tools.search.core import Fault, Passage, SearchFailure
 from turngym.tools.search.servers import SearchR1
 
@@ -22,7 +22,7 @@ def quick(monkeypatch):
 
 
 def test_another_outcome_and_a_late_one_fall_short(quick, monkeypatch):
-    other = {"404": Case(quick["404"].answer, frozenset(["passages"]))}
+    other = {"404": BadAnswer(quick["404"].answer, frozenset(["passages"]))}
     row = alone_row(other)
     assert (row.held, row.of) == (0, 1) and row.note.startswith("404: status after 0.")
     monkeypatch.setattr(faults, "LATE", -faults.BOUNDS.deadline)

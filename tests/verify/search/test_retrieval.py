@@ -16,7 +16,7 @@ def said(monkeypatch):
     def say(*lines):
         left = list(lines)
 
-        def process(given, cache, seed, wait=False):
+        def process(data, cache, seed, wait=False):
             command = [sys.executable, "-S", "-c", f"print({left.pop(0)!r})"]
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -42,7 +42,7 @@ TRL: dict[str, bool | None] = {
 
 @dataclass(frozen=True)
 class Templates:
-    """Chat templates of real models: verdicts, tokens laid along paths, and texts that try to be control tokens."""
+    """Chat templates of real models: verdicts, tokens along paths, and texts that try to be control tokens."""
 
     seed: int = 0
     """Keys all randomness."""
@@ -54,14 +54,14 @@ class Templates:
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the templates, then those of the tokenizers."""
         from turngym.agents.chat.template import Template
-        from turngym.tests.verify.templates.encoding import TOOL, lay_row
+        from turngym.tests.verify.templates.encoding import TOOL, encoding_row
         from turngym.tests.verify.templates.tokenizers import odd, shipped
 
         sources = read_templates(self.data / "chat_templates.jsonl")
         templates = {name: Template(source, SPECIAL, name) for name, source in sources.items()}
         yield verdict_row(templates, *trl_verdicts(sources))
         yield refused_row(templates)
-        yield from (lay_row(sources, tools) for tools in ((), (TOOL,)))
+        yield from (encoding_row(sources, tools) for tools in ((), (TOOL,)))
         for case in (*shipped(self.data), *odd()):
             yield injection_row(case, self.mixtures, self.seed)
 

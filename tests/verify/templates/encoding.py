@@ -1,4 +1,4 @@
-"""Conversations laid token by token, against the same ones rendered whole by transformers."""
+"""Conversations encoded token by token, against the same ones rendered whole by transformers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Render = Callable[[Sequence[Message], bool], str]
 
 
 @dataclass(frozen=True)
-class Laid:
+class Comparison:
     """A conversation of a template: what is wrong with its tokens, and whether they say just what a rendering says."""
 
     what: str
@@ -49,7 +49,7 @@ class Laid:
     verbatim: bool
 
 
-def lay_row(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]) -> Row:
+def encoding_row(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]) -> Row:
     """Count the conversations of all accepted templates whose tokens stand for what transformers renders."""
     done = list(conversations(sources, tools))
     wrong = [f"{one.what}: {one.fault}" for one in done if one.fault]
@@ -60,7 +60,7 @@ def lay_row(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]) -> R
     return Row(f"templates: conversations laid as rendered, tools {shown}", len(done) - len(wrong), len(done), note)
 
 
-def conversations(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]) -> Iterator[Laid]:
+def conversations(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]) -> Iterator[Comparison]:
     """Yield the conversations of every accepted template, in the roles that can answer it."""
     tokenizer = family(sources)
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
@@ -78,13 +78,13 @@ def conversations(sources: Mapping[str, str], tools: Sequence[Mapping[str, Any]]
 
 def converse(
     chat: Chat, render: Render, tools: Sequence[Mapping[str, Any]], role: str, said: Sequence[tuple[str, bool]]
-) -> Laid:
-    """Lay one conversation end to end; each piece, and the whole where it can, is compared with what `render` says."""
+) -> Comparison:
+    """Encode one conversation piece by piece; compare each piece, and the whole where it can be, with `render`."""
     what = f"{chat.template.name}, answers by {role or 'nobody'}"
     talk, path = [ASK], chat.prompt([ASK], tools).tolist()
     whole = render(talk, True)
     if _decode(chat, path) != whole:
-        return Laid(what, "the prompt is not what is rendered", False)
+        return Comparison(what, "the prompt is not what is rendered", False)
     for turn, (words, ends) in enumerate(said):
         drawn = chat.tokenizer.encode(words.removeprefix(chat.opened)).ids + (list(chat.end_ids()) if ends else [])
         answer: Message = {"role": role, "content": f"to {turn}: 42\n"}
@@ -94,14 +94,14 @@ def converse(
         rest = chat.reply([answer], drawn[-1]).tolist()
         ending = _decode(chat, drawn[-1:] if ends else []) + _decode(chat, rest)
         if not whole.startswith(before) or not ending.endswith(whole[len(before) :]):
-            return Laid(what, f"the answer to turn {turn} is not what is rendered", False)
+            return Comparison(what, f"the answer to turn {turn} is not what is rendered", False)
         if not before.endswith(ending[: len(ending) - len(whole) + len(before)]):
-            return Laid(what, f"the end of turn {turn} is not what is rendered", False)
+            return Comparison(what, f"the end of turn {turn} is not what is rendered", False)
         path += [*drawn, *rest]
     verbatim = _decode(chat, path) == whole
     if verbatim and path != chat.tokenizer.encode(whole, add_special_tokens=False).ids:
-        return Laid(what, "the tokens are not those of the rendered text", False)
-    return Laid(what, "", verbatim)
+        return Comparison(what, "the tokens are not those of the rendered text", False)
+    return Comparison(what, "", verbatim)
 
 
 def renderer(theirs: PreTrainedTokenizerFast, source: str, tools: Sequence[Mapping[str, Any]]) -> Render:
