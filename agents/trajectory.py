@@ -1,6 +1,6 @@
 """Rollouts as trees: every turn is stored once with its parent and holds only the tokens it adds.
 
-Invariant: the tokens along root → leaf, laid end to end, are exactly what the model saw; a GRPO group is a tree whose
+Invariant: the tokens along root → leaf, concatenated, are exactly what the model saw; a GRPO group is a tree whose
 branches start at the prompt.
 """
 

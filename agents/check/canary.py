@@ -37,7 +37,7 @@ ODD = 4  # of the odd actions, tried in each episode
 DIGITS = 15  # of a canary: a number that every grader takes, and that no float rounds
 
 
-class Watch:
+class Detector:
     """Looks for a canary in all it is shown; `seen` names where it was and what stood around it.
 
     The canary itself is left out there: it would be found again where a problem is written to a temporary file.
@@ -58,7 +58,7 @@ class Watch:
 class _Overheard:
     """A tool whose calls and results are watched."""
 
-    def __init__(self, tool: Tool, watch: Watch) -> None:
+    def __init__(self, tool: Tool, watch: Detector) -> None:
         self.tool, self.watch, self.name, self.schema = tool, watch, tool.name, tool.schema
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
@@ -78,7 +78,7 @@ class _Overheard:
 
 
 class _Log(logging.Handler):
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Detector) -> None:
         super().__init__()
         self.watch = watch
 
@@ -105,7 +105,7 @@ def hunt(case: Case) -> bool:
     """
     rng = np.random.default_rng((case.seed, 0xCA))
     canary = str(rng.integers(10 ** (DIGITS - 1), 10**DIGITS))
-    watch, began = Watch(canary), time.time() - 1.0  # the clock of file systems lags a little
+    watch, began = Detector(canary), time.time() - 1.0  # the clock of file systems lags a little
     with case.bare() as env, case.bare() as plain, _everything_said(watch):
         if not env.plant(canary):
             return False
@@ -128,7 +128,7 @@ def hunt(case: Case) -> bool:
     return True
 
 
-def _episode(env: TextEnv, watch: Watch, seed: int, actions: Sequence[str]) -> None:
+def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -> None:
     """Take `actions`, none of which knows the gold, in the episode of a seed; begin it again where it ends."""
     watch.look("what reset gives", env.reset(seed=seed))
     for action in actions:
@@ -144,7 +144,7 @@ def _journal(env: TextEnv, seed: int, actions: Sequence[str]) -> str:
     return json.dumps(to_json(play(env, Script(actions), seed % task_count(env), seed)), default=repr)
 
 
-def _watched(watch: Watch, what: str, work: Callable[[], Any]) -> None:
+def _watched(watch: Detector, what: str, work: Callable[[], Any]) -> None:
     """Look at what `work` returns, or at the traceback of what it raises."""
     try:
         watch.look(what, work())
@@ -154,7 +154,7 @@ def _watched(watch: Watch, what: str, work: Callable[[], Any]) -> None:
         )
 
 
-def _mistakes(env: TextEnv, watch: Watch) -> None:
+def _mistakes(env: TextEnv, watch: Detector) -> None:
     """Look at what is said of mistakes."""
     env.reset()
     _watched(watch, "a restored snapshot", lambda: env.restore({**env.snapshot(), "digest": "another"}))
@@ -163,7 +163,7 @@ def _mistakes(env: TextEnv, watch: Watch) -> None:
         _watched(watch, f"a reset with {options}", lambda: env.reset(options=options))  # noqa: B023 (called at once)
 
 
-def _search(env: TextEnv, plain: QuestionEnv, watch: Watch, began: float) -> None:
+def _search(env: TextEnv, plain: QuestionEnv, watch: Detector, began: float) -> None:
     """Let the agent search its own process, in a call as `plain` writes it."""
     env.reset()
     half = DIGITS // 2
@@ -178,8 +178,8 @@ def _search(env: TextEnv, plain: QuestionEnv, watch: Watch, began: float) -> Non
 
 
 @contextmanager
-def _everything_said(watch: Watch) -> Iterator[None]:
-    """Watch the logs of all levels, warnings, and what is printed."""
+def _everything_said(watch: Detector) -> Iterator[None]:
+    """Detector the logs of all levels, warnings, and what is printed."""
     root, handler, printed = logging.getLogger(), _Log(watch), io.StringIO()
     level, disabled = root.level, root.manager.disable
     root.addHandler(handler)

@@ -19,7 +19,7 @@ from ..journal import Origin, read_trees, write_trees
 from ..players import Script
 from ..players import play as play_task
 from ..replay import replay
-from .episodes import Broken, Case, Plan, episode, expert, moment, play, same, task_count
+from .episodes import Broken, Case, Scenario, episode, expert, moment, play, same, task_count
 
 MODES = ("sync", "async")
 SECONDS = 120.0  # that an asynchronous vector may take for a turn
@@ -31,40 +31,42 @@ Vector = VectorEnv[Any, Any, Any]
 def check_fork(case: Case) -> str:
     """Fork at every turn, bare and through wrappers: twins go on as the original, and none changes another."""
     forks = 0
-    for plan in case.plans:
+    for scenario in case.scenarios:
         with case.bare() as env:
-            forks += _fork_everywhere(env, plan, type(env).fork)
+            forks += _fork_everywhere(env, scenario, type(env).fork)
         with case.wrapped() as wrapped:
-            forks += _fork_everywhere(wrapped, plan, fork)
+            forks += _fork_everywhere(wrapped, scenario, fork)
     return f"{forks} forks"
 
 
-def _fork_everywhere(env: E, plan: Plan, copy: Callable[[E], E]) -> int:
-    straight = [*episode(env, plan), moment(*env.reset())]  # what is seen without a fork
+def _fork_everywhere(env: E, scenario: Scenario, copy: Callable[[E], E]) -> int:
+    straight = [*episode(env, scenario), moment(*env.reset())]  # what is seen without a fork
     opening, rest = straight[0], straight[1:-1]
     same(
-        [opening], [moment(*env.reset(seed=plan.seed))], f"seed {plan.seed} is another episode when it is played again"
+        [opening],
+        [moment(*env.reset(seed=scenario.seed))],
+        f"seed {scenario.seed} is another episode when it is played again",
     )
-    where = f"seed {plan.seed}, forked before turn"
+    where = f"seed {scenario.seed}, forked before turn"
     with ExitStack() as stack:
         late = []
-        for turn, action in enumerate(plan.actions[: len(rest)]):
+        for turn, action in enumerate(scenario.actions[: len(rest)]):
             twin, astray, last = (copy(env) for _ in range(3))
             late.append((turn, last))
             stack.callback(last.close)
-            _closing(astray, (action, *plan.actions[:turn:-1]))  # twice what comes next, or what comes last
-            seen = _closing(twin, plan.actions[turn:])
+            _closing(astray, (action, *scenario.actions[:turn:-1]))  # twice what comes next, or what comes last
+            seen = _closing(twin, scenario.actions[turn:])
             same(rest[turn:], seen, f"{where} {turn + 1}, a twin goes another way (do twins share state?)", turn + 1)
             what = f"{where} {turn + 1}, what a twin does changes the original"
             same([rest[turn]], [moment(*env.step(action))], what, turn + 1)
         same(
             [straight[-1]],
             [moment(*env.reset())],
-            f"seed {plan.seed}: the reset after an episode with forks is another",
+            f"seed {scenario.seed}: the reset after an episode with forks is another",
         )
         for turn, last in late:
             what = f"{where} {turn + 1}, what the original does changes a twin"
-            same(rest[turn:], play(last, plan.actions[turn:]), what, turn + 1)
+            same(rest[turn:], play(last, scenario.actions[turn:]), what, turn + 1)
             same([straight[-1]], [moment(*last.reset())], f"{where} {turn + 1}, the next reset of a twin is another")
     return 3 * len(rest)
 
@@ -79,22 +81,22 @@ def _closing(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
 def check_snapshot(case: Case) -> str:
     """Write the episode down at every turn; a fresh environment restored from it goes on as the original."""
     snapshots = 0
-    for plan in case.plans:
-        straight = case.episode(plan)[1:]
+    for scenario in case.scenarios:
+        straight = case.episode(scenario)[1:]
         with case.bare() as env:
-            env.reset(seed=plan.seed)
+            env.reset(seed=scenario.seed)
             for turn in range(len(straight) + 1):
                 snapshots += 1
-                where = f"seed {plan.seed}, snapshot after {turn} turns"
+                where = f"seed {scenario.seed}, snapshot after {turn} turns"
                 text = _as_json(env.snapshot(), where)
                 with case.bare() as fresh:
                     fresh.restore(json.loads(text))
                     if _as_json(fresh.snapshot(), where) != text:
                         raise Broken(f"{where}: once restored, the snapshot is {fresh.snapshot()!r} and not {text}")
-                    left = plan.actions[turn:] if turn < len(straight) else ()
+                    left = scenario.actions[turn:] if turn < len(straight) else ()
                     same(straight[turn:], play(fresh, left), f"{where}, restored in a fresh environment", turn + 1)
                 if turn < len(straight):
-                    env.step(plan.actions[turn])
+                    env.step(scenario.actions[turn])
     return f"{snapshots} snapshots"
 
 
@@ -109,10 +111,10 @@ def check_journal(case: Case) -> str:
     """Play tasks, write the journal, read it back and replay it in a fresh environment."""
     with case.bare() as env:
         trees = []
-        for plan in case.plans:
-            task = plan.seed % task_count(env)
-            known = expert(env, plan.seed, {"task": task}) if plan in case.plans[:2] else plan.actions
-            trees.append(play_task(env, Script(known), task, plan.seed))
+        for scenario in case.scenarios:
+            task = scenario.seed % task_count(env)
+            known = expert(env, scenario.seed, {"task": task}) if scenario in case.scenarios[:2] else scenario.actions
+            trees.append(play_task(env, Script(known), task, scenario.seed))
     with tempfile.TemporaryDirectory(prefix="turngym-check-") as folder:
         path = Path(folder) / "trees.jsonl"
         write_trees(path, trees, Origin(case.env_id, {}))
@@ -126,40 +128,40 @@ def check_journal(case: Case) -> str:
 
 def check_vector(case: Case) -> str:
     """Play two episodes at once, each begun again where it ends, in sync and in async mode."""
-    plans = case.plans[1:3]
-    rounds = max(len(plan.actions) for plan in plans) + 2
-    singles = [_single(case, plan, rounds) for plan in plans]
+    scenarios = case.scenarios[1:3]
+    rounds = max(len(scenario.actions) for scenario in scenarios) + 2
+    singles = [_single(case, scenario, rounds) for scenario in scenarios]
     for mode in MODES:
-        for plan, single, seen in zip(plans, singles, _vector(case, plans, rounds, mode), strict=True):
-            same(single, seen, f"seed {plan.seed} is another episode in a vector in {mode} mode")
+        for scenario, single, seen in zip(scenarios, singles, _vector(case, scenarios, rounds, mode), strict=True):
+            same(single, seen, f"seed {scenario.seed} is another episode in a vector in {mode} mode")
     return f"{rounds} rounds of 2 environments in {len(MODES)} modes"
 
 
-def _single(case: Case, plan: Plan, rounds: int) -> list[str]:
+def _single(case: Case, scenario: Scenario, rounds: int) -> list[str]:
     """Return what is seen of an environment by itself that is reset instead of stepped after the end of an episode."""
     with case.wrapped() as env:
-        seen, over = [_moment(*env.reset(seed=plan.seed))], False
+        seen, over = [_moment(*env.reset(seed=scenario.seed))], False
         for turn in range(rounds):
             if over:
                 observation, info = env.reset()
                 seen.append(_moment(observation, 0.0, False, False, info))
                 over = False
             else:
-                observation, reward, terminated, truncated, info = env.step(_action(plan, turn))
+                observation, reward, terminated, truncated, info = env.step(_action(scenario, turn))
                 seen.append(_moment(observation, reward, terminated, truncated, info))
                 over = terminated or truncated
     return seen
 
 
-def _vector(case: Case, plans: Sequence[Plan], rounds: int, mode: str) -> list[list[str]]:
-    envs = gymnasium.make_vec(case.env_id, len(plans), vectorization_mode=mode, **case.options)
+def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -> list[list[str]]:
+    envs = gymnasium.make_vec(case.env_id, len(scenarios), vectorization_mode=mode, **case.options)
     whole = False
     try:
-        opening, info = _reset(envs, [plan.seed for plan in plans])
-        seen = [[_moment(opening[i], _pick(info, i))] for i in range(len(plans))]
+        opening, info = _reset(envs, [scenario.seed for scenario in scenarios])
+        seen = [[_moment(opening[i], _pick(info, i))] for i in range(len(scenarios))]
         for turn in range(rounds):
-            observations, *numbers, info = _step(envs, tuple(_action(plan, turn) for plan in plans))
-            for i in range(len(plans)):
+            observations, *numbers, info = _step(envs, tuple(_action(scenario, turn) for scenario in scenarios))
+            for i in range(len(scenarios)):
                 seen[i].append(_moment(observations[i], *(values[i] for values in numbers), _pick(info, i)))
         whole = True
     except Late:
@@ -183,8 +185,8 @@ def _step(envs: Vector, actions: tuple[str, ...]) -> Any:
     return envs.step_wait(timeout=SECONDS)
 
 
-def _action(plan: Plan, turn: int) -> str:
-    return plan.actions[turn] if turn < len(plan.actions) else "more"
+def _action(scenario: Scenario, turn: int) -> str:
+    return scenario.actions[turn] if turn < len(scenario.actions) else "more"
 
 
 def _pick(info: Mapping[str, Any], i: int) -> dict[str, Any]:

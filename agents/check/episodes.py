@@ -30,7 +30,7 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Scenario:
     """An episode to play: the seed of its reset and the actions, of which an ended episode takes no more."""
 
     seed: int
@@ -64,22 +64,22 @@ class Case:
             env.close()
 
     @cached_property
-    def plans(self) -> tuple[Plan, ...]:
+    def scenarios(self) -> tuple[Scenario, ...]:
         """Two experts' episodes, one of tools and words, and one whose end the expert leaves to chance."""
         with self.bare() as env:
-            golds = [Plan(seed, expert(env, seed)) for seed in range(self.seed, self.seed + 3)]
+            golds = [Scenario(seed, expert(env, seed)) for seed in range(self.seed, self.seed + 3)]
             tried = words(env, self.seed)
             calls = tuple(example_calls(env))
         return (
             *golds[:2],
-            Plan(self.seed + 3, (*calls, *calls, *tried)),
-            Plan(golds[2].seed, (*golds[2].actions[:-1], *tried)),
+            Scenario(self.seed + 3, (*calls, *calls, *tried)),
+            Scenario(golds[2].seed, (*golds[2].actions[:-1], *tried)),
         )
 
-    def episode(self, plan: Plan) -> list[str]:
+    def episode(self, scenario: Scenario) -> list[str]:
         """Return what is seen of an episode in a fresh environment."""
         with self.bare() as env:
-            return episode(env, plan)
+            return episode(env, scenario)
 
 
 def moment(*seen: Any) -> str:
@@ -98,9 +98,9 @@ def play(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
     return seen
 
 
-def episode(env: gymnasium.Env[str, str], plan: Plan) -> list[str]:
+def episode(env: gymnasium.Env[str, str], scenario: Scenario) -> list[str]:
     """Return what is seen of an episode from its reset on."""
-    return [moment(*env.reset(seed=plan.seed)), *play(env, plan.actions)]
+    return [moment(*env.reset(seed=scenario.seed)), *play(env, scenario.actions)]
 
 
 def same(expected: Sequence[str], found: Sequence[str], what: str, turn: int = 0) -> None:

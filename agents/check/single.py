@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from ...envs import TextEnv
-from .episodes import Broken, Case, Plan, episode, moment, same, task_count
+from .episodes import Broken, Case, Scenario, episode, moment, same, task_count
 
 GOLDS = 8  # tasks whose gold is played
 SEEDS = 16  # of which not all may give the same episode
@@ -27,7 +27,7 @@ SECONDS = 300.0  # that a second process may take
 
 def check_gymnasium(case: Case) -> str:
     """Run Gymnasium's own check, and an episode with its passive checker; no warning may be given."""
-    plan, level = case.plans[0], gymnasium.logger.min_level
+    scenario, level = case.scenarios[0], gymnasium.logger.min_level
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", ResourceWarning)  # these come whenever the collector runs, and from anyone
@@ -35,7 +35,7 @@ def check_gymnasium(case: Case) -> str:
         try:
             with case.wrapped() as env:
                 check_env(env.unwrapped)
-                episode(env, plan)
+                episode(env, scenario)
         finally:
             gymnasium.logger.min_level = level
     if caught:
@@ -48,10 +48,10 @@ def check_gold(case: Case) -> str:
     with case.bare() as env:
         for seed in range(case.seed, case.seed + GOLDS):
             env.reset(seed=seed)
-            plan = list(env.gold())
-            if plan != list(env.gold()):
-                raise Broken(f"seed {seed}: gold() called again is not {plan!r}; it must leave the episode as it is")
-            _earn(env, f"seed {seed}: the gold {plan!r}", iter(plan))
+            gold = list(env.gold())
+            if gold != list(env.gold()):
+                raise Broken(f"seed {seed}: gold() called again is not {gold!r}; it must leave the episode as it is")
+            _earn(env, f"seed {seed}: the gold {gold!r}", iter(gold))
             env.reset(seed=seed)
             _earn(env, f"seed {seed}: the first of gold() at every turn", (env.gold()[0] for _ in iter(int, 1)))
     return f"{GOLDS} tasks"
@@ -72,50 +72,54 @@ def _earn(env: TextEnv, what: str, actions: Iterator[str]) -> None:
 def check_seeds(case: Case) -> str:
     """Compare an episode with itself, in a fresh environment and in one that has played before; compare seeds."""
     with case.bare() as used:
-        for plan in case.plans:
-            first = _and_next(used, plan)
+        for scenario in case.scenarios:
+            first = _and_next(used, scenario)
             with case.bare() as fresh:
-                again = _and_next(fresh, plan)
+                again = _and_next(fresh, scenario)
             advice = "draw randomness only from the rng of on_reset and self.np_random, and begin afresh in on_reset"
-            same(first, again, f"seed {plan.seed} is another episode in a fresh environment ({advice})")
+            same(first, again, f"seed {scenario.seed} is another episode in a fresh environment ({advice})")
             same(
-                first, _and_next(used, plan), f"seed {plan.seed} is another episode when it is played again ({advice})"
+                first,
+                _and_next(used, scenario),
+                f"seed {scenario.seed} is another episode when it is played again ({advice})",
             )
-        tried = [Plan(case.seed + i, case.plans[2].actions) for i in range(SEEDS)]
-        seen = len({tuple(episode(used, plan)) for plan in tried})
+        tried = [Scenario(case.seed + i, case.scenarios[2].actions) for i in range(SEEDS)]
+        seen = len({tuple(episode(used, scenario)) for scenario in tried})
         if seen == 1 and not (hasattr(used, "tasks") and task_count(used) == 1):
             raise Broken(f"{SEEDS} seeds give one and the same episode; on_reset must draw from its rng")
-    return f"{len(case.plans)} episodes; {SEEDS} seeds give {seen} different ones"
+    return f"{len(case.scenarios)} episodes; {SEEDS} seeds give {seen} different ones"
 
 
-def _and_next(env: TextEnv, plan: Plan) -> list[str]:
+def _and_next(env: TextEnv, scenario: Scenario) -> list[str]:
     """Return what is seen of an episode, and of the opening that a reset without a seed gives after it."""
-    return [*episode(env, plan), moment(*env.reset())]
+    return [*episode(env, scenario), moment(*env.reset())]
 
 
 def check_process(case: Case) -> str:
     """Compare episodes with those of a second process."""
     try:
-        found = episodes_elsewhere(case, case.plans)
+        found = episodes_elsewhere(case, case.scenarios)
     except NoOtherProcess as reason:
         return f"not checked: {reason}"
-    for plan, seen in zip(case.plans, found, strict=True):
-        what = f"seed {plan.seed} is another episode in a second process (does it use hash() or the order of a set?)"
-        same(case.episode(plan), seen, what)
+    for scenario, seen in zip(case.scenarios, found, strict=True):
+        what = (
+            f"seed {scenario.seed} is another episode in a second process (does it use hash() or the order of a set?)"
+        )
+        same(case.episode(scenario), seen, what)
     return f"{len(found)} episodes"
 
 
 def check_generators(case: Case) -> str:
     """Look whether episodes moved a generator that everyone shares, or set its seed."""
-    plans, generators = case.plans, (random.getstate(), np.random.get_state())
+    scenarios, generators = case.scenarios, (random.getstate(), np.random.get_state())
     try:
         # A state that no environment sets by itself: one that seeds with 0 would leave that of 0 as it is.
         random.seed(f"turngym {case.seed}")
         np.random.seed([case.seed, 0x7A11])
         before = random.getstate(), repr(np.random.get_state())
         with case.bare() as env:
-            for plan in plans:
-                episode(env, plan)
+            for scenario in scenarios:
+                episode(env, scenario)
         moved = ["random"] if random.getstate() != before[0] else []
         moved += ["numpy.random"] if repr(np.random.get_state()) != before[1] else []
     finally:
@@ -128,34 +132,36 @@ def check_generators(case: Case) -> str:
 
 def check_threads(case: Case) -> str:
     """Step several environments in turn, each from a thread of its own."""
-    plans = case.plans
+    scenarios = case.scenarios
     with ExitStack() as stack:
-        envs = [stack.enter_context(case.bare()) for _ in plans]
-        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in plans]
-        actors = list(zip(envs, pools, plans, strict=True))
-        found = [[moment(*pool.submit(env.reset, seed=plan.seed).result())] for env, pool, plan in actors]
-        for turn in range(max(len(plan.actions) for plan in plans)):
-            for (env, pool, plan), seen in zip(actors, found, strict=True):
-                if turn < len(plan.actions) and env.live:
-                    seen.append(moment(*pool.submit(env.step, plan.actions[turn]).result()))
-    for plan, seen in zip(plans, found, strict=True):
-        what = f"seed {plan.seed} is another episode beside others, each on a thread of its own (do they share state?)"
-        same(case.episode(plan), seen, what)
-    return f"{len(plans)} environments"
+        envs = [stack.enter_context(case.bare()) for _ in scenarios]
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in scenarios]
+        actors = list(zip(envs, pools, scenarios, strict=True))
+        found = [[moment(*pool.submit(env.reset, seed=scenario.seed).result())] for env, pool, scenario in actors]
+        for turn in range(max(len(scenario.actions) for scenario in scenarios)):
+            for (env, pool, scenario), seen in zip(actors, found, strict=True):
+                if turn < len(scenario.actions) and env.live:
+                    seen.append(moment(*pool.submit(env.step, scenario.actions[turn]).result()))
+    for scenario, seen in zip(scenarios, found, strict=True):
+        what = (
+            f"seed {scenario.seed} is another episode beside others, each on a thread of its own (do they share state?)"
+        )
+        same(case.episode(scenario), seen, what)
+    return f"{len(scenarios)} environments"
 
 
 class NoOtherProcess(Exception):
     """The environment cannot be made in another process, and why."""
 
 
-def episodes_elsewhere(case: Case, plans: Sequence[Plan]) -> list[list[str]]:
-    """Return what is seen of `plans` in a second process.
+def episodes_elsewhere(case: Case, scenarios: Sequence[Scenario]) -> list[list[str]]:
+    """Return what is seen of `scenarios` in a second process.
 
     Raises:
         NoOtherProcess: what makes the environment has no name or no JSON form by which another process could know it.
         Broken: the second process failed where this one did not.
     """
-    request = _request(case, plans)
+    request = _request(case, scenarios)
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     code = f"from {__name__} import main; main()"
@@ -170,7 +176,7 @@ def episodes_elsewhere(case: Case, plans: Sequence[Plan]) -> list[list[str]]:
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths},
         )
     except subprocess.TimeoutExpired:
-        raise Broken(f"a second process did not play {len(plans)} episodes within {SECONDS:g} s") from None
+        raise Broken(f"a second process did not play {len(scenarios)} episodes within {SECONDS:g} s") from None
     if done.returncode:
         words = done.stderr.strip().splitlines()[-1:] or ["it wrote no error message"]
         raise Broken(f"a second process ended with exit code {done.returncode}: {words[0]}")
@@ -185,10 +191,10 @@ def main() -> None:
     if request["id"] not in gymnasium.registry:
         gymnasium.register(request["id"], entry_point=request["entry_point"], kwargs=request["kwargs"])
     case = Case(request["id"], request["options"])
-    json.dump([case.episode(Plan(seed, tuple(actions))) for seed, actions in request["plans"]], output)
+    json.dump([case.episode(Scenario(seed, tuple(actions))) for seed, actions in request["scenarios"]], output)
 
 
-def _request(case: Case, plans: Sequence[Plan]) -> str:
+def _request(case: Case, scenarios: Sequence[Scenario]) -> str:
     spec = gymnasium.spec(case.env_id)
     if not isinstance(spec.entry_point, str):
         raise NoOtherProcess(f"{case.env_id} is registered with an object; register it by name, as 'module:factory'")
@@ -197,7 +203,7 @@ def _request(case: Case, plans: Sequence[Plan]) -> str:
         "entry_point": spec.entry_point,
         "kwargs": spec.kwargs,
         "options": dict(case.options),
-        "plans": [(plan.seed, plan.actions) for plan in plans],
+        "scenarios": [(scenario.seed, scenario.actions) for scenario in scenarios],
     }
     try:
         return json.dumps(request)

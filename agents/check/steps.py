@@ -43,26 +43,26 @@ _SPEAKERS = ("system", "user", "assistant", "tool")
 def check_steps(case: Case) -> str:
     """Look at all that episodes give: observations, info, rewards, and how they end."""
     ended = 0
-    for plan in case.plans:
+    for scenario in case.scenarios:
         seen = []
         with case.bare() as env:
             _refuses_a_step(env, "before the first reset")
-            observation, info = env.reset(seed=plan.seed)
-            _check_opening(env, f"seed {plan.seed}, reset", observation, info)
+            observation, info = env.reset(seed=scenario.seed)
+            _check_opening(env, f"seed {scenario.seed}, reset", observation, info)
             seen.append(_spoiled(observation, info))
-            for turn, action in enumerate(plan.actions, 1):
+            for turn, action in enumerate(scenario.actions, 1):
                 answer = env.step(action)
-                _check_step(env, f"seed {plan.seed}, turn {turn}", turn, answer)
+                _check_step(env, f"seed {scenario.seed}, turn {turn}", turn, answer)
                 seen.append(_spoiled(*answer))
                 if not env.live:
                     _refuses_a_step(env, "after the end of an episode")
                     ended += 1
                     break
-            seen.append(moment(*env.reset(seed=plan.seed)))
-        what = f"seed {plan.seed} is another episode when the infos it gave are changed by their owner (copy them)"
-        straight = case.episode(plan)
+            seen.append(moment(*env.reset(seed=scenario.seed)))
+        what = f"seed {scenario.seed} is another episode when the infos it gave are changed by their owner (copy them)"
+        straight = case.episode(scenario)
         same([*straight, straight[0]], seen, what)
-    return f"{len(case.plans)} episodes, {ended} of them to their end"
+    return f"{len(case.scenarios)} episodes, {ended} of them to their end"
 
 
 def check_any_text(case: Case) -> str:

@@ -1,4 +1,4 @@
-"""Demonstrations: an environment's expert plays its tasks, and now and then goes astray on purpose.
+"""Demonstrations: an environment's expert plays its tasks, with some wrong actions on purpose.
 
 A policy that learns from such play can do what the expert does and does not always do it, so that reinforcement
 learning has something to select.
@@ -48,8 +48,8 @@ def demonstrations(env: TextEnv, count: int, noise: float, seed: int) -> Iterato
     Args:
         env: What is played; it needs a gold.
         count: How many episodes; tasks are played again when they run out.
-        noise: Chance that a turn goes astray: another command that is allowed, or a turn of another task's gold.
-        seed: Decides which turns go astray, and how.
+        noise: Chance that a turn is wrong: another command that is allowed, or a turn of another task's gold.
+        seed: Decides which turns are wrong, and how.
     """
     tasks = task_count(env)
     for index in range(count):
@@ -69,7 +69,7 @@ def demonstrate(env: TextEnv, task: int, noise: float, rng: random.Random) -> De
         while env.live:
             says.append(expert.act(observation))
             if rng.random() < noise:
-                says[-1] = expert.command = _astray(env, rng)
+                says[-1] = expert.command = _wrong_action(env, rng)
             observation, earned, _, _, info = env.step(says[-1])
             answers.append(info["messages"])
             reward += earned
@@ -97,7 +97,7 @@ def _expert(env: TextEnv) -> Expert:
     return expert
 
 
-def _astray(env: TextEnv, rng: random.Random) -> str:
+def _wrong_action(env: TextEnv, rng: random.Random) -> str:
     """Return an action that the environment takes, though not for what it may lead to."""
     allowed = getattr(env, "admissible_commands", None)
     if allowed is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngym.agents.check import canary
-from turngym.agents.check.canary import Watch
+from turngym.agents.check.canary import Detector
 from turngym.agents.check.episodes import Case
 from turngym.envs import Reply, TextEnv
 from turngym.tools import PythonTool
@@ -199,7 +199,7 @@ def test_every_episode_has_a_canary_of_its_own(world, register):
 
 
 def test_a_watch_looks_at_text_and_at_what_is_in_things():
-    watch = Watch("123456789")
+    watch = Detector("123456789")
     watch.look("nothing", "12345678", ["1234", "56789"], {"a": 12345678})
     assert watch.seen == {}
     watch.look("text", f"{'a' * 100}123456789{'b' * 200}")
@@ -209,7 +209,7 @@ def test_a_watch_looks_at_text_and_at_what_is_in_things():
 
 
 def test_a_log_whose_arguments_do_not_fit_is_searched_all_the_same():
-    watch = Watch("123456789")
+    watch = Detector("123456789")
     canary._Log(watch).handle(logging.LogRecord("world", logging.INFO, "file", 1, "%d and %d", ("123456789",), None))
     assert list(watch.seen) == ["the log world"]
 

@@ -5,7 +5,7 @@ from turngym.agents.check.episodes import (
     LONGEST,
     Broken,
     Case,
-    Plan,
+    Scenario,
     episode,
     example_calls,
     expert,
@@ -30,7 +30,7 @@ class OnlyPython:
 @pytest.fixture
 def plans(register):
     def plans(maker, seed=0):
-        return Case(register(maker), {}, seed).plans
+        return Case(register(maker), {}, seed).scenarios
 
     return plans
 
@@ -89,7 +89,7 @@ def test_words_are_those_of_the_seed(world, register):
 
 def test_an_episode_is_seen_up_to_its_end(world, register):
     env = make(register(world))
-    seen = episode(env, Plan(3, ("think", "answer 0", "think")))
+    seen = episode(env, Scenario(3, ("think", "answer 0", "think")))
     assert len(seen) == 3 and "seven times" in seen[0] and "'stop': 'answered'" in seen[2]
 
 

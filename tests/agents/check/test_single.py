@@ -232,7 +232,7 @@ def test_the_clause_on_generators_puts_them_back(world, register):
             return super().on_reset(rng, options)
 
     case = Case(register(Rolling), {})
-    assert case.plans  # written now, as it plays
+    assert case.scenarios  # written now, as it plays
     random.seed(5)
     np.random.seed(5)
     before = random.getstate(), repr(np.random.get_state())

@@ -94,7 +94,7 @@ def test_a_reset_in_a_vector_that_is_another_is_seen(world, vector):
 def test_good_ones_keep_the_clause_in_both_modes(world, quiz, register):
     for maker in (world, quiz):
         case = Case(register(maker), {})
-        assert copies.check_vector(case) == f"{max(len(p.actions) for p in case.plans[1:3]) + 2} rounds of 2 " + (
+        assert copies.check_vector(case) == f"{max(len(p.actions) for p in case.scenarios[1:3]) + 2} rounds of 2 " + (
             "environments in 2 modes"
         )
 
