@@ -80,5 +80,14 @@ class Rollouts:
     def _collector(
         self, env: TextEnv, group: int, key: tuple[int, int], sampling: Sampling, plan: Plan | None = None
     ) -> partial[list[Tree]]:
-        limits = {"deadlines": self.deadlines, "retries": self.retries}
-        return partial(collect, self.actor, env, group=group, key=key, sampling=sampling, plan=plan, **limits)
+        return partial(
+            collect,
+            self.actor,
+            env,
+            group=group,
+            key=key,
+            sampling=sampling,
+            plan=plan,
+            deadlines=self.deadlines,
+            retries=self.retries,
+        )

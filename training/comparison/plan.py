@@ -20,6 +20,7 @@ from ...envs.registry import EnvOptions, weaker_levels
 from .. import run
 from ..config import TrainConfig, from_run, read_recipe, recipe_keys
 from ..launch import launched
+from ..run_folder import CONFIG
 
 # What a method may set.
 OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha", "targets")
@@ -43,7 +44,7 @@ class Trial:
     @property
     def begun(self) -> bool:
         """Return whether there is a run to continue."""
-        return (self.folder / run.CONFIG).is_file()
+        return (self.folder / CONFIG).is_file()
 
     @property
     def finished(self) -> bool:
