@@ -83,7 +83,7 @@ class Tool(Protocol):
         """Start a new episode with fresh state."""
 
     def fork(self) -> "Tool":
-        """An independent live copy with the same state: later calls to one never affect the other."""
+        """Return an independent live copy with the same state: later calls to one never affect the other."""
 
     def close(self) -> None:
         """Release what the tool holds; it may be called twice."""
@@ -141,7 +141,7 @@ def tool(function: Callable[P, R]) -> FunctionTool[P, R]:
 
 
 def function_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """The JSON schema of a typed function; raises TypeError where the function cannot be a tool."""
+    """Return the JSON schema of a typed function; raises TypeError where the function cannot be a tool."""
     name = getattr(function, "__name__", repr(function))
     if inspect.iscoroutinefunction(function):
         raise TypeError(f"tool {name} is a coroutine function; a tool is called from a worker thread and must be plain")
@@ -166,13 +166,13 @@ def function_schema(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def make_schema(name: str, description: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """The OpenAI form of a tool's schema."""
+    """Return the OpenAI form of a tool's schema."""
     parameters = {"type": "object", "properties": properties, "required": required}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 def check_arguments(schema: dict[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """A sentence for the agent on the first thing wrong with the arguments, or None when they fit the schema."""
+    """Return a sentence for the agent on the first thing wrong with the arguments, or None when they fit the schema."""
     name, parameters = schema["function"]["name"], schema["function"]["parameters"]
     properties = parameters["properties"]
     takes = ", ".join(properties) or "no arguments"
@@ -212,7 +212,7 @@ def _annotation_schema(annotation: Any, where: str) -> dict[str, Any]:
 
 
 def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and the `name: text` entries of the `Args:` section (continuation lines are joined)."""
+    """Return the first paragraph, and the `name: text` entries of the `Args:` section, continuation lines joined."""
     description = " ".join(doc.split("\n\n", 1)[0].split())
     notes: dict[str, str] = {}
     section = re.search(r"^Args:[ \t]*\n((?:[ \t]+\S.*\n?|[ \t]*\n)*)", doc, re.MULTILINE)

@@ -43,14 +43,14 @@ def read_frame_with_fds(sock: socket.socket) -> tuple[Any, list[int]]:
 
 
 def inherited_socket() -> socket.socket:
-    """The socket to the parent, in a child that `Child` started."""
+    """Return the socket to the parent, in a child that `Child` started."""
     sock = socket.socket(fileno=int(sys.argv[-1]))
     sock.set_inheritable(False)
     return sock
 
 
 def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
-    """The main loop of a child: answer each request with `handle(request)` until the parent goes away.
+    """Answer each request of the parent with `handle(request)` until it goes away.
 
     With `sized`, the replies are objects and get the resident size of this process (MiB) as `memory_mb`.
     """

@@ -1,7 +1,7 @@
 """A pool of killable worker processes: one answer that hangs delays no other, and no worker grows old.
 
 Workers start when they are needed and end with this process. A worker that was late, died, has answered often or has
-grown is replaced behind the back of whoever asks next.
+grown is replaced while nobody waits for it.
 """
 
 from __future__ import annotations

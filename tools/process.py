@@ -93,7 +93,7 @@ class Child:
 
     def _start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None) -> None:
         self._asking, self._killing = threading.Lock(), threading.Lock()
-        self._doomed = False
+        self._signalled = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the finalizer
         # Appending lets the parent empty the file while the child writes to it.
         fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)
@@ -124,7 +124,7 @@ class Child:
 
     @property
     def _usable(self) -> bool:
-        return self._process.returncode is None and not self._doomed
+        return self._process.returncode is None and not self._signalled
 
     @property
     def pid(self) -> int:
@@ -153,12 +153,12 @@ class Child:
                 if reap:
                     self.kill()
                 else:
-                    self._doom()
+                    self._kill_unreaped()
                 raise Deadline(f"the child did not answer within {deadline:g} s") from None
             except (EOFError, OSError, ValueError, RecursionError) as error:
                 self.kill()
                 code = self._process.returncode
-                raise Died(f"the child ended (exit code {code}): {error}; {self._last_words()}") from None
+                raise Died(f"the child ended (exit code {code}): {error}; {self._stderr_tail()}") from None
             except BaseException:  # such as Ctrl-C: the reply, still to come, would answer the next request
                 self.kill()
                 raise
@@ -176,18 +176,18 @@ class Child:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _doom(self) -> None:
+    def _kill_unreaped(self) -> None:
         if not self._finalizer.alive:
             return
         with self._killing:
-            self._doomed = True
+            self._signalled = True
             _signal_end(self._process)
 
     def close(self) -> None:
         """Let the child end by itself, kill it if it does not within 3 seconds, and release everything."""
         self._finalizer()
 
-    def _last_words(self) -> str:
+    def _stderr_tail(self) -> str:
         if self._errors.closed:
             return "it was closed"
         self._errors.seek(0)

@@ -19,7 +19,7 @@ FORMATS: dict[str, Format] = {style.name: style for style in (Hermes(), Tags(), 
 
 
 def get_format(name: str) -> Format:
-    """The format of this name; raises ValueError with the nearest name."""
+    """Return the format of this name; raises ValueError with the nearest name."""
     if name in FORMATS:
         return FORMATS[name]
     nearest = difflib.get_close_matches(name, FORMATS, n=1, cutoff=0)

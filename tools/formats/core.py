@@ -57,22 +57,22 @@ class Format(Protocol):
         """Find the first call; never raises. `tools` are the names that exist."""
 
     def complete(self, text: str) -> bool:
-        """Whether `text` holds a whole first call, well-formed or not, or a whole final answer: the turn is over."""
+        """Return whether `text` holds a complete first call, well-formed or not, or final answer: the turn is over."""
 
     def begins(self, text: str) -> int | None:
-        """Where the first call, or the final answer that the format marks, begins; None where there is none."""
+        """Return where the first call, or the final answer that the format marks, begins; None where there is none."""
 
     def render(self, call: ToolCall) -> str:
-        """The text of a call, as an expert writes it: `parse` gives back the same call.
+        """Return the text of a call, as an expert writes it: `parse` gives back the same call.
 
         Raises ValueError for a call that the format cannot spell.
         """
 
     def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """The (role, content) of the message that carries what `tool` answered (None: the call was malformed)."""
+        """Return role and content of the message that carries what `tool` answered (None: the call was malformed)."""
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """What the system prompt must say so that the agent knows its tools; empty when `native`.
+        """Return what the system prompt must say so that the agent knows its tools; empty when `native`.
 
         Raises ValueError where the format cannot call one of them.
         """
@@ -102,24 +102,24 @@ class BlockFormat(ABC):
             return Parsed(None, _malformed(str(problem)), text)
 
     def complete(self, text: str) -> bool:
-        """Whether `text` holds a whole first call, well-formed or not, or a whole final answer."""
+        """Return whether `text` holds a complete first call, well-formed or not, or final answer."""
         opening = self._first(text)
         return opening is not None and self._end(text, opening) is not None
 
     def begins(self, text: str) -> int | None:
-        """Where the first call, or the final answer that the format marks, begins; None where there is none."""
+        """Return where the first call, or the final answer that the format marks, begins; None where there is none."""
         opening = self._first(text)
         return None if opening is None else opening.start()
 
     def render(self, call: ToolCall) -> str:
-        """The text of a call; raises ValueError for one that would not be read back as it is."""
+        """Return the text of a call; raises ValueError for one that would not be read back as it is."""
         text = self._spell(call)
         if self.parse(text, (call.name,)).call != call:
             raise ValueError(f"the format {self.name} cannot spell {call}; use another format")
         return text
 
     def _first(self, text: str) -> re.Match[str] | None:
-        """The first opening outside thoughts.
+        """Return the first opening outside thoughts.
 
         A `</think>` before any `<think>` ends a thought that the chat template opened in the prompt.
         """
@@ -136,19 +136,19 @@ class BlockFormat(ABC):
 
     @abstractmethod
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
-        """Where the block ends; None while it does not. What comes behind the end never changes it."""
+        """Return where the block ends; None while it does not. What comes behind the end never changes it."""
 
     @abstractmethod
     def _unclosed(self, opening: re.Match[str]) -> str | None:
-        """What is wrong with a block that does not end; None where it is no call."""
+        """Return what is wrong with a block that does not end; None where it is no call."""
 
     @abstractmethod
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall | None:
-        """The call of the block that ends with `text`; raises ValueError that says what is wrong with it."""
+        """Return the call of the block that ends with `text`; raises ValueError that says what is wrong with it."""
 
     @abstractmethod
     def _spell(self, call: ToolCall) -> str:
-        """The text of a call, where the format can spell it; else anything, or a ValueError."""
+        """Return the text of a call, where the format can spell it; else anything, or a ValueError."""
 
 
 def opens(pattern: str) -> re.Pattern[str]:
@@ -157,7 +157,7 @@ def opens(pattern: str) -> re.Pattern[str]:
 
 
 def closing(text: str, start: int, marks: re.Pattern[str]) -> int | None:
-    """The index behind the bracket that closes the one at `start`; None without one in reach.
+    """Return the index behind the bracket that closes the one at `start`; None without one in reach.
 
     `marks` finds brackets, and whole strings, whose brackets do not count. Nothing is in reach behind `LARGEST` of
     both, or behind a bracket that is deeper than `DEEPEST`.
@@ -183,7 +183,7 @@ def check_tool(name: str, tools: Sequence[str]) -> None:
 
 
 def shorten(text: str) -> str:
-    """At most 60 characters of `text`."""
+    """Return at most 60 characters of `text`."""
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

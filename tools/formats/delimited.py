@@ -42,12 +42,12 @@ class Tags(BlockFormat):
     native = False
 
     def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """A user message: templates of models that know no tools have no role for them."""
+        """Return a user message: templates of models that know no tools have no role for them."""
         tag = next((tag.result for tag in TAGS if tag.tool == tool), "result")
         return "user", f"<{tag}>\n{text}\n</{tag}>"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """A line a tool: how it is called, and its own description."""
+        """Return a line a tool: how it is called, and its own description."""
         return "\n".join(self._teach(schema["function"]) for schema in schemas)
 
     def _teach(self, function: dict[str, Any]) -> str:
@@ -104,11 +104,11 @@ class Fenced(BlockFormat):
     native = False
 
     def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """A user message with a fence, as the code had one."""
+        """Return a user message with a fence, as the code had one."""
         return "user", f"```output\n{text}\n```"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """How to run code, and the tool's own description."""
+        """Return how to run code, and the tool's own description."""
         for schema in schemas:
             if schema["function"]["name"] != "python":
                 raise ValueError(

@@ -73,7 +73,7 @@ class LlamaJson(_JsonFormat):
 
 
 def read_json_call(source: str, what: str, keys: tuple[str, ...], tools: Sequence[str]) -> ToolCall:
-    """The call `{"name": …, KEY: {…}}`, where KEY is the first of `keys` that the object has.
+    """Return the call `{"name": …, KEY: {…}}`, where KEY is the first of `keys` that the object has.
 
     The arguments may also be a string that holds a JSON object, as some models write it. `what` names the source.
     Raises ValueError that says what is wrong.
@@ -96,13 +96,13 @@ def read_json_call(source: str, what: str, keys: tuple[str, ...], tools: Sequenc
 
 
 def spell_json_call(call: ToolCall, key: str) -> str:
-    """The object on one line; `</` is escaped so that no argument can close a tag or a thought."""
+    """Return the object on one line; `</` is escaped so that no argument can close a tag or a thought."""
     body = json.dumps({"name": call.name, key: call.arguments}, ensure_ascii=False, allow_nan=False)
     return body.replace("</", "<\\/")
 
 
 def load_json(source: str, what: str) -> Any:
-    """The value of a JSON text; raises ValueError where it is none, or its numbers do not fit."""
+    """Return the value of a JSON text; raises ValueError where it is none, or its numbers do not fit."""
     try:
         return json.loads(source, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:

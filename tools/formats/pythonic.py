@@ -41,11 +41,11 @@ class Pythonic(BlockFormat):
     native = False
 
     def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """The role `tool`, which the templates of Llama call `ipython`."""
+        """Return the role `tool`, which the templates of Llama call `ipython`."""
         return "tool", text
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """The form of a call, and the schemas."""
+        """Return the form of a call, and the schemas."""
         functions = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
         return (
             "To call a function, write [name(argument=value)] with its arguments by name and their values as Python "
@@ -89,7 +89,7 @@ class _Reader:
         self.at = token.end()
         return token.lastgroup or token[0].lstrip()
 
-    def took(self, mark: str) -> bool:
+    def take(self, mark: str) -> bool:
         """Go past `mark` if it comes next."""
         before = self.at
         if self.next() == mark:
@@ -97,21 +97,21 @@ class _Reader:
         self.at = before
         return False
 
-    def said(self) -> str:
-        """The text of the token."""
+    def text_of_token(self) -> str:
+        """Return the text of the token."""
         return "" if self.token is None else self.token[0].lstrip()
 
     def shown(self) -> str:
-        """The token as an error shows it."""
-        return repr(shorten(self.said())) if self.said() else "the end"
+        """Return the token as an error shows it."""
+        return repr(shorten(self.text_of_token())) if self.text_of_token() else "the end"
 
     def arguments(self) -> dict[str, Any]:
-        """Everything up to the bracket that closes the call."""
+        """Return everything up to the bracket that closes the call."""
         found: dict[str, Any] = {}
-        while not self.took(")"):
+        while not self.take(")"):
             if self.next() != "word":
                 raise ValueError(f"expected an argument by name, as in f(x=1), found {self.shown()}")
-            name = self.said()
+            name = self.text_of_token()
             if name in found:
                 raise ValueError(f"the argument {shorten(name)!r} is given twice")
             if self.next() != "=":
@@ -122,14 +122,14 @@ class _Reader:
         return found
 
     def value(self) -> Any:
-        """One literal."""
+        """Return one literal."""
         kind = self.next()
         if kind == "text":
-            return _unquote(self.said())
+            return _unquote(self.text_of_token())
         if kind == "number":
-            return _number(self.said())
-        if kind == "word" and self.said() in _CONSTANTS:
-            return _CONSTANTS[self.said()]
+            return _number(self.text_of_token())
+        if kind == "word" and self.text_of_token() in _CONSTANTS:
+            return _CONSTANTS[self.text_of_token()]
         if kind == "[":
             return self._items("]")[0]
         if kind == "(":
@@ -140,10 +140,10 @@ class _Reader:
         raise ValueError(f"expected a literal (text, number, list, dict, True, False, None), found {self.shown()}")
 
     def _items(self, closer: str) -> tuple[list[Any], bool]:
-        """The values up to `closer`, and whether a comma stood behind the last."""
+        """Return the values up to `closer`, and whether a comma stood behind the last."""
         items: list[Any] = []
         comma = False
-        while not self.took(closer):
+        while not self.take(closer):
             items.append(self.value())
             comma = self._goes_on(closer)
             if not comma:
@@ -152,7 +152,7 @@ class _Reader:
 
     def _pairs(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        while not self.took("}"):
+        while not self.take("}"):
             key = self.value()
             if not isinstance(key, str):
                 raise ValueError("the keys of a dict must be strings")
@@ -196,7 +196,7 @@ def _number(digits: str) -> int | float:
 
 
 def _literal(value: Any) -> str:
-    """The literal of a JSON value; `</` is escaped so that no argument can close a thought."""
+    """Return the literal of a JSON value; `</` is escaped so that no argument can close a thought."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("</", "<\\x2f")
     if isinstance(value, dict):

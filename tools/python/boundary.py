@@ -136,7 +136,7 @@ class Stock:
         self.begun -= 1
 
     def fault(self, *, known: bool) -> bool:
-        """Note why boundaries were lost: for a `known` reason or not; whether it is to be told to who waits."""
+        """Note a loss, for a `known` reason or not; return whether callers that wait are to be told."""
         self.faults = TRIES if known else self.faults + 1
         return self.waiting > 0 and self.faults >= TRIES
 

@@ -208,7 +208,7 @@ def _stream(number: int) -> io.TextIOWrapper:
 
 
 def _traceback(error: BaseException, from_exception: Any = traceback.TracebackException.from_exception) -> str:
-    """The traceback with the agent's own lines only."""
+    """Return the traceback with the agent's own lines only."""
     report = from_exception(error, compact=True)
     pending: list[traceback.TracebackException | None] = [report]
     while pending:
@@ -227,7 +227,7 @@ def _traceback(error: BaseException, from_exception: Any = traceback.TracebackEx
 
 
 def _suggested(error: BaseException, text: str) -> str:
-    """The report with the interpreter's own last line, which also says what may have been meant."""
+    """Return the report with the interpreter's own last line, which also says what may have been meant."""
     heard, sys.stderr = sys.stderr, io.StringIO()
     try:
         _show(type(error), error, error.__traceback__)

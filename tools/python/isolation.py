@@ -98,7 +98,7 @@ def set_limits() -> None:
 
 
 def open_files() -> int:
-    """How many files a session's process may have open: `OPEN_FILES`, or fewer where the machine allows fewer."""
+    """Return how many files a session's process may have open: `OPEN_FILES`, or fewer where the machine says so."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
 
@@ -164,7 +164,7 @@ def _identities() -> dict[str, int]:
 
 
 def _maps(path: str, identity: int) -> str:
-    """The map of a user namespace: this process's own user as 0 and, where it may, nobody as the agent."""
+    """Return the map of a user namespace: this process's own user as 0 and, where it may, nobody as the agent."""
     ranges = [[int(number) for number in line.split()] for line in Path(path).read_text().splitlines()]
     nobody = any(first <= _NOBODY < first + count for first, _, count in ranges)
     return f"0 {identity} 1\n" + (f"{USER} {_NOBODY} 1\n" if nobody and not os.geteuid() else "")
@@ -230,7 +230,7 @@ def mount_private() -> bool:
 
 @functools.cache
 def visible() -> tuple[str, ...]:
-    """The paths that hold the interpreter, its libraries and the system's programs; no links."""
+    """Return the paths that hold the interpreter, its libraries and the system's programs; no links."""
     paths = [path for path in _SYSTEM if Path(path).is_dir() and not Path(path).is_symlink()]
     for prefix in (sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix):
         if not prefix.startswith("/usr/") and prefix not in ("/usr", "/"):

@@ -127,7 +127,7 @@ def set_host_name(name: str) -> None:
 
 
 def process_tree(roots: Iterable[int]) -> list[int]:
-    """The processes `roots` and all their descendants that live."""
+    """Return the processes `roots` and all their descendants that live."""
     found: list[int] = []
     pending = list(roots)
     while pending:
@@ -153,7 +153,7 @@ def kill_tree(pidfd: int) -> None:
 
 
 def memory_of(pids: Iterable[int], over: int) -> int:
-    """Bytes of memory that processes hold together; where a first estimate is at most `over`, the estimate.
+    """Return bytes of memory that processes hold together; where a first estimate is at most `over`, the estimate.
 
     The estimate counts what processes share once for each, which is too much.
     """
@@ -254,7 +254,7 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    """Bytes of memory in which what n processes share counts as an n-th for each of them."""
+    """Return bytes of memory in which what n processes share counts as an n-th for each of them."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -77,7 +77,7 @@ _JUDGED: _Numbers = {
 
 
 def build_filter(*, network: bool, own_signals_only: bool = False, joining: bool = False) -> bytes:
-    """The program for this machine, for `install`.
+    """Return the program for this machine, for `install`.
 
     Without `network` there are no sockets but those of AF_UNIX. With `own_signals_only`, for where no pid namespace
     contains them, signals reach only the process that calls this, so it is to be called in the child; the child's own
@@ -141,7 +141,7 @@ def _tail(machine: str, network: bool, joining: bool) -> bytes:
 
 
 def _numbered(machine: str, rules: _Rules) -> list[tuple[int, _Code]]:
-    """The rules by the number of their call, in order, less those for calls that the machine has not."""
+    """Return the rules by the number of their call, in order, less those for calls that the machine has not."""
     column = list(_ARCHES).index(machine)
     rows = (((_DENIED | _JUDGED)[name][column], body) for name, body in rules.items())
     return sorted((number, body) for number, body in rows if number is not None)

@@ -225,7 +225,7 @@ _servers: dict[str, Server] = {}
 
 
 def current_server(level: str) -> Server:
-    """The running server of this process and level; starts one if there is none or it died."""
+    """Return the running server of this process and level; starts one if there is none or it died."""
     with _lock:
         server = _servers.get(level)
         if server is None or not server.child.alive:

@@ -97,7 +97,7 @@ class Session:
         return self._post_mortem(status, timeout, output, once)
 
     def fork(self) -> "Session":
-        """A live twin with all variables and a copy of the work folder, in the same boundary.
+        """Return a live twin with all variables and a copy of the work folder, in the same boundary.
 
         Raises `CannotFork` with the reason when this session cannot be copied; it lives on.
         """
@@ -173,7 +173,7 @@ class Session:
             yield ready
 
     def _reply(self, key: str, until: float) -> dict[str, Any]:
-        """The next message that knows `key`; what else a program may have sent is dropped."""
+        """Return the next message that knows `key`; what else a program may have sent is dropped."""
         while True:
             self.control.settimeout(max(until - time.monotonic(), 0.001))
             try:
@@ -243,7 +243,7 @@ class Session:
 
 
 def open_session(level: str, kind: str) -> Session:
-    """A fresh session of a level, whose interpreter has the libraries of `kind` ready.
+    """Return a fresh session of a level, whose interpreter has the libraries of `kind` ready.
 
     Raises `LevelRefused`, and `ToolFailure` with the reason why there is none.
     """

@@ -121,7 +121,7 @@ class Supervisor:
 
     def serve(self) -> None:
         """Serve until the parent goes away."""
-        # The kernel reaps the dead, also the workers of a dead zygote: till then nothing of their boundaries would end.
+        # The kernel reaps ended processes, also workers of a dead zygote: till then their boundaries would not end.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         message, fds = read_frame_with_fds(self.life)
@@ -149,7 +149,7 @@ class Supervisor:
         self.living = False
 
     def note(self, notes: socket.socket) -> None:
-        """Act on a message of the parent's."""
+        """Act on a message of the parent."""
         message, _ = packets.receive(notes)
         if "want" in message:
             stock = self.stocks[message["want"]]

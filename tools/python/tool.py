@@ -21,13 +21,17 @@ _log = logging.getLogger(__name__)
 class PythonTool:
     """Runs Python code in a session that keeps its variables from call to call.
 
-    timeout: seconds of wall-clock time a call may take, 0.01 to 3600
-    memory_mb: MiB of address space of the session, 64 to 1048576
-    max_output: characters of output that the agent sees, 64 to 1048576; of longer output, the head and the tail
-    persistent: False gives every call a fresh session
+    No process exists before the first call. One thread at a time may use a tool; any number of tools may run at once.
 
-    Raises ValueError for a limit out of range. No process exists before the first call. One thread at a time may use a
-    tool; any number of tools may run at once.
+    Args:
+        timeout: Seconds of wall-clock time that a call may take, 0.01 to 3600.
+        memory_mb: MiB of address space of the session, 64 to 1048576.
+        max_output: Characters of output that the agent sees, 64 to 1048576; of longer output, the head and the tail.
+        persistent: Whether calls share a session; else each call has a fresh one.
+        level: How strongly the code is confined, one of `LEVELS`.
+
+    Raises:
+        ValueError: A limit is out of range, or there is no such level.
     """
 
     name = "python"
@@ -83,7 +87,7 @@ class PythonTool:
             self._session = None
 
     def fork(self, *, replay: bool = False) -> "PythonTool":
-        """A tool with the same limits and a live twin of the session.
+        """Return a tool with the same limits and a live twin of the session.
 
         With `replay`, a session that cannot be copied is made anew by running its programs again, and the log says so.
         Raises `CannotFork` for a session with live threads, child processes or files open for writing, or one that does

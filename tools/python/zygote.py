@@ -119,7 +119,9 @@ class _Forker:
         control, output, exit_pipe, *init = fds
         reply = {"serial": message["serial"]}
         try:
-            kind = "" if message["urgent"] else self.kind  # who waits is better served by a worker that begins at once
+            kind = (
+                "" if message["urgent"] else self.kind
+            )  # a caller that waits is better served by a worker that begins at once
             spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, *init)
             pid = self.fork(spec, control, output, exit_pipe)
             packets.send(self.requests, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])

@@ -112,7 +112,7 @@ def _read(path: Path, key: str) -> Arrays:
 
 
 class Texts:
-    """A list of byte strings laid end to end in one array, with where each ends in another."""
+    """A list of byte strings joined in one array, with where each ends in another."""
 
     def __init__(self, data: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         self._data, self._ends = data.data, ends.data  # whose items are plain bytes and ints
@@ -129,7 +129,7 @@ class Texts:
         return i if i < len(self) and self[i] == text else None
 
 
-def laid(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def joined(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return what `Texts` takes: the bytes, and where each text ends."""
     texts = list(texts)
     return np.frombuffer(b"".join(texts), np.uint8), np.cumsum([len(text) for text in texts], dtype=np.int64)

@@ -55,7 +55,7 @@ class Clock:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """More than 0; raises `Overdue` when nothing is left."""
+        """Return more than 0; raises `Overdue` when nothing is left."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise Overdue("the visit's time is over")
@@ -70,7 +70,7 @@ class Wire(httpcore.NetworkStream):
         self.allowance = HEAD
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Up to `max_bytes`; raises `Unread` where the allowance is used up."""
+        """Return up to `max_bytes`; raises `Unread` where the allowance is used up."""
         if self.allowance <= 0:
             raise Unread("the answer is too large")
         data = self._stream.read(max_bytes, self._clock.left())
@@ -93,7 +93,7 @@ class Wire(httpcore.NetworkStream):
         return self
 
     def get_extra_info(self, info: str) -> Any:
-        """What the connection below says."""
+        """Return what the connection below says."""
         return self._stream.get_extra_info(info)
 
 
@@ -113,7 +113,7 @@ class Pinned(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> Wire:
-        """A connection to the first address that takes one, each having its share of the time that is left."""
+        """Return a connection to the first address that takes one, each having its share of the time that is left."""
         problem: Exception = httpcore.ConnectError()
         for tried, address in enumerate(self._addresses):
             share = self._clock.left() / (len(self._addresses) - tried)
@@ -151,7 +151,7 @@ def fetch(url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext
 
 
 def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLContext | None) -> Page | str:
-    """The page at a place, or where it redirects to."""
+    """Return the page at a place, or where it redirects to."""
     url = httpcore.URL(scheme=place.scheme, host=place.host, port=place.port, target=place.target)
     fields = [("Host", place.authority), *_FIELDS]
     if tls is None and place.scheme == "https":
@@ -186,14 +186,14 @@ def _authorities() -> ssl.SSLContext:
 
 
 def _read_head(response: httpcore.Response) -> dict[str, str]:
-    """The first of each header field."""
+    """Return the first of each header field."""
     if len(response.headers) > FIELDS or sum(len(name) + len(value) for name, value in response.headers) > HEAD:
         raise Unread("the answer's head is too large")
     return {name.decode("latin-1").lower(): value.decode(errors="replace") for name, value in response.headers[::-1]}
 
 
 def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
-    """The media type and the charset of a page; raises `Unread` for what is no page."""
+    """Return the media type and the charset of a page; raises `Unread` for what is no page."""
     if not 200 <= status < 300:
         phrase = f" {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else ""
         raise Unread(f"the server answered {status}{phrase}")
@@ -206,7 +206,7 @@ def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
 
 
 def _inflater(encoding: str) -> Any:
-    """What decompresses a body, at most one layer of it; None for a plain one."""
+    """Return what decompresses a body, at most one layer of it; None for a plain one."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return None

@@ -86,7 +86,7 @@ def read_url(text: str) -> Place:
 
 
 def follow(place: Place, location: str) -> Place:
-    """Where a redirect leads; raises `Blocked` for a URL that is none and for a step from https down to http."""
+    """Return where a redirect leads; raises `Blocked` for a URL that is none and for a step from https down to http."""
     try:
         url = urljoin(place.url, location.strip())
     except ValueError:
@@ -98,7 +98,7 @@ def follow(place: Place, location: str) -> Place:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IPv4 or IPv6 address, in its usual spelling, is one of the public internet."""
+    """Return whether an IPv4 or IPv6 address, in its usual spelling, is one of the public internet."""
     try:
         ip = ip_address(address)
     except ValueError:
@@ -113,7 +113,7 @@ def is_public(address: str) -> bool:
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """All addresses of a host name; raises OSError where there are none."""
+    """Return all addresses of a host name; raises OSError where there are none."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -121,11 +121,13 @@ def look_up(host: str, port: int) -> list[str]:
 class Guard:
     """Says for a place to which addresses a connection may be made.
 
-    allow: what is open although it would be blocked: `host` and `host:port` for whatever addresses that host has,
-      `:port` for that port of all public hosts
-    resolve: gives the addresses of a name, as `look_up` does
+    Args:
+        allow: What is open although it would be blocked: `host` and `host:port` for whatever addresses that host has,
+            `:port` for that port of all public hosts.
+        resolve: Gives the addresses of a name, as `look_up` does.
 
-    Raises ValueError for an entry of `allow` that is none.
+    Raises:
+        ValueError: An entry of `allow` is none.
     """
 
     def __init__(self, allow: Collection[str] = (), resolve: Resolve = look_up) -> None:
@@ -133,7 +135,7 @@ class Guard:
         self._resolve = resolve
 
     def check(self, place: Place, seconds: float) -> tuple[str, ...]:
-        """The addresses of a place, resolved once and all of them checked; a connection must be made to one of these.
+        """Return the addresses of a place, resolved once and all checked; a connection must be made to one of these.
 
         Raises `Blocked`, OSError where the host has no address, and `Overdue` after `seconds`.
         """
@@ -155,7 +157,7 @@ class Guard:
 
 
 def _split(authority: str) -> tuple[str, int | None]:
-    """The text of the host, and the port."""
+    """Return the text of the host, and the port."""
     if "@" in authority:
         raise Blocked("the URL holds a user name or a password")
     parts = _AUTHORITY.fullmatch(authority)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cache import Arrays, Texts, cache_folder, digest, kept, laid
+from .cache import Arrays, Texts, cache_folder, digest, joined, kept
 from .core import Passage, split_contents
 
 TITLE = 3  # how often the words of a title count
@@ -140,10 +140,10 @@ def words(text: str) -> list[str]:
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
     stop = _stop_words()
-    said = [word for word in _WORD.findall(text.lower()) if word not in stop]
+    kept_words = [word for word in _WORD.findall(text.lower()) if word not in stop]
     if not hasattr(_own, "stemmer"):  # one for each thread: it is not for several at once
         _own.stemmer = _library("Stemmer").Stemmer("english", 0)  # 0: its cache would hold words of any length
-    stems: list[str] = _own.stemmer.stemWords(said)
+    stems: list[str] = _own.stemmer.stemWords(kept_words)
     return stems
 
 
@@ -171,8 +171,8 @@ def _built(source: Sequence[Passage] | Path, content: str, k1: float, b: float) 
         raise ValueError("there are no passages to search; give at least one")
     counted = [words(passage.title) * TITLE + words(passage.text) for passage in passages]
     vocabulary = sorted({word for each in counted for word in each}, key=str.encode)
-    word_data, word_ends = laid(word.encode() for word in vocabulary)
-    data, ends = laid(json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages)
+    word_data, word_ends = joined(word.encode() for word in vocabulary)
+    data, ends = joined(json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages)
     scores, rows, starts = _weighed(counted, vocabulary, k1, b)
     return {
         "words": word_data,

@@ -90,7 +90,7 @@ class Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
 
     async def receive(self) -> tuple[h11.Request, bytes] | None:
-        """The next request with its body, None where there is none; raises `Refusal`."""
+        """Return the next request with its body, None where there is none; raises `Refusal`."""
         request, body = None, bytearray()
         while True:
             event = self._next()
@@ -196,8 +196,8 @@ class _Server:
 
     async def _answer(self, request: h11.Request, body: bytes) -> bytes:
         path, method = request.target.decode().partition("?")[0], request.method.decode()
-        given = dict(request.headers).get(b"authorization", b"")
-        if self._secret and not hmac.compare_digest(given, self._secret.encode()):
+        sent = dict(request.headers).get(b"authorization", b"")
+        if self._secret and not hmac.compare_digest(sent, self._secret.encode()):
             raise Refusal(401, "give the token: Authorization: Bearer TOKEN", ("WWW-Authenticate", "Bearer"))
         if len(self._connections) > CONNECTIONS:
             raise Refusal(503, f"there are more than {CONNECTIONS} connections", ("Retry-After", "1"))

@@ -186,7 +186,7 @@ def _check_complete(answer: Node) -> None:
 
 
 def _field(source: Node, name: str) -> Node | None:
-    """A field of a document, as named or inside others; None where it is absent or null."""
+    """Return a field of a document, as named or inside others; None where it is absent or null."""
     for part in [name] if name in source else name.split("."):
         if part not in source:
             return None
@@ -203,7 +203,7 @@ def _passage(item: Node) -> Passage:
 
 
 def _id(document: Node, contents: str) -> str:
-    """The document's id; of its contents where it has none, so that the same passage always has the same."""
+    """Return the document's id; of its contents where it has none, so that the same passage always has the same."""
     if "id" not in document or document["id"].value is None:
         return hashlib.sha256(contents.encode()).hexdigest()[:16]
     return document["id"].identifier()

@@ -20,14 +20,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 class Search:
     """Searches a back end; forks share it, and the last of them to be closed closes it.
 
-    retriever: the back end
-    k: how many passages a search shows, at least 1
-    passage_chars: characters of a passage's text that are shown, at least 16; a longer one is cut at a word
-    max_query: characters of a query that are searched, at least 1; of a longer one, the head
+    `found` holds the ids of the passages that each search of the episode has shown, best first. A call raises
+    `SearchFailure` where the back end cannot answer.
 
-    `found` holds the ids of the passages that each search of the episode has shown, best first.
+    Args:
+        retriever: The back end.
+        k: How many passages a search shows, at least 1.
+        passage_chars: Characters of a passage's text that are shown, at least 16; a longer one is cut at a word.
+        max_query: Characters of a query that are searched, at least 1; of a longer one, the head.
 
-    Raises ValueError for a limit out of range. A call raises `SearchFailure` where the back end cannot answer.
+    Raises:
+        ValueError: A limit is out of range.
     """
 
     name = "search"
@@ -76,7 +79,7 @@ class Search:
         self.found = []
 
     def fork(self) -> "Search":
-        """A tool on the same back end that has found the same."""
+        """Return a tool on the same back end that has found the same."""
         twin = copy(self)
         twin.found = list(self.found)
         twin._shares = self._shares and self._shares.add()

@@ -61,16 +61,18 @@ _CODECS |= {f"cp{page}" for page in range(1250, 1259)}
 class Visit(StatelessTool):
     """Shows the agent the text of a page on the public internet.
 
-    timeout: seconds of wall-clock time a visit may take, name lookup and redirects included, 0.01 to 600
-    max_chars: characters of a page's text that the agent sees, 64 to 1048576; of a longer one, the head
-    max_bytes: bytes of a page, compressed and not, 1024 to 67108864; a larger one is not shown
-    links: True shows links as `[text](URL)`
-    allow: what is open although it would be blocked: `host` or `host:port` for whatever addresses that host has,
-      `:port` for that port of all public hosts
-    resolve: gives the addresses of a name, as `look_up` does
-    tls: whom to trust; None is the usual authorities
+    Args:
+        timeout: Seconds of wall-clock time that a visit may take, name lookup and redirects included, 0.01 to 600.
+        max_chars: Characters of a page's text that the agent sees, 64 to 1048576; of a longer one, the head.
+        max_bytes: Bytes of a page, compressed and not, 1024 to 67108864; a larger one is not shown.
+        links: Whether links are shown, as `[text](URL)`.
+        allow: What is open although it would be blocked: `host` or `host:port` for whatever addresses that host has,
+            `:port` for that port of all public hosts.
+        resolve: Gives the addresses of a name, as `look_up` does.
+        tls: Whom to trust; None is the usual authorities.
 
-    Raises ValueError for a limit out of range and for an entry of `allow` that is none.
+    Raises:
+        ValueError: A limit is out of range, or an entry of `allow` is none.
     """
 
     name = "visit"
@@ -117,19 +119,19 @@ class Visit(StatelessTool):
 
     def _show(self, page: Page) -> str:
         text = decode(page.body, page.charset, page.kind in HTML)
-        title, whole = "", True
+        title, complete = "", True
         if page.kind in HTML:
-            title, text, whole = read_html(text, page.url, self.max_chars, self.links)
+            title, text, complete = read_html(text, page.url, self.max_chars, self.links)
         else:
             text = plain(text)
-        if not whole or len(text) > self.max_chars:
+        if not complete or len(text) > self.max_chars:
             text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
         head = f"{title}\n{page.url}" if title else page.url
         return f"{head}\n\n{text or '[the page has no text]'}"
 
 
 def decode(body: bytes, charset: str = "", is_html: bool = False) -> str:
-    """The characters of a page; those that are none become U+FFFD.
+    """Return the characters of a page; those that are none become U+FFFD.
 
     A byte order mark says which encoding it is, else the server, else the page itself, else it is UTF-8 (WHATWG
     Encoding Standard, section 6, with Latin-1 and ASCII read as Windows-1252).
@@ -206,7 +208,7 @@ class _Reader:
 
 
 def read_html(text: str, base: str, enough: int, links: bool = False) -> tuple[str, str, bool]:
-    """The title and the text of a page, and whether this is all of it: reading stops beyond `enough` characters.
+    """Return the title and the text of a page, and whether this is all of it: reading stops beyond `enough` characters.
 
     A line is a block of the page with its blanks collapsed; headings begin with `#`, items of lists with `-`. With
     `links`, a link is `[text](URL)`, resolved against the URL `base`.
@@ -249,8 +251,8 @@ def _read_tag(page: _Reader, text: str, opening: re.Match[str]) -> int | None:
 def _read_raw(page: _Reader, text: str, name: str, start: int) -> int | None:
     end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, start)
     if name == "title" and not page.hidden and not page.title:
-        whole = _LONG_NUMBER.sub("\ufffd", text[start : end.start() if end else None])
-        page.title = _tidy(whole)[:TITLE]
+        shown = _LONG_NUMBER.sub("\ufffd", text[start : end.start() if end else None])
+        page.title = _tidy(shown)[:TITLE]
     return end.start() if end else None
 
 
@@ -261,7 +263,7 @@ def _is_hidden(rest: str) -> bool:
 
 
 def _absolute(base: str, href: str) -> str:
-    """The URL of a link; empty for one that cannot be visited."""
+    """Return the URL of a link; empty for one that cannot be visited."""
     try:
         url = urljoin(base, href)
     except ValueError:

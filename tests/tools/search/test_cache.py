@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.tools.search.cache import Texts, cache_folder, digest, kept, laid
+from turngym.tools.search.cache import Texts, cache_folder, digest, joined, kept
 
 KEY = "some-key"
 
@@ -127,8 +127,8 @@ def test_a_digest_tells_parts_apart():
 
 @given(st.lists(st.binary(max_size=5)), st.binary(max_size=5))
 def test_texts_are_those_that_were_laid(texts, sought):
-    found = Texts(*laid(texts))
+    found = Texts(*joined(texts))
     assert [found[i] for i in range(len(found))] == texts
     ordered = sorted(set(texts))
-    place = Texts(*laid(ordered)).find(sought)
+    place = Texts(*joined(ordered)).find(sought)
     assert place == (ordered.index(sought) if sought in ordered else None)
