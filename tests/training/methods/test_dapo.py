@@ -10,7 +10,7 @@ from turngym.training.columns import Current, Now
 from turngym.training.control import Verdict, advantages
 from turngym.training.methods import METHODS
 from turngym.training.methods.dapo import dapo, overlong_penalty
-from turngym.training.objective import objective, start_terms
+from turngym.training.objective import start_terms
 
 NAN, INF = float("nan"), float("inf")
 
@@ -22,14 +22,6 @@ def tree(*scores, probe=None):
     if probe is not None:
         leaves.append(Leaf(0, len(leaves), Outcome.DONE, "", probe, trained=False))
     return Tree((0, 0, 0), 0, "t", [], leaves)
-
-
-def test_sheet_example_of_section_7(sheet) -> None:
-    batch, current, advantage = sheet
-    terms = dapo().shape(start_terms(advantage), batch, Now.at_start(batch), {})
-    losses = -terms.surrogate(current, batch, terms)
-    assert losses.tolist() == pytest.approx([-1.105171, -1.28, -0.740818, 0.8, 1.349859], abs=1e-6)
-    assert objective(current, batch, terms, 5).item() == pytest.approx(-0.195226, abs=1e-6)
 
 
 def test_sheet_example_of_the_dual_clip_with_the_limit_of_the_recipe(batch_of) -> None:

@@ -33,12 +33,6 @@ def test_sheet_section_j1_eight_of_ten_steps_are_kept() -> None:
     assert torch.equal(uncertain(entropy, group, 0.2), uncertain(entropy, group, (0.28 - 0.1) / 0.9))
 
 
-def test_sheet_section_j1_long_paths_weigh_more(batch_of) -> None:
-    batch = batch_of([[1, 2], [1, 1, 1]], scores=[1.0, 0.0])
-    credit = advantages(dart(), batch, {}).tolist()
-    assert credit == pytest.approx([1.224745] * 3 + [-0.816497] * 3, abs=1e-6)
-
-
 def test_a_group_of_equal_scores_is_dropped() -> None:
     trees = [tree(1, 0), tree(1, 1), tree(1), tree()]
     assert dart().select(trees, {}) == [Verdict.KEEP, Verdict.DROP, Verdict.DROP, Verdict.DROP]

@@ -2,18 +2,11 @@ import pytest
 import torch
 
 from turngym.training.columns import Now
-from turngym.training.control import advantages
 from turngym.training.methods.dr_grpo import dr_grpo
 from turngym.training.methods.grpo import grpo
 from turngym.training.objective import start_terms
 
 ADVANTAGE = {0: 0.5, 1: -0.5, 2: -0.25, 3: 0.25, 4: 0.0}  # of the toy's paths, by hand
-
-
-def test_sheet_example_of_section_4(batch_of) -> None:
-    batch = batch_of([[1], [2], [1], [1]], scores=[1, 0, 0, 0])
-    ours = advantages(dr_grpo(), batch, {}).tolist()
-    assert ours == pytest.approx([0.75, -0.25, -0.25, -0.25, -0.25], abs=1e-6)
 
 
 def scaled(batch, size):

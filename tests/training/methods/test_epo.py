@@ -5,7 +5,7 @@ import torch
 from turngym.training.columns import Current, Now
 from turngym.training.control import Control, Stats
 from turngym.training.methods import METHODS
-from turngym.training.methods.epo import code_phase_weight, epo, epo_code, phase_weight
+from turngym.training.methods.epo import epo, epo_code, phase_weight
 from turngym.training.objective import objective, start_terms
 
 ENTROPY = [1.0, 0.5, 0.2, 0.4, 0.4, 0.1, 2.0, 0.6]
@@ -27,34 +27,10 @@ def penalties(batch, control, state=HISTORY):
     return {p.name: (p.coef * p.value(current, batch)).sum() for p in terms.penalties}, entropy
 
 
-def test_sheet_example_of_the_nested_entropy(example) -> None:
-    values, _ = penalties(example, epo(coef=1.0))
-    assert values["epo-bonus"].item() == pytest.approx(-0.6375, abs=1e-6)
-
-
-def test_sheet_example_of_the_token_mean_of_the_code(example) -> None:
-    values, _ = penalties(example, epo_code(coef=1.0))
-    assert values["epo-bonus"].item() == pytest.approx(-0.65, abs=1e-6)
-
-
 def test_sheet_example_of_the_penalty_by_token(example) -> None:
     terms = epo(**NARROW).shape(start_terms(example.logp_old), example, Now.at_start(example), HISTORY)
     band = terms.penalties[1].value(Current(example.logp_old, example.entropy), example)
     assert band.tolist() == pytest.approx([0, 0, 0.15, 0, 0, 0.25, 0.95, 0], abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("band", "method", "weight", "smooth"),  # weight: the band's at step 0
-    [
-        (NARROW, epo, 2.0, 0.017708),
-        (NARROW, epo_code, 1.0, 0.0375),
-        ({"low": 0.0, "high": 2.0}, epo, 2.0, 0.0075),
-        ({"low": 0.0, "high": 2.0}, epo_code, 1.0, 0.0125),
-    ],
-)
-def test_sheet_examples_of_the_smoothing_term(example, band, method, weight, smooth) -> None:
-    values, _ = penalties(example, method(**{"coef": 1.0, **band}))
-    assert values["epo-band"].item() / weight == pytest.approx(smooth, abs=1e-6)
 
 
 def test_sheet_example_of_the_whole_loss_and_its_gradient(example) -> None:
@@ -64,13 +40,6 @@ def test_sheet_example_of_the_whole_loss_and_its_gradient(example) -> None:
     assert loss.item() == pytest.approx(0.249398, abs=1e-6)
     expected = [-0.125, -0.125, -0.3, -0.083333, -0.083333, -0.1, -0.1, -0.125]
     assert (1000 * entropy.grad).tolist() == pytest.approx(expected, abs=1e-6)
-
-
-def test_sheet_table_of_phase_weights() -> None:
-    paper = [phase_weight(step, 150, 3.0) for step in (0, 37, 75, 112, 150)]
-    assert paper == pytest.approx([2.0, 1.227638, 1.049787, 1.011333, 1.002479], abs=1e-6)
-    code = [code_phase_weight(step, 150) for step in (0, 37, 75, 76, 112, 150)]
-    assert code == pytest.approx([1.0, 0.874563, 0.827067, 0.768632, 0.182110, 0.039830], abs=1e-6)
 
 
 def test_the_band_of_the_code_has_no_gradient(example) -> None:

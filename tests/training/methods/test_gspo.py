@@ -5,17 +5,9 @@ from turngym.training.columns import Now
 from turngym.training.control import chain
 from turngym.training.methods import METHODS
 from turngym.training.methods.gspo import gspo
-from turngym.training.objective import objective, start_terms
+from turngym.training.objective import start_terms
 
 ADVANTAGE = {0: 0.5, 1: -0.5, 2: -0.25, 3: 0.25, 4: 0.0}  # of the toy's paths, less the mean of the group
-
-
-def test_sheet_example_of_section_8(sheet) -> None:
-    batch, current, advantage = sheet
-    terms = gspo().shape(start_terms(advantage), batch, Now.at_start(batch), {})
-    losses = -terms.surrogate(current, batch, terms)
-    assert losses.tolist() == pytest.approx([-1.0004] * 3 + [0.9997] * 2, abs=1e-6)
-    assert objective(current, batch, terms, 5).item() == pytest.approx(-0.000350, abs=1e-6)
 
 
 def sequence_loss(toy, at, low, high):

@@ -14,10 +14,6 @@ def advantage(scores, groups=None):
     return leave_one_out(score, torch.tensor(groups or [0] * len(scores))).tolist()
 
 
-def test_sheet_example_of_section_5() -> None:
-    assert advantage([1, 0, 0, 0]) == pytest.approx([1.0, -0.333333, -0.333333, -0.333333], abs=1e-6)
-
-
 def test_it_is_the_score_less_the_mean_of_the_others() -> None:
     scores = [0.3, 1.7, -2.0, 0.4, 5.0]
     expected = [own - (sum(scores) - own) / 4 for own in scores]
