@@ -32,11 +32,14 @@ class EngineFault(StrEnum):
 
 
 class EngineFailure(RuntimeError):
-    """An engine could not draw: a failure of infrastructure, never a score."""
+    """An engine could not draw: a failure of infrastructure, never a score.
 
-    def __init__(self, fault: EngineFault, message: str) -> None:
+    wait: least seconds before another try of the same request; None where another try would not help.
+    """
+
+    def __init__(self, fault: EngineFault, message: str, wait: float | None = None) -> None:
         super().__init__(message)
-        self.fault = fault
+        self.fault, self.wait = fault, wait
 
 
 @dataclass(frozen=True)

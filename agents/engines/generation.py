@@ -1,10 +1,11 @@
-"""What the engines share: a turn that is being generated, the rule by which it ends, and what a session checks."""
+"""What the engines share: a turn in progress, the rule by which it ends, what a session checks, dropout off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,3 +123,15 @@ def check_turn(session: OpenSession, policy: Policy, drawing: bool, tokens: NDAr
         raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
     if cut is not None and not (cut.closers and all(cut.closers)):
         raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Switch dropout off inside; every module has its former mode after."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

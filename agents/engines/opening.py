@@ -12,7 +12,6 @@ from ..settings import EngineChoice
 
 if TYPE_CHECKING:
     from ..policy import Policy
-    from .server import VllmServer
     from .torch import TorchEngine
     from .vllm import VllmEngine
 
@@ -40,22 +39,19 @@ def open_engine(
         ValueError: a server does not fit the policy.
         EngineFailure: a server cannot be had.
     """
-    if choice.engine == "torch":
-        from .torch import TorchEngine
-
-        engine = TorchEngine(policy)
-        try:
-            yield engine
-        finally:
-            engine.close()
-        return
     with ExitStack() as stack:
-        opened = _serving(choice, policy, folder, report, deadline, stack)
-        stack.callback(opened.close)
-        yield opened
+        engine: TorchEngine | VllmEngine
+        if choice.engine == "torch":
+            from .torch import TorchEngine
+
+            engine = TorchEngine(policy)
+        else:
+            engine = _vllm_engine(choice, policy, folder, report, deadline, stack)
+        stack.callback(engine.close)
+        yield engine
 
 
-def _serving(
+def _vllm_engine(
     choice: EngineChoice,
     policy: Policy,
     folder: Path,
@@ -64,37 +60,17 @@ def _serving(
     stack: ExitStack,
 ) -> VllmEngine:
     """Return an engine that draws from the servers named, or from one that ends with `stack`."""
-    from ._servers import ServerPool
-    from ._sync import Publisher
-    from .checks import check_server
     from .vllm import VllmEngine
+    from .vllm.fleet import Fleet
+    from .vllm.publish import Publisher
+    from .vllm.server import policy_server
 
     if choice.own_server:
-        server = stack.enter_context(_own_server(choice, policy, folder, report))
-        pool = ServerPool([server.url], ended=lambda: server.failure)
+        server = stack.enter_context(policy_server(policy, folder, choice.server_option, report))
+        fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
     else:
-        for url in choice.server:
-            check_server(url, policy)
-        pool = ServerPool(choice.server)
-    adapters = folder / "adapters"
-    publisher = Publisher(policy, [server.url for server in pool.servers], adapters, deadline=deadline, log=report)
-    return VllmEngine(policy, pool, adapters=adapters, deadline=deadline, publisher=publisher)
-
-
-def _own_server(choice: EngineChoice, policy: Policy, folder: Path, report: Callable[[str], None]) -> VllmServer:
-    from .checks import check_memory
-    from .servable import servable
-    from .server import ON_CPU, VllmServer
-
-    dtype = str(policy.base.dtype).removeprefix("torch.")
-    rank = policy.lora.rank if policy.lora else 0
-    check_memory(policy.folder, dtype, max_context=policy.max_context, rank=rank, device=str(policy.device))
-    return VllmServer(
-        servable(policy, folder / "served"),
-        log=folder / "server.log",
-        rank=rank or None,
-        dtype=dtype,
-        max_context=policy.max_context,
-        options=(*(ON_CPU if policy.device.type == "cpu" else ()), *choice.server_option),
-        report=report,
-    )
+        fleet = Fleet(choice.server, deadline=deadline)
+    publisher = Publisher(policy, fleet.servers, folder / "adapters", report=report)
+    if not choice.own_server:
+        publisher.check()
+    return VllmEngine(policy, fleet, publisher)

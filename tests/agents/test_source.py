@@ -3,7 +3,7 @@ import json
 import pytest
 
 from turngym.agents import checkpoint, policy
-from turngym.agents.engines.servable import servable
+from turngym.agents.engines.vllm.server import served_folder
 from turngym.agents.source import TINY, Source, find
 
 ADAPTER = {"r": 4, "lora_alpha": 9.5, "target_modules": ["v_proj", "lm_head"]}
@@ -168,7 +168,7 @@ def test_the_targets_that_a_server_needs_are_named_and_taken(qwen2_folder, tmp_p
         loaded = policy.load_policy(qwen2_folder, lora=policy.LoraSpec(2, 4, targets))
         config = {**loaded.base.config.to_dict(), "model_type": "gemma9"}
         monkeypatch.setattr(loaded.base.config, "to_dict", lambda: config)
-        return servable(loaded, tmp_path / "served")
+        return served_folder(loaded, tmp_path / "served")
 
     for targets in (policy.ALL, ("lm_head",)):
         with pytest.raises(ValueError, match="without the head: ") as caught:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from turngym.tests.verify.rows import Row, Tally
 
 if TYPE_CHECKING:
     from turngym.agents.engine import Completion, EngineFailure
+    from turngym.agents.engines.vllm.client import Endpoint
     from turngym.agents.policy import Policy
     from turngym.tests.support.model_server import ModelServer
 
@@ -73,8 +73,8 @@ class Vllm:
 
     async def _turns(self, policy: Policy, server: ModelServer, numbers: Sequence[int], deadline: float) -> list[Drawn]:
         from turngym.agents.engine import EngineFailure, Sampling
-        from turngym.agents.engines._servers import ServerPool
         from turngym.agents.engines.vllm import VllmEngine
+        from turngym.agents.engines.vllm.fleet import Fleet
 
         async def one(engine: VllmEngine, number: int) -> Drawn:
             given = np.array(divmod(number, BASE), np.int32)
@@ -84,8 +84,8 @@ class Vllm:
                 return failure
 
         with server.run() as url:
-            pool, known = ServerPool([url], in_flight=self.in_flight, tries=3), _Known([url])
-            async with VllmEngine(policy, pool, adapters=Path(), deadline=deadline, top=5, publisher=known) as engine:
+            fleet = Fleet([url], in_flight=self.in_flight, tries=3, deadline=deadline)
+            async with VllmEngine(policy, fleet, cast("Any", _Known(fleet.servers)), top=5) as engine:
                 await engine.sync()
                 return list(await asyncio.gather(*(one(engine, number) for number in numbers)))
 
@@ -94,15 +94,14 @@ class Vllm:
 class _Known:
     """Says that servers have the policy's weights."""
 
-    urls: list[str]
-    version: int = 0
-    verified: dict[str, str] = field(default_factory=dict)
+    servers: list[Endpoint]
 
     async def publish(self) -> None:
-        self.verified = dict.fromkeys(self.urls, "served")
+        for server in self.servers:
+            server.model = "served"
 
-    async def restore(self, url: str) -> None:
-        self.verified[url] = "served"
+    async def restore(self, server: Endpoint) -> None:
+        server.model = "served"
 
 
 def _ways(n: int, names: Sequence[str]) -> list[str]:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.engines.servable import servable
-from turngym.agents.engines.server import ON_CPU, VllmServer
+from turngym.agents.engines.vllm.server import ON_CPU, VllmServer, served_folder
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
 
@@ -44,7 +43,7 @@ def new_server() -> NewServer:
 
     def new_server(policy: Policy, folder: Path, max_context: int = 1024) -> VllmServer:
         return VllmServer(
-            servable(policy, folder / "model"),
+            served_folder(policy, folder / "model"),
             log=folder / "vllm.log",
             rank=policy.lora.rank if policy.lora else None,
             max_context=max_context,

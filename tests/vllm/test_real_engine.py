@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from turngym.agents.engine import Completion, Sampling
-from turngym.agents.engines._servers import ServerPool
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.vllm import VllmEngine
+from turngym.agents.engines.vllm.fleet import Fleet
+from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.policy import Policy
 
 from .turns import TASKS, believed, drawn, prompt
@@ -51,7 +52,8 @@ def moved(served_policy: Policy) -> Iterator[Policy]:
 
 @pytest.fixture(scope="module")
 def engine(server, moved: Policy, tmp_path_factory: pytest.TempPathFactory) -> VllmEngine:
-    return VllmEngine(moved, ServerPool([server.url]), adapters=tmp_path_factory.mktemp("adapters"))
+    fleet = Fleet([server.url])
+    return VllmEngine(moved, fleet, Publisher(moved, fleet.servers, tmp_path_factory.mktemp("served") / "adapters"))
 
 
 @pytest.fixture

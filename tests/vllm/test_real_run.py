@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.engines import _sync
-from turngym.agents.engines._remote import Line, load
-from turngym.agents.engines._servers import Server, ServerPool
-from turngym.agents.engines.server import VllmServer
+from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.journal import read_trees
 from turngym.agents.policy import Policy
 from turngym.envs import Outcome
@@ -36,22 +34,22 @@ class Killing:
         os.killpg(self.server.pid, signal.SIGKILL)
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
-        send = ServerPool.send
+        complete, load = Endpoint.complete, Endpoint.load
 
-        async def drawing(pool: ServerPool, server: Server, method: str, path: str, *rest: bytes | int) -> bytes:
-            answer = await send(pool, server, method, path, *rest)
-            self.drawn += path == "/v1/completions"
-            if path == "/v1/completions" and self.drawn % EVERY == 0 and 0 < self.left < KILLS:
+        async def drawing(server: Endpoint, content: bytes, max_bytes: int) -> bytes:
+            answer = await complete(server, content, max_bytes)
+            self.drawn += 1
+            if self.drawn % EVERY == 0 and 0 < self.left < KILLS:
                 self.kill()
             return answer
 
-        async def loading(line: Line, name: str, folder: Path) -> None:
-            await load(line, name, folder)
+        async def loading(server: Endpoint, name: str, folder: Path) -> None:
+            await load(server, name, folder)
             if self.left == KILLS:
                 self.kill()
 
-        patch.setattr(ServerPool, "send", drawing)
-        patch.setattr(_sync, "load", loading)
+        patch.setattr(Endpoint, "complete", drawing)
+        patch.setattr(Endpoint, "load", loading)
 
 
 def test_a_run_whose_server_is_killed_loses_nothing(

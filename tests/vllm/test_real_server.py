@@ -12,9 +12,10 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from turngym.agents.engines._probe import Verdict
-from turngym.agents.engines._sync import Publisher
-from turngym.agents.engines.server import VllmServer
+from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.probe import Verdict
+from turngym.agents.engines.vllm.publish import Publisher
+from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
 
@@ -58,7 +59,7 @@ def test_a_tied_qwen2_with_an_adapted_head_killed_and_restored(
     policy = learned(load_policy(tied_qwen2, lora=LoraSpec(rank=8)))
     with new_server(policy, tmp_path, max_context=512) as server:
         assert (tmp_path / "model").is_dir()  # written as another type
-        made = Publisher(policy, [server.url], tmp_path / "adapters", deadline=1500)
+        made = Publisher(policy, [Endpoint(server.url, 1500)], tmp_path / "adapters")
         (finding,) = asyncio.run(made.publish()).values()
         assert finding.verdict is Verdict.RIGHT and finding.error < 1e-3
 

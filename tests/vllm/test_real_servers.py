@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from turngym.agents.engine import Completion, Sampling
-from turngym.agents.engines._servers import Server, ServerPool
-from turngym.agents.engines.server import VllmServer
 from turngym.agents.engines.vllm import VllmEngine
+from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.fleet import Fleet
+from turngym.agents.engines.vllm.publish import Publisher
+from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import Policy
 
 from .turns import believed, prompt
@@ -30,14 +32,14 @@ def test_one_of_two_servers_is_killed_and_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy, asked, kill_at = served_policy, Counter[str](), [5]
-    other, send = new_server(policy, tmp_path), ServerPool.send
+    other, complete = new_server(policy, tmp_path), Endpoint.complete
 
-    async def sending(pool: ServerPool, to: Server, method: str, path: str, *rest: bytes | int) -> bytes:
-        asked[to.url] += path == "/v1/completions"
+    async def sending(to: Endpoint, content: bytes, max_bytes: int) -> bytes:
+        asked[to.url] += 1
         if to.url == other.url and asked[other.url] in kill_at:
             kill_at.clear()
             os.killpg(other.pid, signal.SIGKILL)
-        return await send(pool, to, method, path, *rest)
+        return await complete(to, content, max_bytes)
 
     async def turns(engine: VllmEngine, first: int) -> list[Completion]:
         tasks = range(first, first + N)
@@ -45,13 +47,14 @@ def test_one_of_two_servers_is_killed_and_comes_back(
         return list(await asyncio.gather(*drawing))
 
     async def work() -> tuple[list[Completion], dict[str, int]]:
-        pool = ServerPool([server.url, other.url])
-        async with VllmEngine(policy, pool, adapters=tmp_path / "adapters") as engine:
+        fleet = Fleet([server.url, other.url])
+        publisher = Publisher(policy, fleet.servers, tmp_path / "adapters")
+        async with VllmEngine(policy, fleet, publisher) as engine:
             await engine.sync()
-            monkeypatch.setattr(ServerPool, "send", sending)
+            monkeypatch.setattr(Endpoint, "complete", sending)
             drawn = await turns(engine, 0)
             async with asyncio.timeout(900):
-                while not all(each.up for each in pool.servers):
+                while not all(each.up for each in fleet.servers):
                     await asyncio.sleep(0.5)
             asked.clear()
             drawn += await turns(engine, N)

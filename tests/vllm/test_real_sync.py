@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from turngym.agents.engine import EngineFailure, EngineFault
-from turngym.agents.engines import _remote, _sync
-from turngym.agents.engines._probe import Verdict
-from turngym.agents.engines._sync import Publisher
-from turngym.agents.engines.checks import check_server
-from turngym.agents.engines.server import VllmServer
+from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.probe import Verdict
+from turngym.agents.engines.vllm.publish import Publisher
+from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
 from turngym.tests.support.adapter_damage import DAMAGE, damage
@@ -34,16 +33,20 @@ def policy(served_policy: Policy) -> Policy:
     return served_policy
 
 
-def test_the_server_fits(server: VllmServer, policy: Policy) -> None:
-    check_server(server.url, policy)
+def check(server: VllmServer, policy: Policy, folder: Path) -> None:
+    Publisher(policy, [Endpoint(server.url)], folder / "adapters").check()
+
+
+def test_the_server_fits(server: VllmServer, policy: Policy, tmp_path: Path) -> None:
+    check(server, policy, tmp_path)
     wide = load_policy(TINY, lora=LoraSpec(rank=64))
     with pytest.raises(ValueError, match="LoRA rank 64 is greater than max_lora_rank 32"):
-        check_server(server.url, wide)
+        check(server, wide, tmp_path)
 
 
 def test_fifty_updates_are_right_within_a_thousandth(server: VllmServer, policy: Policy, tmp_path: Path) -> None:
     lines: list[str] = []
-    made = Publisher(policy, [server.url], tmp_path / "adapters", log=lines.append)
+    made = Publisher(policy, [Endpoint(server.url)], tmp_path / "adapters", report=lines.append)
     for step in range(50):
         (finding,) = asyncio.run(made.publish()).values()
         assert finding.verdict is Verdict.RIGHT and finding.error < 1e-3, finding
@@ -57,17 +60,17 @@ def test_every_damage_is_detected(
     other = load_policy(TINY, lora=policy.lora, seed=9)
     move(other, 0.02, 5)
     other.save_adapter(tmp_path / "other")
-    made = Publisher(policy, [server.url], tmp_path / "adapters")
+    made = Publisher(policy, [Endpoint(server.url)], tmp_path / "adapters")
     asyncio.run(made.publish())
     name, old = made.name, tmp_path / "adapters" / f"v{policy.version}"
     move(policy, 0.002, 1)
-    missed = []
+    missed, load = [], Endpoint.load
     for kind in DAMAGE:
 
-        async def wrong(line: _remote.Line, name: str, folder: Path, kind: str = kind) -> None:
-            await _remote.load(line, name, damage(kind, folder, old, tmp_path / "other", tmp_path / f"out {kind}"))
+        async def wrong(to: Endpoint, name: str, folder: Path, kind: str = kind) -> None:
+            await load(to, name, damage(kind, folder, old, tmp_path / "other", tmp_path / f"out {kind}"))
 
-        monkeypatch.setattr(_sync, "load", wrong)
+        monkeypatch.setattr(Endpoint, "load", wrong)
         try:
             missed.append((kind, asyncio.run(made.publish())))
         except EngineFailure as failure:
@@ -79,11 +82,11 @@ def test_every_damage_is_detected(
     assert made.name != name
 
 
-def test_another_model_is_refused(server: VllmServer, policy: Policy) -> None:
+def test_another_model_is_refused(server: VllmServer, policy: Policy, tmp_path: Path) -> None:
     with torch.no_grad():
         weight = policy.base.model.layers[1].mlp.up_proj.base_layer.weight
         before = weight.clone()
         weight[3, 5] += 0.1  # one number of one layer
         with pytest.raises(ValueError, match=r"its model is not .* differ by up to"):
-            check_server(server.url, policy)
+            check(server, policy, tmp_path)
         weight.copy_(before)

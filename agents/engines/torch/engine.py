@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ...engine import Completion, Cut, Sampling, keyed_rng
 from ...policy import Policy
-from ..generation import Generation, StopRule, check_turn
+from ..generation import Generation, StopRule, check_turn, evaluating
 from .cache import SlotCache, ceil_to
-from .runner import ROWS, Runner, batch_dependence, check_supported, evaluating, set_threads
+from .runner import ROWS, Runner, batch_dependence, check_supported, set_threads
 from .sampler import RowSampling, sample
 from .scheduler import Scheduler
 from .sequence import Request, Sequence

@@ -6,9 +6,8 @@ equals; decoding has one query a head, where a wider masked window adds exact ze
 blocks of the fused kernel, where a further masked block does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -117,18 +116,6 @@ def batch_dependence(model: Any, device: torch.device, rows: int) -> str:
         few = alone.decode(tokens[0, one], one, at)[0]
         differ = max(differ, float((many - few).abs().max()))
     return f"logits of one row differ by up to {differ:.1e} between 1 and {rows} rows in flight" if differ else ""
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Dropout off inside; every module's mode as it was after."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def set_threads(worker: ThreadPoolExecutor, threads: int) -> None:

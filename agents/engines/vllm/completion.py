@@ -1,6 +1,6 @@
 """A request to `/v1/completions` of a vLLM server and its answer: token ids in, token ids and log-probabilities out.
 
-Texts are never encoded again. What an answer says is held against what was asked, and nothing is kept of one that errs.
+Texts are never encoded again. An answer is checked against its request, and nothing is kept of a wrong one.
 """
 
 import json
@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tools.http.core import Fault, HttpFailure
-from ...tools.http.payload import Node, ShapeError, serialize
-from ..engine import EngineFailure, EngineFault, Sampling
+from ....tools.http.payload import Node, ShapeError, serialize
+from ...engine import EngineFailure, EngineFault, Sampling
 
 FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
 SLACK = 1e-3  # nats by which float32 may miss a bound
@@ -21,11 +20,10 @@ NOISE = 1e-6  # a missing mass below this is rounding
 
 
 @dataclass(frozen=True)
-class Ask:
+class CompletionRequest:
     """Up to `most` tokens behind `prompt`, fewer where one of `ends` comes or, in their text, one of `stops`.
 
-    `top` most likely tokens are shown at each. `name` of the request and the `seed` of its draws: the same seed draws
-    the same again.
+    The `top` most likely tokens are shown at each. The same `seed` draws the same again; `name` is the request's own.
     """
 
     name: str
@@ -38,12 +36,12 @@ class Ask:
     top: int = 20
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """A generous bound of the answer: texts, ids and numbers of each token in full."""
         return 2**16 + 16 * len(self.prompt) + self.most * (1024 + 96 * (self.top + 2))
 
     def body(self, model: str) -> bytes:
-        """The request; whatever a server's own defaults could change is said."""
+        """Return the request; it sets whatever a server has defaults for."""
         greedy = self.sampling.temperature == 0
         return serialize(
             {
@@ -85,20 +83,20 @@ class Drawn:
     stopped: str | None
 
 
-def read(answer: bytes, ask: Ask, model: str, vocabulary: int) -> Drawn:
+def read_completion(answer: bytes, request: CompletionRequest, model: str, vocabulary: int) -> Drawn:
     """Check an answer and return what it holds.
 
     Raises:
-        EngineFailure: MALFORMED, MISMATCH, NUMBERS or VERSION; the answer is not what was asked for.
-        HttpFailure: the server broke the request off; it may be sent again.
+        EngineFailure: MALFORMED, MISMATCH, NUMBERS or VERSION: the answer is not what was asked for; STATUS: the
+            server aborted the request, which may be sent again.
     """
     try:
-        whole = Node(_parse(answer))
-        if (named := whole["model"].string()) != model:
+        root = Node(_parse(answer))
+        if (named := root["model"].string()) != model:
             raise EngineFailure(EngineFault.VERSION, f"model {named[:80]!r} answered, and {model!r} was asked")
-        choices = whole["choices"].array()
+        choices = root["choices"].array()
         _match(len(choices) == 1, f"it holds {len(choices)} choices, and 1 was asked for")
-        return _choice(choices[0], whole["id"].string(), ask, vocabulary)
+        return _choice(choices[0], root["id"].string(), request, vocabulary)
     except ShapeError as error:
         raise EngineFailure(EngineFault.MALFORMED, str(error)) from None
 
@@ -130,36 +128,36 @@ def entropies(
     return entropy if bounds else entropy[0]
 
 
-def _choice(choice: Node, name: str, ask: Ask, vocabulary: int) -> Drawn:
-    _match(name == f"cmpl-{ask.name}", f"it is the answer to {name[:80]!r}, and {ask.name!r} was sent")
+def _choice(choice: Node, name: str, request: CompletionRequest, vocabulary: int) -> Drawn:
+    _match(name == f"cmpl-{request.name}", f"it is the answer to {name[:80]!r}, and {request.name!r} was sent")
     index = choice["index"].integer(-(2**31), 2**31)
     _match(index == 0, f"it holds choice {index}, and 1 was asked for")
-    _match(choice["prompt_token_ids"].value == ask.prompt, "it answers another prompt")
+    _match(choice["prompt_token_ids"].value == request.prompt, "it answers another prompt")
     if choice["finish_reason"].value == "abort":
-        raise HttpFailure(Fault.STATUS, "the server broke the request off", 0.0)
+        raise EngineFailure(EngineFault.STATUS, "the server aborted the request", 0.0)
     tokens = [token.integer(-(2**63), 2**63) for token in choice["token_ids"].array()]
-    _match(0 < len(tokens) <= ask.most, f"it holds {len(tokens)} tokens, and 1 to {ask.most} were asked for")
+    _match(0 < len(tokens) <= request.most, f"it holds {len(tokens)} tokens, and 1 to {request.most} were asked for")
     outside = [token for token in tokens if not 0 <= token < vocabulary]
     _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{vocabulary - 1}")
-    stopped = _end(choice, tokens, ask)
-    logp, top = _numbers(choice["logprobs"], tokens, min(ask.top, vocabulary))
+    stopped = _end(choice, tokens, request)
+    logp, top = _numbers(choice["logprobs"], tokens, min(request.top, vocabulary))
     return Drawn(tokens, logp, top, stopped)
 
 
-def _end(choice: Node, tokens: list[int], ask: Ask) -> str | None:
+def _end(choice: Node, tokens: list[int], request: CompletionRequest) -> str | None:
     """Check that it ended where it had to, and return the text at which it did."""
-    early = [token for token in tokens[:-1] if token in ask.ends]
+    early = [token for token in tokens[:-1] if token in request.ends]
     _match(not early, f"tokens follow on token {early[:1]}, which ends a turn")
     reason, why = choice["finish_reason"].value, choice["stop_reason"].value
     if reason == "length":
-        full = len(tokens) == ask.most and tokens[-1] not in ask.ends
-        _match(full, f"it ends for length with {len(tokens)} of {ask.most} tokens, the last {tokens[-1]}")
+        full = len(tokens) == request.most and tokens[-1] not in request.ends
+        _match(full, f"it ends for length with {len(tokens)} of {request.most} tokens, the last {tokens[-1]}")
         return None
     if reason != "stop":
         raise choice["finish_reason"].error("'stop' or 'length'")
-    if why in ask.stops:
+    if why in request.stops:
         return str(why)
-    _match(type(why) is int and why == tokens[-1] and why in ask.ends, f"its stop_reason is {str(why)[:80]!r}")
+    _match(type(why) is int and why == tokens[-1] and why in request.ends, f"its stop_reason is {str(why)[:80]!r}")
     return None
 
 

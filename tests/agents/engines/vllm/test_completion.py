@@ -8,26 +8,25 @@ import numpy as np
 import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault, Sampling
-from turngym.agents.engines._wire import Ask, entropies, read
+from turngym.agents.engines.vllm.completion import CompletionRequest, entropies, read_completion
 from turngym.tests.support.faults import Kept
 from turngym.tests.support.model_server import FAULTS
-from turngym.tools.http.core import HttpFailure
 
 from .served import END, made_up
 
 MODEL = made_up()
-ASK = Ask("name", [1, 2, 3], 12, 7, Sampling(), frozenset({END}), ("th", "e"), 5)
+ASK = CompletionRequest("name", [1, 2, 3], 12, 7, Sampling(), frozenset({END}), ("th", "e"), 5)
 
 
-def answer(ask: Ask = ASK) -> dict[str, Any]:
+def answer(ask: CompletionRequest = ASK) -> dict[str, Any]:
     return MODEL.complete(json.loads(ask.body("v1")))
 
 
-def taken(whole: Any, ask: Ask = ASK) -> Any:
-    return read(json.dumps(whole).encode(), ask, "v1", MODEL.vocabulary)
+def taken(whole: Any, ask: CompletionRequest = ASK) -> Any:
+    return read_completion(json.dumps(whole).encode(), ask, "v1", MODEL.vocabulary)
 
 
-def ended(reason: str) -> tuple[Ask, dict[str, Any]]:
+def ended(reason: str) -> tuple[CompletionRequest, dict[str, Any]]:
     """An answer that ends for length, at an end token, at a text."""
     for seed in range(500):
         ask = replace(ASK, seed=seed, stops=("th",))
@@ -79,12 +78,10 @@ def test_what_errs_is_a_typed_failure(name):
             or name == "other stop"
         ):
             return  # nothing of it comes so far, or the words that were drawn are needed
-        with pytest.raises(HttpFailure if name == "abort" else EngineFailure) as failure:
-            read(made[0].partition(b"\r\n\r\n")[2], ask, "v1", MODEL.vocabulary)
-        if name == "abort":
-            assert failure.value.wait == 0
-        else:
-            assert failure.value.fault is way.fault, failure.value
+        with pytest.raises(EngineFailure) as failure:
+            read_completion(made[0].partition(b"\r\n\r\n")[2], ask, "v1", MODEL.vocabulary)
+        assert failure.value.fault is way.fault, failure.value
+        assert failure.value.wait == (0 if name == "abort" else None)
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

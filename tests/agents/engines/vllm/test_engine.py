@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from turngym.agents.engine import Completion, EngineFailure, EngineFault, Sampling, keyed_rng
-from turngym.agents.engines import _servers
-from turngym.agents.engines.vllm import VllmEngine
+from turngym.agents.engines.vllm import VllmEngine, fleet
+from turngym.agents.engines.vllm.client import Endpoint
 from turngym.tests.support.model_server import FAULTS, MadeUp, ModelServer
 
 from .served import END, Ends, Published, engine, made_policy, made_up, run
@@ -17,8 +17,8 @@ SLOW = ("slow head", "slow body", "silent")
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(_servers, "PAUSE", 0.001)
-    monkeypatch.setattr(_servers, "POLL", 0.001)
+    monkeypatch.setattr(fleet, "PAUSE", 0.001)
+    monkeypatch.setattr(fleet, "POLL", 0.001)
 
 
 def drawn_again(model: MadeUp, prompt: list[int], sampling: Sampling, key: tuple[int, ...], cut: Ends | None) -> Any:
@@ -173,7 +173,7 @@ def test_no_fault_reaches_a_turn_and_others_are_not_hurt(name):
 @pytest.mark.parametrize("name", SLOW)
 def test_a_turn_has_a_deadline(name):
     async def work(opened: VllmEngine) -> None:
-        opened.deadline = 0.3
+        opened.fleet.deadline = 0.3
         with pytest.raises(EngineFailure, match="deadline") as failure:
             await opened.session().sample(GIVEN, Sampling(), (1,))
         assert failure.value.fault is EngineFault.TIMEOUT
@@ -185,13 +185,13 @@ def test_a_server_that_forgot_the_weights_gets_them_again():
     server, policy = ModelServer(made_up(), served={"v3"}), made_policy()
 
     class Loading(Published):
-        async def restore(self, url: str) -> None:
-            await super().restore(url)
+        async def restore(self, to: Endpoint) -> None:
+            await super().restore(to)
             server.served = {"v3"}
 
     async def main() -> None:
         with server.run() as url:
-            publisher = Loading(policy, [url])
+            publisher = Loading(policy)
             async with engine(policy, [url], publisher) as opened:
                 await opened.sync()
                 server.served = set()
@@ -208,14 +208,14 @@ def test_a_server_that_was_away_at_the_update_joins_later():
 
     async def main() -> None:
         with one.run() as first, other.run() as second:
-            publisher = Published(policy, [first, second], {second})
+            publisher = Published(policy, {second})
             async with engine(policy, [first, second], publisher) as opened:
                 await opened.sync()
                 for i in range(8):
                     await opened.session().sample(GIVEN + i, Sampling(max_tokens=2), (i,))
                 assert not other.asked
                 other.well = True
-                while not opened.pool.servers[1].up:
+                while not opened.fleet.servers[1].up:
                     await asyncio.sleep(0.001)
                 for i in range(8):
                     await opened.session().sample(GIVEN + i, Sampling(max_tokens=2), (i,))

@@ -7,7 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from turngym.agents.engines.servable import servable, write_adapter
+from turngym.agents.engines.vllm.publish import write_adapter
+from turngym.agents.engines.vllm.server import served_folder
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 
 HEAD = LoraSpec(rank=4)
@@ -27,7 +28,7 @@ def test_what_can_be_served_as_it_is_is_not_written(qwen3_folder: Path, qwen2_fo
         load_policy(qwen2_folder, lora=LoraSpec(rank=4, targets=("q_proj", "down_proj"))),
         load_policy(qwen2_folder),
     ):
-        assert servable(policy, tmp_path / "served") == policy.folder
+        assert served_folder(policy, tmp_path / "served") == policy.folder
     assert not (tmp_path / "served").exists()
 
 
@@ -35,8 +36,8 @@ def test_what_can_be_served_as_it_is_is_not_written(qwen3_folder: Path, qwen2_fo
 def test_a_qwen2_with_an_adapted_head_is_the_same_llama(qwen2_folder: Path, tmp_path: Path) -> None:
     """`transformers` has a bias on the output projection where Llama has one on the queries: it is 0."""
     policy = learned(load_policy(qwen2_folder, lora=HEAD))
-    folder = servable(policy, tmp_path / "served")
-    assert folder == servable(policy, tmp_path / "served") == tmp_path / "served"
+    folder = served_folder(policy, tmp_path / "served")
+    assert folder == served_folder(policy, tmp_path / "served") == tmp_path / "served"
     config = json.loads((folder / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("llama", ["LlamaForCausalLM"])
     assert config["qkv_bias"] and config["tie_word_embeddings"] and not config["attention_bias"]
@@ -66,11 +67,11 @@ def test_a_head_that_cannot_be_carried_is_refused_with_numbers(
     with pytest.raises(
         ValueError, match=r"293 x 64, rank 4.*its type is 'gemma9'.*without the head: --targets down_proj"
     ):
-        servable(policy, tmp_path / "served")
+        served_folder(policy, tmp_path / "served")
     slides = {**config, "use_sliding_window": True, "sliding_window": 128}
     monkeypatch.setattr(policy.base.config, "to_dict", lambda: slides)
     with pytest.raises(ValueError, match="slides over 128 tokens"):
-        servable(policy, tmp_path / "served")
+        served_folder(policy, tmp_path / "served")
 
 
 def test_an_adapter_is_whole_or_not_there(qwen3_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

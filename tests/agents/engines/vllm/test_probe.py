@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.engines._probe import (
+from turngym.agents.engines.vllm.probe import (
     LENGTH,
     LIMIT,
     MARGIN,

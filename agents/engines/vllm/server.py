@@ -5,6 +5,7 @@ It listens on loopback only. What it says goes to a log file, whose last lines a
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -19,9 +20,12 @@ from typing import Self
 
 import httpx
 
-from ...tools.process import Child, ResourceLimits
-from ..engine import EngineFailure, EngineFault
-from . import _guard
+from ....tools.process import Child, ResourceLimits
+from ... import durable
+from ...engine import EngineFailure, EngineFault
+from ...memory import BYTES, GIB, cache_bytes, free_bytes, parameters, read_config
+from ...policy import ADAPTER, Policy
+from . import guard
 
 BASE = "policy"  # the name under which the model without an adapter is served
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone
@@ -32,6 +36,12 @@ OURS = frozenset(("model", "served-model-name", "host", "port", *_LORA, *_NUMBER
 # The CPU build (0.32) ends at a prompt in parts whose request has a seed ("CPU Generator does not use offset").
 ON_CPU = ("enable-chunked-prefill=false",)
 LAST_LINES = 15
+SHARE = 0.9  # of the memory that is free may be taken
+HEAD = "lm_head"
+# Types whose class in vLLM 0.32 lists the head among its `embedding_modules`.
+HEADED = frozenset({"llama", "qwen3", "qwen3_moe", "granite", "nemotron", "exaone4"})
+# Types that are Llama with these settings, where no window slides.
+AS_LLAMA = {"qwen2": {"qkv_bias": True}, "mistral": {"qkv_bias": False}}
 SAY_EVERY = 10.0  # seconds
 _POLL = 0.5  # seconds between two looks at the server
 
@@ -70,7 +80,7 @@ class VllmServer:
     """A vLLM process with a model folder, at a URL that stays the same when it is started again.
 
     Args:
-        folder: The model as the server can carry it (`servable`).
+        folder: The model as the server can carry it (`served_folder`).
         log: File that gets what the server says; made with its folder.
         rank: Rank of the adapters to come; None serves none.
         dtype: Of the weights: float32 or bfloat16.
@@ -179,8 +189,8 @@ class VllmServer:
             "HF_HUB_OFFLINE": "1",  # the model is a folder
             "TMPDIR": str(self._scratch),
         }
-        guard = [sys.executable, "-I", _guard.__file__, str(self.log.resolve()), *self.command]
-        self._child = Child(guard, env={**os.environ, **ours}, limits=ResourceLimits())
+        command = [sys.executable, "-I", guard.__file__, str(self.log.resolve()), *self.command]
+        self._child = Child(command, env={**os.environ, **ours}, limits=ResourceLimits())
         self.starts += 1
 
     def _wait(self) -> None:
@@ -229,3 +239,84 @@ def _free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+def policy_server(policy: Policy, folder: Path, options: Sequence[str], report: Callable[[str], None]) -> VllmServer:
+    """Return a server for `policy`, not yet started, with its log and what it is served from in `folder`.
+
+    Raises:
+        ValueError: its model does not fit into memory, or vLLM cannot carry the adapter.
+    """
+    dtype = str(policy.base.dtype).removeprefix("torch.")
+    rank = policy.lora.rank if policy.lora else 0
+    check_memory(policy.folder, dtype, max_context=policy.max_context, rank=rank, device=str(policy.device))
+    return VllmServer(
+        served_folder(policy, folder / "served"),
+        log=folder / "server.log",
+        rank=rank or None,
+        dtype=dtype,
+        max_context=policy.max_context,
+        options=(*(ON_CPU if policy.device.type == "cpu" else ()), *options),
+        report=report,
+    )
+
+
+def served_folder(policy: Policy, folder: Path) -> Path:
+    """Return the model folder to serve: the policy's own, or `folder`, written so that it carries the head's adapter.
+
+    Raises:
+        ValueError: vLLM cannot carry an adapter on the head of this model.
+    """
+    config = policy.base.config.to_dict()
+    kind = str(config["model_type"])
+    targets = _targets(policy)
+    if HEAD not in targets or kind in HEADED:
+        return policy.folder
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    if kind not in AS_LLAMA or window is not None:
+        others = " ".join(sorted(targets - {HEAD})) or "q_proj v_proj"
+        why = f"its attention slides over {window} tokens" if kind in AS_LLAMA else f"its type is {kind!r}"
+        raise ValueError(
+            f"{policy.folder}: vLLM cannot carry the adapter of the output head ({policy.vocabulary} x "
+            f"{config['hidden_size']}, rank {policy.lora.rank if policy.lora else 0}) of this model ({why}); "
+            f"name targets without the head: --targets {others}"
+        )
+    drop = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"}
+    kept = {key: value for key, value in config.items() if key not in drop}
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
+    _link(policy.folder, folder, json.dumps({**kept, **llama, **AS_LLAMA[kind]}, indent=2, default=str))
+    return folder
+
+
+def check_memory(
+    folder: Path, dtype: str, *, max_context: int, rank: int = 0, device: str = "cpu", free: int | None = None
+) -> None:
+    """Refuse a model whose server would not fit into memory with the keys and values of one whole conversation.
+
+    Raises:
+        ValueError: it does not fit; the message has the numbers.
+    """
+    if rank:
+        served_rank(rank)
+    weights, cache = parameters(folder) * BYTES[dtype], max_context * cache_bytes(read_config(folder), dtype)
+    there = free_bytes(device) if free is None else free
+    if there is not None and weights + cache > SHARE * there:
+        raise ValueError(
+            f"{folder} does not fit: {weights / GIB:.1f} GiB of weights in {dtype} and {cache / GIB:.2f} GiB of keys "
+            f"and values for one conversation of {max_context} tokens, and {device} has {there / GIB:.1f} GiB free, of "
+            f"which {SHARE:.0%} may be taken; use a smaller model, dtype bfloat16 or a shorter context"
+        )
+
+
+def _targets(policy: Policy) -> set[str]:
+    return set() if policy.lora is None else set(policy.model.peft_config[ADAPTER].target_modules)
+
+
+def _link(source: Path, folder: Path, config: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        link = folder / file.name
+        if file.is_file() and file.name != "config.json":
+            link.unlink(missing_ok=True)
+            link.symlink_to(file.resolve())
+    durable.write(folder / "config.json", config + "\n")

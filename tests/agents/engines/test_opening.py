@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from turngym.agents.engines.opening import open_engine
-from turngym.agents.engines.server import VllmServer
 from turngym.agents.engines.vllm import VllmEngine
+from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import LoraSpec, load_policy
 from turngym.agents.settings import EngineChoice
 from turngym.agents.source import TINY
@@ -24,8 +24,8 @@ def test_a_server_of_our_own_on_a_cpu(started: list[VllmServer], tmp_path: Path)
     policy = load_policy(TINY, lora=LoraSpec(rank=8))
     choice = EngineChoice("vllm", server_option=("max-num-seqs=4",))
     with open_engine(choice, policy, tmp_path, deadline=7.0) as engine:
-        assert isinstance(engine, VllmEngine) and engine.deadline == 7.0
-        assert [server.url for server in engine.pool.servers] == [started[0].url]
+        assert isinstance(engine, VllmEngine) and engine.fleet.deadline == 7.0
+        assert [server.url for server in engine.fleet.servers] == [started[0].url]
     command = started[0].command
     # Its CPU build ends at a prompt in parts whose request has a seed. What is given comes behind and so wins.
     assert command[command.index("--no-enable-chunked-prefill") :][1:] == ["--max-num-seqs", "4"]

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault
-from turngym.agents.engines import _servers
-from turngym.agents.engines._servers import SPILL, Server, ServerPool, choose
+from turngym.agents.engines.vllm import fleet as module
+from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.fleet import SPILL, Fleet, choose
 from turngym.tests.support.faults import RESET, FaultServer, Kept, Request, head
-from turngym.tools.http.core import Fault, HttpFailure
 
 OK = Kept([head("200 OK", "Content-Length: 2") + b"ok"])
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(_servers, "PAUSE", 0.001)
-    monkeypatch.setattr(_servers, "POLL", 0.001)
+    monkeypatch.setattr(module, "PAUSE", 0.001)
+    monkeypatch.setattr(module, "POLL", 0.001)
 
 
 def soon(seconds: float = 30.0) -> float:
@@ -28,7 +28,7 @@ def run(work: Any) -> Any:
 
 
 def test_each_tree_has_a_home_and_homes_are_spread():
-    servers = [Server(f"http://h{i}") for i in range(4)]
+    servers = [Endpoint(f"http://h{i}") for i in range(4)]
     homes = [str(i).encode() for i in range(400)]
     at = [choose(servers, home).url for home in homes]
     assert at == [choose(servers[::-1], home).url for home in homes]
@@ -38,7 +38,7 @@ def test_each_tree_has_a_home_and_homes_are_spread():
 
 
 def test_a_server_that_is_far_ahead_is_spared():
-    servers = [Server(f"http://h{i}") for i in range(2)]
+    servers = [Endpoint(f"http://h{i}") for i in range(2)]
     home = next(home for home in map(bytes, range(1, 9)) if choose(servers, home) is servers[0])
     servers[0].flying = SPILL
     assert choose(servers, home) is servers[0]
@@ -51,7 +51,7 @@ def test_a_server_that_is_far_ahead_is_spared():
 @pytest.mark.parametrize("url", ["", "x", "ftp://a", "http://", "http://a:b@c", "http://a?x=1", "http://a:99999"])
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(ValueError, match=r"URL|address"):
-        ServerPool([url])
+        Fleet([url])
 
 
 def test_bad_numbers_are_refused():
@@ -62,23 +62,22 @@ def test_bad_numbers_are_refused():
         (["http://a"], {"tries": 0}),
     ]:
         with pytest.raises(ValueError):
-            ServerPool(urls, **options)
-    assert [server.url for server in ServerPool(["http://a:1/v1", "http://b/"]).servers] == ["http://a:1", "http://b"]
+            Fleet(urls, **options)
+    assert [server.url for server in Fleet(["http://a:1/v1", "http://b/"]).servers] == ["http://a:1", "http://b"]
 
 
-async def asked(pool: ServerPool, home: bytes = b"", ends: float | None = None) -> bytes:
-    return await pool.run(home, lambda server: pool.send(server, "POST", "/x", b"{}"), ends or soon())
+async def asked(fleet: Fleet, home: bytes = b"", ends: float | None = None) -> bytes:
+    return await fleet.run(home, lambda server: server.complete(b"{}", 100), ends or soon())
 
 
 def test_connections_are_kept_over_requests_and_left_with_their_loop():
     with FaultServer(lambda request: OK) as server:
-        pool = ServerPool([server.url])
+        fleet = Fleet([server.url])
 
         async def many() -> None:
             for _ in range(3):
-                assert await asyncio.gather(*(asked(pool) for _ in range(4))) == [b"ok"] * 4
-            room = await pool._here()
-            assert len(room.lines[pool.servers[0]]) == 4
+                assert await asyncio.gather(*(asked(fleet) for _ in range(4))) == [b"ok"] * 4
+            assert len((await fleet.servers[0]._connections.get())._idle) == 4
 
         run(many())  # a connection left open would be a ResourceWarning, an error here
         run(many())
@@ -90,23 +89,23 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_no_fault():
         return [RESET] if request.number in (1, 3) else OK
 
     with FaultServer(answer) as server:
-        pool = ServerPool([server.url], tries=1)
+        fleet = Fleet([server.url], tries=1)
 
         async def work() -> None:
             for _ in range(3):
-                assert await asked(pool) == b"ok"
-            assert pool.servers[0].up
+                assert await asked(fleet) == b"ok"
+            assert fleet.servers[0].up
 
         run(work())
     assert len(server.requests) == 5
 
 
 def test_a_place_is_held_for_each_request():
-    pool, now, most = ServerPool(["http://a", "http://b"], in_flight=3), 0, 0
+    fleet, now, most = Fleet(["http://a", "http://b"], in_flight=3), 0, 0
 
     async def one() -> None:
         nonlocal now, most
-        async with pool.place():
+        async with fleet.place():
             now += 1
             most = max(most, now)
             await asyncio.sleep(0)
@@ -129,22 +128,22 @@ def test_a_server_that_is_down_is_passed_over_until_it_was_let_in_again():
 
     async def work(first: str, second: str) -> None:
         nonlocal well
-        pool = ServerPool([first, second])
+        fleet = Fleet([first, second])
 
-        async def admit(server: Server) -> None:
+        async def admit(server: Endpoint) -> None:
             admitted.append(server.url)
 
-        pool.admit = admit
+        fleet.admit = admit
         homes = [str(i).encode() for i in range(20)]
-        assert [await asked(pool, home) for home in homes] == [b"ok"] * 20
-        one, other = pool.servers
+        assert [await asked(fleet, home) for home in homes] == [b"ok"] * 20
+        one, other = fleet.servers
         assert not one.up and other.up and not admitted and one.why
         well = True
         while not one.up:
             await asyncio.sleep(0.001)
         assert admitted == [first]
         before = len(down.requests)
-        assert [await asked(pool, home) for home in homes] == [b"ok"] * 20
+        assert [await asked(fleet, home) for home in homes] == [b"ok"] * 20
         assert len(down.requests) > before
 
     with FaultServer(sick) as down, FaultServer(lambda request: OK) as fit:
@@ -166,16 +165,16 @@ def test_a_server_that_is_started_again_is_waited_for_and_given_its_weights():
         return Kept([head(status, "Content-Length: 2") + b"ok"])
 
     async def work(url: str) -> None:
-        pool = ServerPool([url])
+        fleet = Fleet([url])
 
-        async def admit(server: Server) -> None:
+        async def admit(server: Endpoint) -> None:
             nonlocal tried
             tried += 1
             if tried == 1:
                 raise EngineFailure(EngineFault.VERSION, "it has other weights")
 
-        pool.admit = admit
-        assert await asyncio.gather(*(asked(pool) for _ in range(5))) == [b"ok"] * 5
+        fleet.admit = admit
+        assert await asyncio.gather(*(asked(fleet) for _ in range(5))) == [b"ok"] * 5
         assert tried == 2
 
     with FaultServer(answer) as server:
@@ -185,11 +184,11 @@ def test_a_server_that_is_started_again_is_waited_for_and_given_its_weights():
 def test_what_ended_for_good_is_not_waited_for():
     failure = EngineFailure(EngineFault.DOWN, "it ended 20 times")
     ended: list[EngineFailure] = []
-    pool = ServerPool(["http://127.0.0.1:9"], ended=lambda: ended[0] if ended else None)
+    fleet = Fleet(["http://127.0.0.1:9"], ended=lambda: ended[0] if ended else None)
 
     async def work() -> None:
-        waiting = [asyncio.ensure_future(asked(pool)) for _ in range(3)]
-        while pool.servers[0].up:
+        waiting = [asyncio.ensure_future(asked(fleet)) for _ in range(3)]
+        while fleet.servers[0].up:
             await asyncio.sleep(0.001)
         ended.append(failure)
         for one in waiting:
@@ -201,18 +200,19 @@ def test_what_ended_for_good_is_not_waited_for():
 
 def test_time_that_is_over_says_what_was_wrong():
     async def work() -> None:
-        pool = ServerPool(["http://127.0.0.1:9"])
-        await pool.lost(pool.servers[0], "it was switched off")
+        fleet = Fleet(["http://127.0.0.1:9"])
+        fleet.servers[0].set_down("it was switched off")
+        await fleet.watch(fleet.servers[0])
         for _ in range(2):
             with pytest.raises(EngineFailure, match=r"127.0.0.1:9 is down: it was switched off") as failure:
-                await asked(pool, ends=soon(0.05))
+                await asked(fleet, ends=soon(0.05))
             assert failure.value.fault is EngineFault.TIMEOUT
 
     run(work())
 
 
 def test_tries_are_counted_and_pauses_grow(monkeypatch):
-    monkeypatch.setattr(_servers, "PAUSE", 0.1)
+    monkeypatch.setattr(module, "PAUSE", 0.1)
     pauses, slept = [], asyncio.sleep
 
     async def sleep(seconds: float) -> None:
@@ -222,11 +222,11 @@ def test_tries_are_counted_and_pauses_grow(monkeypatch):
     monkeypatch.setattr(asyncio, "sleep", sleep)
     waits = iter([0.0, 0.0, 1.5, 0.0, 0.0, 0.0, 0.0])
 
-    async def attempt(server: Server) -> bytes:
-        raise HttpFailure(Fault.STATUS, "it is full", next(waits), 429)
+    async def attempt(server: Endpoint) -> bytes:
+        raise EngineFailure(EngineFault.FULL, "http://a: it is full", next(waits))
 
-    with pytest.raises(EngineFailure, match=r"http://a: it is full; .*in_flight") as failure:
-        run(ServerPool(["http://a"], tries=7).run(b"", attempt, 2.0**40))
+    with pytest.raises(EngineFailure, match=r"http://a: it is full") as failure:
+        run(Fleet(["http://a"], tries=7).run(b"", attempt, 2.0**40))
     assert failure.value.fault is EngineFault.FULL
     assert pauses == pytest.approx([0.1, 0.2, 1.5, 0.8, 1.6, 2.0])
 
@@ -234,26 +234,27 @@ def test_tries_are_counted_and_pauses_grow(monkeypatch):
 def test_what_no_try_can_help_is_not_tried_again():
     tried = 0
 
-    async def attempt(server: Server) -> bytes:
+    async def attempt(server: Endpoint) -> bytes:
         nonlocal tried
         tried += 1
-        raise HttpFailure(Fault.STATUS, "it says no", None, 400)
+        raise EngineFailure(EngineFault.STATUS, "it says no")
 
     with pytest.raises(EngineFailure, match="says no") as failure:
-        run(ServerPool(["http://a"]).run(b"", attempt, 2.0**40))
+        run(Fleet(["http://a"]).run(b"", attempt, 2.0**40))
     assert failure.value.fault is EngineFault.STATUS and tried == 1
 
 
 def test_a_server_that_was_down_is_looked_at_on_the_next_loop_too():
     async def first(url: str) -> None:
-        await pool.lost(pool.servers[0], "gone")
+        fleet.servers[0].set_down("gone")
+        await fleet.watch(fleet.servers[0])
 
     with FaultServer(lambda request: OK) as server:
-        pool = ServerPool([server.url])
+        fleet = Fleet([server.url])
         run(first(server.url))
-        assert not pool.servers[0].up
-        assert run(asked_now(pool)) == b"ok"
+        assert not fleet.servers[0].up
+        assert run(asked_now(fleet)) == b"ok"
 
 
-async def asked_now(pool: ServerPool) -> bytes:
-    return await asked(pool)
+async def asked_now(fleet: Fleet) -> bytes:
+    return await asked(fleet)

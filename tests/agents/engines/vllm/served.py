@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from tokenizers import Tokenizer, decoders, models
 
-from turngym.agents.engines._servers import ServerPool
 from turngym.agents.engines.vllm import VllmEngine
+from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.fleet import Fleet
 from turngym.tests.support.model_server import MadeUp, ModelServer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz<>/\n ü"
@@ -39,21 +39,17 @@ class Published:
     """Says that servers have the policy's weights."""
 
     policy: Any
-    urls: list[str]
     away: set[str] = field(default_factory=set)
     restored: list[str] = field(default_factory=list)
-    verified: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def version(self) -> int:
-        return int(self.policy.version)
+    servers: list[Endpoint] = field(default_factory=list)
 
     async def publish(self) -> None:
-        self.verified = {url: f"v{self.version}" for url in self.urls if url not in self.away}
+        for server in self.servers:
+            server.model = "" if server.url in self.away else f"v{self.policy.version}"
 
-    async def restore(self, url: str) -> None:
-        self.restored.append(url)
-        self.verified[url] = f"v{self.version}"
+    async def restore(self, server: Endpoint) -> None:
+        self.restored.append(server.url)
+        server.model = f"v{self.policy.version}"
 
 
 @dataclass
@@ -69,9 +65,11 @@ class Ends:
 
 def engine(policy: Any, urls: list[str], publisher: Published | None = None, **options: Any) -> VllmEngine:
     """An engine on servers that were made up."""
-    names = ("in_flight", "tries", "ended")
-    pool = ServerPool(urls, **{name: options.pop(name) for name in names if name in options})
-    return VllmEngine(policy, pool, adapters=Path("none"), publisher=publisher or Published(policy, urls), **options)
+    names = ("in_flight", "tries", "ended", "deadline")
+    fleet = Fleet(urls, **{name: options.pop(name) for name in names if name in options})
+    publisher = publisher or Published(policy)
+    publisher.servers = fleet.servers
+    return VllmEngine(policy, fleet, cast("Any", publisher), **options)
 
 
 def run(server: ModelServer, work: Callable[[VllmEngine], Awaitable[Any]], **options: Any) -> Any:

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault
-from turngym.agents.engines import server as module
-from turngym.agents.engines.checks import check_memory
-from turngym.agents.engines.server import BASE, VllmServer, flags, served_rank
+from turngym.agents.engines.vllm import server as module
+from turngym.agents.engines.vllm.server import BASE, VllmServer, check_memory, flags, served_rank
 from turngym.agents.source import TINY
 
 STAND_IN = """#!{python} -S
@@ -143,7 +142,7 @@ def test_one_that_never_draws_is_ended(python: Path, tmp_path: Path) -> None:
 def test_no_server_outlives_a_killed_parent(python: Path, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     script = (
-        "import sys, pathlib, time\nfrom turngym.agents.engines.server import VllmServer\n"
+        "import sys, pathlib, time\nfrom turngym.agents.engines.vllm.server import VllmServer\n"
         f"VllmServer(pathlib.Path('/'), log=pathlib.Path({str(log)!r}), python=pathlib.Path({str(python)!r})).start()\n"
         "print('up', flush=True)\ntime.sleep(1000)\n"
     )

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from turngym.agents.engine import EngineFailure, EngineFault
-from turngym.agents.engines import _remote, _sync
-from turngym.agents.engines._probe import POINTS, Verdict, prompts
-from turngym.agents.engines._sync import Publisher
-from turngym.agents.engines.checks import check_server
+from turngym.agents.engines.vllm import publish
+from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.probe import POINTS, Verdict, prompts
+from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.tests.support.adapter_damage import DAMAGE, damage
 
@@ -169,7 +169,17 @@ def url(server: Server) -> Iterator[str]:
 
 def publisher(policy: Policy, folder: Path, *urls: str, deadline: float = 20.0) -> tuple[Publisher, list[str]]:
     lines: list[str] = []
-    return Publisher(policy, urls, folder / "adapters", deadline=deadline, log=lines.append), lines
+    servers = [Endpoint(url, deadline) for url in urls]
+    return Publisher(policy, servers, folder / "adapters", report=lines.append), lines
+
+
+def models(made: Publisher) -> list[str]:
+    """What each server is known to have."""
+    return [server.model for server in made.servers]
+
+
+def check_server(url: str, policy: Policy, folder: Path) -> None:
+    publisher(policy, folder, url)[0].check()
 
 
 def test_updates_are_told_right_and_old_ones_go(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
@@ -178,7 +188,7 @@ def test_updates_are_told_right_and_old_ones_go(policy: Policy, url: str, server
     for step in range(15):
         (finding,) = asyncio.run(made.publish()).values()
         assert finding.verdict is Verdict.RIGHT
-        assert made.version == policy.version and made.verified == {url: made.name}
+        assert made.version == policy.version and models(made) == [made.name]
         names.append(made.name)
         move(policy, 0.001 * (1 + step % 7), step)
     assert len(set(names)) == 15 and not lines
@@ -201,17 +211,17 @@ def test_every_damage_is_detected_before_anything_is_drawn(
     asyncio.run(made.publish())
     name, version, old = made.name, made.version, tmp_path / "adapters" / "v1"
     move(policy, 0.01, 1)
-    seen = {}
+    seen, load = {}, Endpoint.load
     for kind in DAMAGE:
 
-        async def wrong(line: _remote.Line, name: str, folder: Path, kind: str = kind) -> None:
-            await _remote.load(line, name, damage(kind, folder, old, another_run, tmp_path / "damaged"))
+        async def wrong(to: Endpoint, name: str, folder: Path, kind: str = kind) -> None:
+            await load(to, name, damage(kind, folder, old, another_run, tmp_path / "damaged"))
 
-        monkeypatch.setattr(_sync, "load", wrong)
+        monkeypatch.setattr(Endpoint, "load", wrong)
         with pytest.raises(EngineFailure) as caught:
             asyncio.run(made.publish())
         seen[kind] = caught.value.fault
-        assert (made.name, made.version, made.verified) == (name, version, {})
+        assert (made.name, made.version, models(made)) == (name, version, [""])
         assert list(server.adapters) == [name] and list((tmp_path / "adapters").iterdir()) == [old]
     assert len(seen) == len(DAMAGE) >= 25
     files = {"half-written", "hole at the end", "empty file"}
@@ -285,13 +295,13 @@ def test_a_server_that_starts_again_is_restored(policy: Policy, url: str, server
     server.cache.clear()
 
     async def several() -> None:
-        await asyncio.gather(*(made.restore(url) for _ in range(5)))
+        await asyncio.gather(*(made.restore(made.servers[0]) for _ in range(5)))
 
     loads = len(server.loads)
     asyncio.run(several())
     assert list(server.adapters) == [made.name] and len(server.loads) == loads + 1
-    asyncio.run(made.restore(url))
-    assert made.verified == {url: made.name}
+    asyncio.run(made.restore(made.servers[0]))
+    assert models(made) == [made.name]
 
 
 def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server: Server, tmp_path: Path) -> None:
@@ -299,7 +309,7 @@ def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server
     http, other = serve(second)
     made, _ = publisher(policy, tmp_path, url, other)
     asyncio.run(made.publish())
-    assert made.verified == {url: made.name, other: made.name}
+    assert models(made) == [made.name, made.name]
     second.answers_as, name = made.name, made.name
     move(policy, 0.01, 1)
     with pytest.raises(EngineFailure, match=other):
@@ -308,16 +318,16 @@ def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server
     http.shutdown()
     http.server_close()
     asyncio.run(made.publish())
-    assert made.verified == {url: made.name} and made.version == 2
+    assert models(made) == [made.name, ""] and made.version == 2
     with pytest.raises(EngineFailure) as caught:
-        asyncio.run(made.restore(other))
+        asyncio.run(made.restore(made.servers[1]))
     assert caught.value.fault is EngineFault.CONNECT
 
 
 def test_a_server_that_is_away_is_waited_for_until_the_deadline(
     policy: Policy, url: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sync, "PAUSE", 0.01)
+    monkeypatch.setattr(publish, "PAUSE", 0.01)
     server.broken = 5
     made, _ = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
@@ -333,7 +343,7 @@ def test_a_server_that_is_away_is_waited_for_until_the_deadline(
 def test_a_server_that_is_ending_is_waited_for(
     policy: Policy, url: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sync, "PAUSE", 0.01)
+    monkeypatch.setattr(publish, "PAUSE", 0.01)
     made, _ = publisher(policy, tmp_path, url)
     for step in range(2):
         server.ending = 3
@@ -351,22 +361,22 @@ def test_a_policy_without_an_adapter_is_probed_alone(
     assert finding.verdict is Verdict.RIGHT and made.name == "policy" and not server.loads
 
 
-def test_check_server_takes_what_fits(policy: Policy, url: str, server: Server) -> None:
-    check_server(url, policy)
+def test_check_takes_what_fits(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
+    check_server(url, policy, tmp_path)
     assert not server.adapters
-    check_server(url, load_policy(policy.folder))
+    check_server(url, load_policy(policy.folder), tmp_path)
 
 
-def test_check_server_refuses_with_numbers(
+def test_check_refuses_with_numbers(
     policy: Policy, url: str, server: Server, qwen2_folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=r"http://127\.0\.0\.1:1: "):
-        check_server("http://127.0.0.1:1", policy)
+        check_server("http://127.0.0.1:1", policy, tmp_path)
     with pytest.raises(ValueError, match="LoRA rank 16 is greater than max_lora_rank 8"):
-        check_server(url, load_policy(policy.folder, lora=LoraSpec(rank=16)))
+        check_server(url, load_policy(policy.folder, lora=LoraSpec(rank=16)), tmp_path)
     with pytest.raises(ValueError, match=r"its model knows 300 token ids, and .* knows 293"):
-        check_server(url, load_policy(qwen2_folder, lora=LORA))
+        check_server(url, load_policy(qwen2_folder, lora=LORA), tmp_path)
     with torch.no_grad():
         server.policy.base.get_input_embeddings().weight[7] += 0.3
     with pytest.raises(ValueError, match=r"its model is not .* differ by up to"):
-        check_server(url, policy)
+        check_server(url, policy, tmp_path)
