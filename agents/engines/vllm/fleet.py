@@ -93,10 +93,10 @@ class Fleet:
                     except EngineFailure as failure:
                         tried += 1
                         last = f" (before that {failure})"
-                        if tried == self.tries or failure.wait is None:
-                            raise
                         if not server.up:
                             await self.watch(server)
+                        if tried == self.tries or failure.wait is None:
+                            raise
                         pause = max(min(PAUSE * 2 ** (tried - 1), LONGEST), failure.wait)
                     await asyncio.sleep(pause)
         except TimeoutError:

@@ -181,6 +181,19 @@ def test_a_server_that_is_started_again_is_waited_for_and_given_its_weights():
         run(work(server.url))
 
 
+def test_a_server_that_breaks_the_last_try_is_waited_for_by_the_next_turn():
+    with FaultServer(lambda request: [RESET] if request.number == 0 else OK) as server:
+        fleet = Fleet([server.url], tries=1)
+
+        async def work() -> None:
+            with pytest.raises(EngineFailure) as failure:
+                await asked(fleet)
+            assert failure.value.fault is EngineFault.CONNECT
+            assert await asked(fleet) == b"ok"
+
+        run(work())
+
+
 def test_what_ended_for_good_is_not_waited_for():
     failure = EngineFailure(EngineFault.DOWN, "it ended 20 times")
     ended: list[EngineFailure] = []
