@@ -1,9 +1,9 @@
-"""Where an agent lives: Gymnasium environments that speak text over many turns (no torch).
+"""Gymnasium environments of text over many turns (no torch).
 
 - core: the base class of all environments: turns, forks, snapshots
 - question: questions with tools, `tasks x tools x grader`
 - registry: the ids, what makes them and with which options
-- tasks: what a task and a set of tasks is; what generated sets share
+- tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give
 - sources: where questions come from: files and data sets
 - spaces: the text space

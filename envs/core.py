@@ -57,7 +57,7 @@ _OUTCOME = {
 
 
 def outcome_of(stop: StopReason) -> Outcome:
-    """Return the outcome that a stop reason stands for."""
+    """Return the outcome of a stop reason."""
     return _OUTCOME[stop]
 
 
@@ -235,7 +235,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
 
 def fork(env: gymnasium.Env[str, str]) -> gymnasium.Env[str, str]:
-    """Fork an environment through all its wrappers .
+    """Return a live copy of an environment and of all its wrappers.
 
     Raises:
         TypeError: the environment below the wrappers is no `TextEnv`.

@@ -189,7 +189,7 @@ class QuestionEnv(TextEnv):
         return True
 
     def messages(self, observation: str) -> list[Message]:
-        """Open with the system prompt (with the format's instructions) and the question."""
+        """Return the system prompt (with the format's instructions) and the question."""
         instructions = self.format.instructions(self.toolbox.schemas) if len(self.toolbox) else ""
         system = "\n".join(part for part in (self.system, instructions) if part)
         opening = [{"role": "system", "content": system}] if system else []
@@ -204,7 +204,7 @@ class QuestionEnv(TextEnv):
         self.toolbox.close()
 
     def used(self, answer: str) -> bool:
-        """Return whether `answer` is what a tool gave: a word of a result."""
+        """Return whether `answer` is a word of a tool's result."""
         return any(answer in result.split() for result in self.results)
 
     def measures(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:

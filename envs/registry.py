@@ -1,4 +1,4 @@
-"""Which environment ids exist, what makes them, the options they are made with, and how their tools are isolated.
+"""Environment ids and their factories, the options they are made with, and the isolation of their tools.
 
 Importing `turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the group
 `turngym.envs`: the name is the id, the value `module:factory`. They are registered without importing the module, so a
@@ -55,7 +55,7 @@ ENVS = (
         "official ALFWorld games, from $ALFWORLD_DATA",
         needs="the games",
     ),
-    Entry("turngym/Household-v0", "turngym.envs.household:make_household", "made-up houses with ALFWorld's tasks"),
+    Entry("turngym/Household-v0", "turngym.envs.household:make_household", "generated houses with ALFWorld's tasks"),
 )
 
 

@@ -184,7 +184,7 @@ def _library(name: str) -> Any:
 
 @contextmanager
 def _loading(datasets: Any, path: str) -> Iterator[None]:
-    """Name the data set in what goes wrong."""
+    """Turn errors of the library into a ValueError that names the data set."""
     try:
         yield
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:

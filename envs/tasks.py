@@ -1,4 +1,4 @@
-"""What a task and a set of tasks is, and what generated sets share: splits, checked arguments, keyed random draws.
+"""Tasks and sets of tasks, and what generated sets share: splits, checked arguments, keyed random draws.
 
 A set is a deterministic function from an index to a task: the same arguments and the same index give the same task on
 any machine. The gold answer stays between the task set and the grader; a task's `repr` does not show it.
@@ -18,7 +18,7 @@ import numpy as np
 T = TypeVar("T")
 
 SPLITS = ("train", "valid", "test")
-SPLIT_SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}  # of made-up problems, by `text_share`
+SPLIT_SHARES = {"valid": (0.0, 0.1), "test": (0.1, 0.2), "train": (0.2, 1.0)}  # of generated problems, by `text_share`
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
-"""Household worlds: the official ALFWorld games, played word for word without ALFWorld, and houses made up.
+"""Household worlds: the official ALFWorld games, played word for word without ALFWorld, and generated houses.
 
 - env: `ALFWorld-v0` and `Household-v0`, one command a turn
-- play: what a command does, what the game says to it, which commands it offers
-- world: the house of one game, made from a PDDL problem; what never changes
-- state: what changes, as an immutable value, and the conditions of success
+- play: the rules: what a command does, how the game answers, which commands are admissible
+- world: the constant part of the house of one game, made from a PDDL problem
+- state: the changing part, as an immutable value, and the conditions of success
 - pddl: PDDL problems and goals, read and written
 - game: one game, from an official file or a JSON row
 - library: where games are found; large files are indexed once
-- generate: made-up houses, fixed by an index
-- house: one made-up house, its PDDL problem and its walkthrough
+- generate: generated houses, fixed by an index
+- house: one generated house, its PDDL problem and its walkthrough
 - chores: kinds of rooms, receptacles and things, and what can be asked for
-- expert: an agent that plays well from what it is shown
-- memory: what such an agent knows from the texts
+- expert: an agent that plays well from the observations alone
+- memory: what such an agent knows of the task and the house
 """
 
 from .env import ALFWorldEnv, make_alfworld, make_household

@@ -1,6 +1,6 @@
-"""What there is in made-up houses, and the chores that can be done with it.
+"""Kinds of rooms, receptacles and things in generated houses, and the chores that can be asked for.
 
-All names are ALFWorld's, so that an agent meets no new word; which thing fits where is for these houses alone.
+All names are ALFWorld's, so agents meet no new word. Which thing fits where holds for generated houses only.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Chore:
-    """What is to be done.
+    """A task: what has to be done with one or two things of a kind.
 
     Args:
         task_type: One of `TASK_TYPES`.
@@ -216,9 +216,12 @@ def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
 
 @cache
 def hiding(chore: Chore, usual: bool, hidden: bool | None) -> tuple[str, ...]:
-    """Return where the wanted things may lie: `chore.sources()`, as far as there are any of the kind asked for.
+    """Return the kinds of receptacles where the wanted things may be: those of `chore.sources()` that fit, or else all.
 
-    usual: whether they lie where such things do. hidden: whether that has to be opened; None for either.
+    Args:
+        chore: The task.
+        usual: Whether the things are where such things usually are.
+        hidden: Whether the receptacle has to be opened; None for either.
     """
     kinds = chore.sources()
     if hidden is not None:

@@ -1,4 +1,4 @@
-"""`ALFWorld-v0` and `Household-v0`: the official ALFWorld games and made-up houses, one command a turn."""
+"""`ALFWorld-v0` and `Household-v0`: the official ALFWorld games and generated houses, one command a turn."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ALFWorldEnv(TextEnv):
         return self._shown(intro(self.world))
 
     def on_step(self, text: str) -> Reply:
-        """Do what the command of `text` says."""
+        """Carry out the command in `text`."""
         world, state = self._playing()
         command, fault = _command(text)
         if fault:
@@ -95,7 +95,7 @@ class ALFWorldEnv(TextEnv):
         return Reply(self._shown(answer), float(won), StopReason.GOAL if won else None, info=info)
 
     def gold(self) -> list[str]:
-        """Return what is left of the walkthrough; off its way, the least of it that still leads to success."""
+        """Return the rest of the walkthrough, or its shortest end that still succeeds from the present state."""
         world, state = self._playing()
         if self.game is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
@@ -110,7 +110,7 @@ class ALFWorldEnv(TextEnv):
         return commands(*self._playing())
 
     def messages(self, observation: str) -> list[Message]:
-        """Open with how to act, then the game's own first text."""
+        """Return the system prompt and the game's first text."""
         system = self.system
         if system is None:
             dialect = self._playing()[0].dialect
@@ -170,7 +170,7 @@ def make_household(
     seed: int = 0,
     system: str | None = None,
 ) -> ALFWorldEnv:
-    """Make the environment over made-up houses.
+    """Make the environment over generated houses.
 
     Args:
         split: `train`, `valid` or `test`; no two share a task.
@@ -194,7 +194,7 @@ def make_household(
 
 
 def _same(rng: np.random.Generator) -> np.random.Generator:
-    """Return a generator in the same state: a deep copy, in a third of its time."""
+    """Return a copy of a generator; three times as fast as a deep copy."""
     source = rng.bit_generator
     if not isinstance(source, np.random.PCG64):
         return copy.deepcopy(rng)

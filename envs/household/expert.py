@@ -1,8 +1,8 @@
-"""An agent that plays household tasks well from what it is shown alone, in either form of the text.
+"""An agent that plays household tasks well from the observations alone, in either form of the text.
 
-It looks for things where they are usually found and a look costs few turns, remembers all it saw, and then does what
-the task says. Where things are usually found was counted over the start of every game of the train split, and of no
-other; `priors.json` was written by this, with the official games in FOLDER:
+It searches receptacles in the order of their chance of success for each turn, remembers what it saw, and then does the
+task. The chances were counted over the start of every game of the train split, and of no other; `priors.json` was
+written by this, with the official games in FOLDER:
 
     Path("priors.json").write_text(to_json(count(game.world() for game in open_games(FOLDER, "train"))))
 """
@@ -26,7 +26,7 @@ RARE = 0.002  # of a kind of receptacle, or of thing, that was not counted
 
 @dataclass(frozen=True)
 class Priors:
-    """What is usual.
+    """How often things are where at the start of a game.
 
     Args:
         found: For each kind of thing and kind of receptacle the share of such receptacles that hold such a thing, in
@@ -43,7 +43,7 @@ class Priors:
 
 
 def count(worlds: Iterable[World]) -> Priors:
-    """Count what lies where when the games begin."""
+    """Return the priors counted over the start of some games."""
     there: dict[str, Counter[str]] = defaultdict(Counter)
     holding: dict[str, Counter[str]] = defaultdict(Counter)
     number: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def count(worlds: Iterable[World]) -> Priors:
 
 
 def to_json(priors: Priors) -> str:
-    """Return priors as JSON, a kind of thing a line."""
+    """Return priors as JSON, one line for each kind of thing."""
     lines = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(shares)}" for kind, shares in priors.found.items())
     return f'{{"shut": {json.dumps(priors.shut)},\n"found": {{\n{lines}\n}}}}\n'
 
@@ -84,7 +84,7 @@ _ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they a
 class Expert:
     """Plays one episode after the other: a text that states a task begins a new one.
 
-    Who does something else than it says sets its `command` to that, and it goes on from there.
+    If another action is taken than it proposed, set `command` to that action; it continues from there.
 
     Args:
         priors: Where things are usually found; as in the official train split when left out.
@@ -113,7 +113,7 @@ class Expert:
         return self.command
 
     def _next(self) -> str:
-        """Return what to do now; empty where nothing is left to try."""
+        """Return the next command; empty where nothing is left to try."""
         memory, task = self.memory, self.task
         if not memory.held:
             return self._take() or self._search(task.kind)
@@ -126,7 +126,7 @@ class Expert:
         return self._put_into(self._targets())
 
     def _anew(self) -> str:
-        """Return what to do when all was tried: look everywhere again."""
+        """Forget what was seen and return the first command of a new search."""
         self.memory.forget()
         return self._next() or "look"
 
@@ -148,7 +148,7 @@ class Expert:
         return ""
 
     def _put_into(self, places: list[str]) -> str:
-        """Return what it takes to put what is held into the first of the places that the game does not refuse."""
+        """Return the next command to put the held thing into the first place that the game does not refuse."""
         memory = self.memory
         for place in places:
             for form in _FORMS[memory.old]:
@@ -166,7 +166,7 @@ class Expert:
         return ""
 
     def _targets(self) -> list[str]:
-        """Return the receptacles to put into, best first: where such things lie already, then the least work."""
+        """Return the target receptacles, best first: those that hold such things, then the nearest."""
         memory, kind = self.memory, self.task.kind
 
         def work(place: str) -> tuple[int, float]:
@@ -179,7 +179,7 @@ class Expert:
         return sorted(memory.of_kind(self.task.target), key=work)
 
     def _spare(self) -> list[str]:
-        """Return where to put a thing that is not wanted, best first: where such things lie usually, then near."""
+        """Return where to put a thing that is not wanted, best first: usual places, then near ones."""
         memory, kind = self.memory, kind_of(self.memory.held)
 
         def unfit(place: str) -> tuple[bool, bool]:
@@ -194,7 +194,7 @@ class Expert:
         return f"open {place}" if place in self.memory.shut else command
 
     def _search(self, kind: str) -> str:
-        """Return how to look into the receptacle that promises most for its turns; empty where all were seen."""
+        """Return the next command of the search, towards the most promising receptacle; empty where all were seen."""
         memory, lamp = self.memory, self.task.lamp
         wanted = {kind, lamp} if lamp and not memory.things(lamp) else {kind}
         best, most = "", 0.0

@@ -72,7 +72,7 @@ class Game:
             raise ValueError(f"game {self.id}: its pddl_problem is no house of ALFWorld ({error!r})") from None
 
     def walk(self, text: str | None = None) -> list[str]:
-        """Return the walkthrough as that form of text says it."""
+        """Return the walkthrough in the words of a form of text."""
         dialect = get_dialect(text or self.text)
         return [_PUT.sub(rf"{dialect.put} \1 {dialect.into} \2", command) for command in self.walkthrough]
 

@@ -1,4 +1,4 @@
-"""An endless supply of made-up houses, fixed by an index and always with a chore that can be done.
+"""Generated houses, fixed by an index; each has a task that can be done.
 
 What makes a house's task decides its split: a tenth of all tasks is `valid`, a tenth `test`, the others `train`, so no
 two splits ever share a task, whatever their seeds, sizes and difficulties.
@@ -92,7 +92,7 @@ def _chore(task_type: str, rng: KeyedRandom) -> Chore:
 
 
 class _Sketch:
-    """A house that is being made."""
+    """A house under construction."""
 
     def __init__(self, rng: KeyedRandom, chore: Chore, level: Difficulty, size: Size) -> None:
         self.rng, self.chore, self.size = rng, chore, size
@@ -115,7 +115,7 @@ class _Sketch:
         return House(self.chore, self.form, tuple(self.rooms), tuple(self.receptacles), tuple(self.things), self.target)
 
     def move(self) -> None:
-        """Put one of the things that do not matter elsewhere, if there is any."""
+        """Move one thing that the task does not need to another receptacle."""
         if self.others:
             i = self.rng.choice(self.others)
             self.things[i] = self.things[i]._replace(inside=self._somewhere(self.things[i].kind))
@@ -187,7 +187,7 @@ class _Sketch:
 
 @dataclass(frozen=True)
 class HouseOptions:
-    """What houses are to be like: see `Houses`."""
+    """The arguments of `Houses`, checked."""
 
     split: str
     size: str
@@ -204,7 +204,7 @@ class HouseOptions:
 
 
 class Houses(Games):
-    """Made-up games; each is made when it is asked for.
+    """Generated games; each is made when it is read.
 
     Args:
         split: `train`, `valid` or `test`.

@@ -1,4 +1,4 @@
-"""A made-up house and its chore: what an ALFWorld game says of a house, before it is put into PDDL."""
+"""A generated house with its task: its content, its PDDL problem and a walkthrough."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ABLE |= {"vessel": "isreceptacleobject"}
 
 
 class Receptacle(NamedTuple):
-    """Something that stands in the house: its kind, its number in the text, and the place where it is reached."""
+    """A receptacle: its kind, its number in the text, and the place from which it is reached."""
 
     kind: str
     number: int
@@ -29,7 +29,7 @@ class Receptacle(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """Something that lies there: its kind, its number in the text, in which receptacle, and whether it is clean."""
+    """A thing: its kind, its number in the text, the index of its receptacle, and whether it is clean."""
 
     kind: str
     number: int
@@ -44,14 +44,14 @@ class Thing(NamedTuple):
 
 @dataclass(frozen=True)
 class House:
-    """A house with a chore.
+    """A house with a task.
 
     Args:
         chore: What is to be done.
         form: In which of two sentences the task is stated.
         rooms: The rooms of the house; the text does not tell of them.
-        receptacles: What stands in it; places are numbered from 1, the agent begins at place 0.
-        things: What lies in it, the wanted things first.
+        receptacles: Its receptacles; places are numbered from 1, the agent begins at place 0.
+        things: Its things, the wanted ones first.
         target: The receptacle to which the walkthrough leads.
     """
 
@@ -64,7 +64,7 @@ class House:
 
     @property
     def signature(self) -> str:
-        """Everything that makes the task what it is, in whichever words it is stated."""
+        """A text that is the same for two houses exactly if their tasks are, however they are worded."""
         receptacles = " ".join(sorted(f"{kind}-{number}-{place}" for kind, number, place in self.receptacles))
         where = [f"{receptacle.kind}-{receptacle.number}" for receptacle in self.receptacles]
         things = sorted(f"{kind}-{number}-{where[inside]}-{clean:d}" for kind, number, inside, clean in self.things)
@@ -96,7 +96,7 @@ class House:
         return Problem(types, frozenset(facts), self.chore.goal())
 
     def _properties(self, thing: Thing, at: str) -> Iterator[str]:
-        """Yield what is true of a thing alone; no wanted thing is in the state that the chore asks for."""
+        """Yield the predicates of a thing alone; no wanted thing is in the state that the task asks for."""
         can = THINGS[thing.kind].can
         if "lamp" not in can:
             yield "pickupable"
@@ -111,7 +111,7 @@ class House:
             yield "ishot"
 
     def walkthrough(self) -> tuple[str, ...]:
-        """Return commands that do the chore, in the present form of the text."""
+        """Return commands that do the task, in the present form of the text."""
         return tuple(_Walk(self).commands())
 
     @property
@@ -158,6 +158,6 @@ def _ids(named: list[tuple[str, int]]) -> list[str]:
 
 
 def _id(kind: str, place: int) -> str:
-    if kind.endswith("basin"):  # its name is what stands before the bar, and `basin`
+    if kind.endswith("basin"):  # its name is the part before the bar, and `basin`
         return f"{kind.removesuffix('basin')}_bar_{place:02}_bar_{kind}"
     return f"{kind}_bar_{place:02}"

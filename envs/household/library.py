@@ -81,7 +81,7 @@ class Store:
 
     Args:
         path: The file.
-        head: Makes the index entry of a row, given with the place where it stands; raises ValueError for a bad one.
+        head: Makes the index entry of a row, given with its file and line; raises ValueError for a bad one.
 
     Raises:
         ValueError: a line is not JSON, the file not complete, or `head` refuses a row.

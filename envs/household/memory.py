@@ -1,4 +1,4 @@
-"""What an agent knows from the texts it was given, and from nothing else: the task, and what it saw of the house."""
+"""What an agent knows from the observations alone: the task, and what it has seen of the house."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class ParsedTask:
-    """What a sentence asks for.
+    """The parts of the sentence that states a task.
 
     Args:
         kind: The kind of thing, as in `mug`.
@@ -107,12 +107,12 @@ class Memory:
 
     @classmethod
     def of_room(cls, text: str) -> Memory:
-        """Return what the first text tells."""
+        """Return the memory after the first text of a game."""
         room = text.partition("you see ")[2].partition("\n")[0]
         return cls(_LISTED.findall(room)[::-1])  # the last is that with the number 1
 
     def read(self, command: str, text: str) -> None:
-        """Learn from the answer `text` to `command`."""
+        """Update the memory with the answer `text` to `command`."""
         if text.startswith(NOTHING):
             self._refuse(command)
             return
@@ -135,11 +135,11 @@ class Memory:
         return [name for name in self.receptacles if kind_of(name) == kind]
 
     def known(self, receptacle: str) -> bool:
-        """Return whether it is known if a receptacle is open, or needs no opening."""
+        """Return whether it is known if a receptacle has to be opened."""
         return receptacle in self.contents or receptacle in self.shut
 
     def forget(self) -> None:
-        """Take no more for known what lies where: something must have been missed."""
+        """Forget what is where and what was refused, so that a search begins anew."""
         self.contents.clear()
         self.refused.clear()
 

@@ -1,9 +1,9 @@
-"""Playing a world: what a command does, what the game says to it, and which commands it offers.
+"""The rules of a game: what a command does, how the game answers, and which commands are admissible.
 
-`step` is a pure function of world, state and command. What no rule allows changes nothing and gets the one answer
-`Nothing happens.`, be it misspelt, impossible or of another game. (Rules: ALFWorld's PDDL domain; sentences: its text
-grammar, in its present form and in the one before 0.4, which differ in what `go to` answers and in how a thing is put
-down; only the present one has `help`.)
+`step` is a pure function of world, state and command. A command that no rule allows changes nothing and is answered
+with `Nothing happens.`. The rules are those of ALFWorld's PDDL domain, the sentences those of its text grammar: the
+present one and the one before 0.4, which differ in the answer to `go to` and in the words for putting a thing down. Only
+the present one has `help`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def intro(world: World) -> str:
 
 
 def step(world: World, state: State, command: str) -> tuple[State, str]:
-    """Return the state after `command` and what the game says to it; blanks around a command do not count."""
+    """Return the state after `command` and the game's answer; blanks around a command do not count."""
     command = command.strip()
     if command in world.dialect.anywhere:
         return state, _say(world, state, command)
@@ -296,7 +296,7 @@ def facing(names: Sequence[str]) -> str:
 
 
 def _condition(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
-    """Return what a look at a thing tells of it: first what was done to it, of hot and cool the heat."""
+    """Return the game's sentence about the state of a thing."""
     warmth = "hot" if hot else "cool" if cool else ""
     if (sliced and (clean or warmth)) or (clean and warmth):
         words = " and ".join(word for word in (warmth, "clean" if clean else "") if word)

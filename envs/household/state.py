@@ -1,4 +1,4 @@
-"""What changes in a house while it is played: a small immutable value, so that a copy is the value itself."""
+"""The changing part of a house, as an immutable value, and the conditions of success on it."""
 
 from __future__ import annotations
 

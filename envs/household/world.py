@@ -1,4 +1,4 @@
-"""The house of one game: what never changes while it is played, made from a PDDL problem.
+"""The constant part of the house of one game, made from a PDDL problem.
 
 Things and receptacles are numbered in the order of their ids, which is the order in which the text lists them.
 """

@@ -7,7 +7,7 @@
 - notation: one spelling for LaTeX that can be written in several ways; names and relations around a value
 - worker: the child process that runs math-verify
 - generate: generated problems, fixed by an index
-- problem: what a family of problems makes
+- problem: a problem of a family: text, gold and program
 - algebra, arithmetic, ratios, stories: the families
 - reasoning: tasks that reasoning-gym makes and scores
 - reasoning_worker: the child process that scores them

@@ -1,6 +1,6 @@
-r"""The answer of a completion: the last outermost `\boxed{...}` behind the reasoning, or what else is asked for.
+r"""The answer of a completion: the last outermost `\boxed{...}` behind the reasoning, or the last formula or number.
 
-One pass over the text, linear in its length whatever it holds.
+One pass over the text, linear in its length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A built-in endless supply of math problems, fixed by an index, from families of problems.
+"""Generated math problems, fixed by an index, from families of problems.
 
 A problem's text decides its split: a tenth of all texts is `valid`, a tenth `test`, the others `train`, so no two
 splits ever share a problem, whatever their seeds, families and difficulties. A new family is a table of kinds and one

@@ -181,13 +181,13 @@ def _is_number(text: str) -> bool:
 
 
 def _text(answer: str) -> str:
-    """Return a form in which spelling the same thing the same way is equality."""
+    """Return a normal form of a text; equal forms mean equal answers."""
     text = re.sub(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}", r"\1", tidy(answer)).strip().rstrip(".")
     return re.sub(r"(?<!\w) | (?!\w)", "", text)
 
 
 def _fault(gold: str) -> str | None:
-    """Return what keeps a gold that is no plain number from having a value."""
+    """Return why a gold that is no plain number has no value; None if it has one."""
     if not gold:
         return "is empty"
     if not re.search(r"\w", gold):

@@ -1,4 +1,4 @@
-"""What a family of problems makes: a text, its exact answer, and a program that prints the answer.
+"""A generated problem: a text, its exact answer, and a program that prints the answer.
 
 A family draws numbers, states a problem about them and works out the gold by itself; the program is built from the
 numbers of the text, so that the two are independent ways to the same value.

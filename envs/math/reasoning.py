@@ -1,7 +1,7 @@
 """Tasks that reasoning-gym makes and scores (extra `tasks`): logic, games, arithmetic and more.
 
 Several answers to one task can be right, so reasoning-gym's own scorers decide, in a child process: some of them
-evaluate what they are given.
+evaluate the answer as code.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def offered() -> tuple[str, ...]:
 
 
 def _refusal(answer: str, name: str) -> str | None:
-    """Return why a scorer does not get to see an answer."""
+    """Return why an answer is not passed to a scorer; None if it is."""
     if len(answer) > MAX_ANSWER:
         return f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
     if name in _EVALUATING:

@@ -1,4 +1,4 @@
-"""Families told in words: things that people have, and measures."""
+"""Families of word problems: things that people have, and measures."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 - world: an invented world and the questions about it, fixed by an index
 - facts: the names of its things, and what holds between them (`relations.toml`)
 - wording: passages and questions written, and read back
-- expert: an agent that answers such questions from what it is shown
+- expert: an agent that answers such questions from the observations alone
 """
 
 from .make import make_search

@@ -1,4 +1,4 @@
-"""An agent that answers the invented world's questions from what it is shown alone: the question and found passages.
+"""An agent that answers the invented world's questions from the question and the retrieved passages alone.
 
 It takes the question apart, searches for what it does not know yet, reads the passages' sentences, and goes on from
 fact to fact.
@@ -16,7 +16,7 @@ TRIES = 2  # searches for one fact
 class SearchExpert:
     """Plays one episode after the other: a text that asks a question of the world begins a new one.
 
-    Who does something else than it says sets its `command` to that, and it goes on from there.
+    If another action is taken than it proposed, set `command` to that action; it continues from there.
 
     Args:
         format: How calls are written (`turngym.tools.FORMATS`).
@@ -70,7 +70,7 @@ class SearchExpert:
         return self._answer(name)
 
     def _guess(self) -> str:
-        """Return something that the last relation was seen to lead to, from whatever; empty where nothing was."""
+        """Return any object of the last relation that was seen; empty where none was."""
         last = self.question.path[-1]
         return next((target for (seen, _), target in self.facts.items() if seen == last), "")
 

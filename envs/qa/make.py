@@ -140,7 +140,7 @@ def _visit(timeout: float) -> Tool:
 
 
 def _refuse(what: str, **options: object) -> None:
-    """Raise ValueError if one of `options` is options, which would be ignored."""
+    """Raise ValueError if one of `options` is set, which would be ignored."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{name} is {value!r}, but {what}; leave it out")

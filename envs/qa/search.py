@@ -188,7 +188,7 @@ class SearchEnv(QuestionEnv):
         return [*calls, f"<answer>{self.task.gold}</answer>"]
 
     def used(self, answer: str) -> bool:
-        """Return whether the words of `answer` stand side by side in what a tool gave."""
+        """Return whether the words of `answer` are next to each other in a tool's result."""
         answered = normalise(answer)
         return bool(answered) and any(f" {answered} " in f" {normalise(result)} " for result in self.results)
 

@@ -59,12 +59,12 @@ def write(graph: Graph, kind: str, number: int, seed: int, brief: bool) -> Passa
 
 
 def shown(name: str, kind: str) -> str:
-    """Return a name as it stands in a sentence: some kinds have an article."""
+    """Return a name with the article that its kind has in a sentence."""
     return ARTICLES.get(kind, "") + name
 
 
 def _asides(rng: KeyedRandom, brief: bool) -> list[str]:
-    """Return sentences about what nobody asks for."""
+    """Return sentences about facts that no question asks for."""
     asides = _ASIDES[:1] if brief else _ASIDES
     return [says.replace("{o}", str(rng.integer(low, high))) for says, low, high in asides]
 

@@ -1,4 +1,4 @@
-"""An invented world to search: nothing in it can be known, so its questions need its passages.
+"""An invented world to search: no model can know its facts, so its questions need its passages.
 
 Questions are fixed by an index and made when they are asked for. The last fact of a question decides its split, by the
 two things that it joins: no question of another split has such an answer to the same thing, nor the same fact read
