@@ -2,8 +2,8 @@
 
 `step` is a pure function of world, state and command. A command that no rule allows changes nothing and is answered
 with `Nothing happens.`. The rules are those of ALFWorld's PDDL domain, the sentences those of its text grammar: the
-present one and the one before 0.4, which differ in the answer to `go to` and in the words for putting a thing down. Only
-the present one has `help`.
+present one and the one before 0.4, which differ in the answer to `go to` and in the words for putting a thing down.
+Only the present one has `help`.
 """
 
 from __future__ import annotations
