@@ -1,4 +1,27 @@
-"""Who acts: chat format, engines, the LoRA policy, rollouts and evaluation."""
+"""Who acts: policies, rollouts and evaluation.
+
+commands: `turngym eval | play | check | replay | warmup | envs | doctor | serve-search`
+terminal: the console of the commands, and how they report mistakes
+settings: options that several commands share
+engine: what every engine offers; engines/ holds them
+policy: a model with LoRA weights
+source: where a policy comes from
+memory: what a model needs in memory
+chat/: conversations as tokens
+rollout/: paths and trees that a policy grows in copies of an environment
+trajectory: trees, turns and leaves; one step of an environment
+players: episodes of experts and scripts, without a policy
+journal: trees on disk
+replay: the episodes of a journal played again
+evaluate: a policy or player on an environment
+scores: avg@k and pass@k with intervals
+incidents: failures that were dealt with
+checkpoint: checkpoints that are complete or absent
+durable: writes that survive a crash
+warmup/: small policies made from nothing; supervise: their training; tiny/: the one that is shipped
+check/: the contract of environments; pytest_plugin: its clauses as tests
+doctor: what works on this machine
+"""
 
 import os
 

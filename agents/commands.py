@@ -29,7 +29,7 @@ from .warmup.settings import Settings, WarmupOptions
 
 if TYPE_CHECKING:
     from .scores import Report
-    from .warmup.pretrain import Progress as Told
+    from .warmup.pretrain import Progress as WarmupProgress
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Warmup:
             prepared = prepare(settings, self.out, resume=self.resume)
         try:
             with mistakes((ValueError, OSError)):
-                _watch(run(prepared))
+                _show(run(prepared))
         except KeyboardInterrupt:
             console.print("interrupted; the same command with --resume continues")
             raise
@@ -287,11 +287,11 @@ class ServeSearch:
         return 0
 
 
-def _watch(told: Iterable[Told]) -> None:
+def _show(updates: Iterable[WarmupProgress]) -> None:
     """Show a warm-up as it goes: a live bar in a terminal, a line every 50 steps elsewhere."""
     with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("episodes")
-        for at in told:
+        for at in updates:
             what = "episodes" if at.loss is None else f"loss {at.loss:.3f}"
             progress.update(bar, completed=at.done, total=at.total, description=what)
             if at.note:

@@ -165,17 +165,17 @@ def _facts(task_id: str, nodes: list[Turn], stop: str | None, end: Leaf | None) 
     facts = [_Fact(turn, "task_id", task_id), _Fact(turn, "text", nodes[0].text)]
     for node in nodes:
         if node.parent < 0:
-            said: dict[str, Any] = {name: node.info.get(name) for name in ("messages", "tools")}
+            values: dict[str, Any] = {name: node.info.get(name) for name in ("messages", "tools")}
         elif node.role == "assistant":
             turn, cut = turn + 1, node.info.get("tool_status") == Status.TIMEOUT
             last = stop if node is nodes[-1] else None
-            said = {"info": dict(node.info), "reward": node.reward, "stop": last}
+            values = {"info": dict(node.info), "reward": node.reward, "stop": last}
         else:
-            said = {"role": node.role, "text": node.text}
-        facts += [_Fact(turn, name, value, cut) for name, value in said.items()]
+            values = {"role": node.role, "text": node.text}
+        facts += [_Fact(turn, name, value, cut) for name, value in values.items()]
     if end is not None:
-        said = {"outcome": str(end.outcome), "score": end.score, "info": dict(end.info)}
-        facts += [_Fact(turn, name, value, cut) for name, value in said.items()]
+        values = {"outcome": str(end.outcome), "score": end.score, "info": dict(end.info)}
+        facts += [_Fact(turn, name, value, cut) for name, value in values.items()]
     return facts
 
 

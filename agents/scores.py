@@ -99,8 +99,8 @@ def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
     info = {**(tree.turns[replies[-1]].info if replies else {}), **leaf.info}
     if "searches" not in info:
         return {}
-    said: dict[str, float] = {name: info[name] for name in ("searches", "f1", "sub_em") if name in info}
-    return said | {f"recall@{k}": share for k, share in info.get("recall", {}).items()}
+    figures: dict[str, float] = {name: info[name] for name in ("searches", "f1", "sub_em") if name in info}
+    return figures | {f"recall@{k}": share for k, share in info.get("recall", {}).items()}
 
 
 def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:

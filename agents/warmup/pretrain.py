@@ -105,14 +105,14 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     pupil = Pupil(model, course)
     if prepared.checkpoint is not None:
         pupil.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
-    yield from _learned(pupil, lessons, out)
+    yield from _trained(pupil, lessons, out)
     write_tokenizer(chat.tokenizer, out, training.context)
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     yield Progress(training.steps, training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
-def _learned(pupil: Pupil, lessons: list[Lesson], out: Path) -> Iterator[Progress]:
+def _trained(pupil: Pupil, lessons: list[Lesson], out: Path) -> Iterator[Progress]:
     for loss in pupil.learn(lessons):
         if pupil.step % SAVE_EVERY == 0:
             save(out / CHECKPOINTS, pupil.step, {}, pupil.save)
