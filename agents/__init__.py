@@ -18,7 +18,7 @@ scores: avg@k and pass@k with intervals
 incidents: failures that were dealt with
 checkpoint: checkpoints that are complete or absent
 durable: writes that survive a crash
-warmup/: small policies made from nothing; supervise: their training; tiny/: the one that is shipped
+warmup/: small policies made from nothing; tiny/: the one that is shipped
 check/: the contract of environments; pytest_plugin: its clauses as tests
 doctor: what works on this machine
 """

@@ -27,7 +27,7 @@ from ...envs.tasks import Task, Tasks
 from ...tools import Format, ToolCall, get_format
 from ..chat.chat import Chat
 from ..chat.template import Template
-from ..supervise import Course, Lesson, Pupil, lay, new_model
+from ..warmup.supervised import Example, Trainer, TrainerOptions, new_model, tokenize
 from ..warmup.tokenizer import TEMPLATE, train_tokenizer, write_tokenizer
 
 log = logging.getLogger(__name__)
@@ -69,13 +69,13 @@ def make(config: Make) -> None:
     chat = Chat(tokenizer, Template(TEMPLATE))
     model = new_model(chat, "small", CONTEXT)
     log.info("%d parameters", sum(p.numel() for p in model.parameters()))
-    lessons = [encode(chat, one) for one in demos(tasks, form, config.episodes, seed=config.seed)]
-    pupil = Pupil(model, Course(config.episodes // config.batch, config.batch, config.lr, config.seed))
+    examples = [encode(chat, one) for one in demos(tasks, form, config.episodes, seed=config.seed)]
+    trainer = Trainer(model, TrainerOptions(config.episodes // config.batch, config.batch, config.lr, config.seed))
     began = time.monotonic()
-    for loss in pupil.learn(lessons):
-        if pupil.step % 50 == 1:
+    for loss in trainer.learn(examples):
+        if trainer.step % 50 == 1:
             seconds = time.monotonic() - began
-            log.info("step %d/%d loss %.4f %.0f s", pupil.step, pupil.course.steps, loss, seconds)
+            log.info("step %d/%d loss %.4f %.0f s", trainer.step, trainer.options.steps, loss, seconds)
     model.half().save_pretrained(config.out)
 
 
@@ -88,13 +88,13 @@ def make_tokenizer(corpus: list[Demo]) -> Tokenizer:
     return train_tokenizer(texts, VOCABULARY, (opener, closer), WORDS)
 
 
-def encode(chat: Chat, one: Demo) -> Lesson:
-    """Lay out a demonstration as a rollout does."""
+def encode(chat: Chat, one: Demo) -> Example:
+    """Return the tokens of a demonstration as a rollout has them."""
     form = get_format("hermes")
     opening = [{"role": "system", "content": SYSTEM_TOOL}, {"role": "user", "content": one.prompt}]
     observed = [form.observe(result, "python") for result in one.results]
     answers = [[{"role": role, "content": content}] for role, content in observed]
-    return lay(chat, opening, _TOOLS, one.says, answers, form)
+    return tokenize(chat, opening, _TOOLS, one.says, answers, form)
 
 
 @dataclass(frozen=True)

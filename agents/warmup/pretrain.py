@@ -26,14 +26,14 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat
-    from ..supervise import Lesson, Pupil
+    from .supervised import Example, Trainer
 
 SETTINGS = "warmup.json"
 CHECKPOINTS = "checkpoints"
 TOKENIZER = "tokenizer.json"
 SAVE_EVERY = 100  # steps
 TOKENIZER_EPISODES = 2_000  # that the tokenizer is trained on
-READ = 1.0  # what a token that the agent read weighs beside one that it said
+CONTEXT_WEIGHT = 1.0  # of a token that the agent read; that of its own is 1
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     """Play, make the tokenizer, train and write the folder, telling of each episode and step."""
     import torch
 
-    from ..supervise import Course, Pupil, new_model
+    from .supervised import Trainer, TrainerOptions, new_model
     from .tokenizer import write_tokenizer
 
     settings, out = prepared.settings, prepared.out
@@ -95,28 +95,28 @@ def run(prepared: Prepared) -> Iterator[Progress]:
             f"{settings.env} is played otherwise now than when {out} was begun; begin again in another folder"
         )
     write(out / TOKENIZER, chat.tokenizer.to_str())
-    lessons = _lessons(chat, played, prepared)
-    yield Progress(len(played), training.episodes, note=_about(played, lessons, chat))
+    examples = _examples(chat, played, prepared)
+    yield Progress(len(played), training.episodes, note=_about(played, examples, chat))
     torch.set_num_threads(training.threads)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
         model = new_model(chat, training.size, training.context)
-    course = Course(training.steps, training.batch, training.lr, training.seed, READ)
-    pupil = Pupil(model, course)
+    options = TrainerOptions(training.steps, training.batch, training.lr, training.seed, CONTEXT_WEIGHT)
+    trainer = Trainer(model, options)
     if prepared.checkpoint is not None:
-        pupil.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
-    yield from _trained(pupil, lessons, out)
+        trainer.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
+    yield from _trained(trainer, examples, out)
     write_tokenizer(chat.tokenizer, out, training.context)
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     yield Progress(training.steps, training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
-def _trained(pupil: Pupil, lessons: list[Lesson], out: Path) -> Iterator[Progress]:
-    for loss in pupil.learn(lessons):
-        if pupil.step % SAVE_EVERY == 0:
-            save(out / CHECKPOINTS, pupil.step, {}, pupil.save)
-        yield Progress(pupil.step, pupil.course.steps, loss)
+def _trained(trainer: Trainer, examples: list[Example], out: Path) -> Iterator[Progress]:
+    for loss in trainer.learn(examples):
+        if trainer.step % SAVE_EVERY == 0:
+            save(out / CHECKPOINTS, trainer.step, {}, trainer.save)
+        yield Progress(trainer.step, trainer.options.steps, loss)
 
 
 def _chat(played: list[Demonstration], settings: Settings) -> Chat:
@@ -129,33 +129,33 @@ def _chat(played: list[Demonstration], settings: Settings) -> Chat:
     return Chat(train_tokenizer(texts, settings.training.vocabulary), Template(TEMPLATE))
 
 
-def _lessons(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Lesson]:
-    """Lay out the episodes that fit the context.
+def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Example]:
+    """Return the episodes that fit the context, as tokens.
 
     Raises:
         ValueError: fewer than half of them do.
     """
-    from ..supervise import lay
+    from .supervised import tokenize
 
     ends = cut(prepared.env, chat)
-    laid = [lay(chat, one.opening, one.tools, one.says, one.answers, ends) for one in played]
+    tokenized = [tokenize(chat, one.opening, one.tools, one.says, one.answers, ends) for one in played]
     context = prepared.settings.training.context
-    lessons = [lesson for lesson in laid if len(lesson.tokens) <= context]
-    if 2 * len(lessons) < len(laid):
-        longest = max(len(lesson.tokens) for lesson in laid)
+    examples = [example for example in tokenized if len(example.tokens) <= context]
+    if 2 * len(examples) < len(tokenized):
+        longest = max(len(example.tokens) for example in tokenized)
         raise ValueError(
-            f"context is {context} tokens, and {len(laid) - len(lessons)} of {len(laid)} episodes are longer (up to "
-            f"{longest}); ask for more with --context, or for shorter episodes with --option max_turns=N"
+            f"context is {context} tokens, and {len(tokenized) - len(examples)} of {len(tokenized)} episodes are longer"
+            f" (up to {longest}); ask for more with --context, or for shorter episodes with --option max_turns=N"
         )
-    return lessons
+    return examples
 
 
-def _about(played: list[Demonstration], lessons: list[Lesson], chat: Chat) -> str:
-    lengths = [len(lesson.tokens) for lesson in lessons]
+def _about(played: list[Demonstration], examples: list[Example], chat: Chat) -> str:
+    lengths = [len(example.tokens) for example in examples]
     won = 100 * float(np.mean([one.reward > 0 for one in played]))
     turns = float(np.mean([len(one.says) for one in played]))
     return (
-        f"{len(played)} episodes of {turns:.1f} turns, {won:.1f} % of them successes; {len(lessons)} fit the context, "
+        f"{len(played)} episodes of {turns:.1f} turns, {won:.1f} % of them successes; {len(examples)} fit the context, "
         f"with {np.mean(lengths):.0f} tokens (at most {max(lengths)}); vocabulary {chat.tokenizer.get_vocab_size()}"
     )
 

@@ -84,12 +84,12 @@ def test_demonstrations_are_laid_out_as_rollouts_and_render_like_the_template():
     env = make_env("turngym/MathPython-v0")
     assert chat.template.render([{"role": "user", "content": "?"}]) == "<|im_start|>user\n?<|im_end|>\n"
     for index, one in enumerate(demos(tasks, FORM, 30, seed=0)):
-        lesson = encode(chat, one)
-        tokens, said = lesson.tokens.tolist(), lesson.said
+        example = encode(chat, one)
+        tokens, assistant = example.tokens.tolist(), example.assistant
         _, info = env.reset(options={"task": index})
         prompt = chat.prompt(info["messages"], info["tools"])
         assert tokens[: len(prompt)] == prompt.tolist()
-        spoken = chat.tokenizer.decode(np.array(tokens)[said].tolist(), skip_special_tokens=False)
+        spoken = chat.tokenizer.decode(np.array(tokens)[assistant].tolist(), skip_special_tokens=False)
         assert spoken == "".join(one.says) + "<|im_end|>"  # a call ends with its closer
         talk = [*info["messages"], {"role": "assistant", "content": one.says[0]}]
         for result, text in zip(one.results, one.says[1:]):

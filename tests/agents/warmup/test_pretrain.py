@@ -80,7 +80,7 @@ def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatc
 def test_what_the_agent_reads_is_learned_too(tmp_path, monkeypatch):
     one = changed(SMALL, {"steps": 1, "episodes": 4, "size": "mini"})
     list(run(prepare(one, tmp_path / "read")))
-    monkeypatch.setattr(pretrain, "READ", 0.0)
+    monkeypatch.setattr(pretrain, "CONTEXT_WEIGHT", 0.0)
     list(run(prepare(one, tmp_path / "said")))
     read, said = (load_file(tmp_path / name / "model.safetensors") for name in ("read", "said"))
     assert not torch.equal(read["lm_head.weight"], said["lm_head.weight"])

@@ -1,4 +1,4 @@
-"""Supervised learning of whole episodes: the model learns what the agent said, given all that stood before it.
+"""Supervised learning of whole episodes: the model learns the tokens of the agent's turns, given all before them.
 
 Matrices are learned by Muon (Jordan et al. 2024), which takes far fewer steps here than Adam alone; the embedding, the
 head and the norms by AdamW (Loshchilov and Hutter, arXiv:1711.05101).
@@ -18,60 +18,60 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..envs import Message
-from .chat.chat import Chat
-from .engine import Cut
-from .warmup.settings import SIZES
-from .warmup.tokenizer import END, PAD
+from ...envs import Message
+from ..chat.chat import Chat
+from ..engine import Cut
+from .settings import SIZES
+from .tokenizer import END, PAD
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises
-PADDING, READ, SAID = range(3)
+PADDING, CONTEXT, TARGET = range(3)
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """An episode: its tokens `(t,)` and where the agent spoke `(t,)`."""
+class Example:
+    """An episode: its tokens `(t,)` and which of them are the agent's `(t,)`."""
 
     tokens: NDArray[np.int32]
-    said: NDArray[np.bool_]
+    assistant: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Course:
-    """How lessons are learned: `batch` a step, each once before any comes again, at a learning rate up to `lr`.
+class TrainerOptions:
+    """How examples are learned: `batch` a step, each once before any comes again, at a learning rate up to `lr`.
 
-    `read` is what a token that the agent read weighs beside one that it said. Predicting what it reads teaches a model
-    early to copy names, which what it says alone teaches late.
+    `context_weight` is the weight of a token that the agent read, that of its own tokens being 1. Predicting what it
+    reads teaches a model early to copy names; its own tokens alone teach that late.
     """
 
     steps: int
     batch: int = 32
     lr: float = 2e-3
     seed: int = 0
-    read: float = 0.0
+    context_weight: float = 0.0
 
 
-def lay(
+def tokenize(
     chat: Chat,
     opening: Sequence[Message],
     tools: Sequence[dict[str, Any]],
     says: Sequence[str],
     answers: Sequence[Sequence[Message]],
     cut: Cut | None = None,
-) -> Lesson:
-    """Lay out an episode as a rollout does; a turn that `cut` takes for complete has no end token."""
+) -> Example:
+    """Return the tokens of an episode as a rollout has them; a turn that `cut` takes for complete has no end token."""
     tokens = chat.prompt(opening, tools).tolist()
-    said = [False] * len(tokens)
+    assistant = [False] * len(tokens)
     end = next(iter(chat.end_ids()))
     for turn, text in enumerate(says):
         spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
         spoken += [] if cut is not None and cut.complete(text) else [end]
-        tokens, said = tokens + spoken, said + [True] * len(spoken)
+        tokens, assistant = tokens + spoken, assistant + [True] * len(spoken)
         if turn < len(answers):
             between = chat.reply(answers[turn], spoken[-1]).tolist()
-            tokens, said = tokens + between, said + [False] * len(between)
-    return Lesson(np.array(tokens, np.int32), np.array(said, np.bool_))
+            tokens, assistant = tokens + between, assistant + [False] * len(between)
+    return Example(np.array(tokens, np.int32), np.array(assistant, np.bool_))
 
 
 def new_model(chat: Chat, size: str, context: int) -> Any:
@@ -103,58 +103,58 @@ def new_model(chat: Chat, size: str, context: int) -> Any:
     return model
 
 
-class Pupil:
+class Trainer:
     """A model that learns, with its optimizers and the steps it has taken."""
 
-    def __init__(self, model: Any, course: Course) -> None:
-        self.model, self.course, self.step = model, course, 0
+    def __init__(self, model: Any, options: TrainerOptions) -> None:
+        self.model, self.options, self.step = model, options, 0
         ends = {model.model.embed_tokens.weight, model.lm_head.weight}
         inner = [weight for weight in model.parameters() if weight.ndim == 2 and weight not in ends]
         others = [weight for weight in model.parameters() if weight.ndim != 2 or weight in ends]
         self.optimizers: tuple[torch.optim.Optimizer, ...] = (
-            torch.optim.Muon(inner, lr=course.lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(others, lr=course.lr, betas=(0.9, 0.98), weight_decay=0.01),
+            torch.optim.Muon(inner, lr=options.lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.98), weight_decay=0.01),
         )
 
-    def learn(self, lessons: Sequence[Lesson]) -> Iterator[float]:
-        """Take the steps that are left, yielding the loss of each on what the agent said (nats a token)."""
-        course = self.course
-        while self.step < course.steps:
-            epoch, at = divmod(self.step, max(len(lessons) // course.batch, 1))
-            picks = batches([len(lesson.tokens) for lesson in lessons], course.batch, (course.seed, epoch))
-            for pick in picks[at : at + course.steps - self.step]:
-                yield self._step(*pad([lessons[i] for i in pick]))
+    def learn(self, examples: Sequence[Example]) -> Iterator[float]:
+        """Take the steps that are left, yielding the loss of each on the agent's tokens (nats a token)."""
+        options = self.options
+        while self.step < options.steps:
+            epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
+            picks = batches([len(example.tokens) for example in examples], options.batch, (options.seed, epoch))
+            for pick in picks[at : at + options.steps - self.step]:
+                yield self._step(*pad([examples[i] for i in pick]))
 
     def _step(self, tokens: Tensor, kinds: Tensor) -> float:
-        course = self.course
+        options = self.options
         rate = min((self.step + 1) / WARM, 1.0)
-        rate *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / course.steps))
+        rate *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / options.steps))
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            group["lr"] = course.lr * rate
-        weights = torch.tensor([0.0, course.read, 1.0])[kinds[:, 1:]]
+            group["lr"] = options.lr * rate
+        weights = torch.tensor([0.0, options.context_weight, 1.0])[kinds[:, 1:]]
         learned = weights > 0
         hidden = self.model.model(input_ids=tokens).last_hidden_state[:, :-1][learned]
         losses = torch.nn.functional.cross_entropy(self.model.lm_head(hidden), tokens[:, 1:][learned], reduction="none")
-        weight, said = weights[learned], kinds[:, 1:][learned] == SAID
+        weight, assistant = weights[learned], kinds[:, 1:][learned] == TARGET
         self.model.zero_grad()
         ((losses * weight).sum() / weight.sum()).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
         self.step += 1
-        return float(losses[said].detach().mean())
+        return float(losses[assistant].detach().mean())
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizers."""
         tensors: dict[str, Tensor] = {}
         for name, weight, moments in self._learned():
             tensors |= {name: weight.detach()} | {f"{name}/{part}": moments[part] for part in moments}
-        save_file(tensors, folder / "pupil.safetensors")
+        save_file(tensors, folder / "trainer.safetensors")
 
     @torch.no_grad()
     def load(self, folder: Path, step: int) -> None:
         """Go on from what `save` wrote after `step` steps."""
-        tensors = load_file(folder / "pupil.safetensors")
+        tensors = load_file(folder / "trainer.safetensors")
         for name, weight, moments in self._learned():
             weight.copy_(tensors[name])
             moments.update({part[len(name) + 1 :]: tensors[part] for part in tensors if part.startswith(f"{name}/")})
@@ -186,12 +186,12 @@ def batches(lengths: Sequence[int], size: int, seed: tuple[int, ...]) -> list[li
     return [found[i] for i in rng.permutation(len(found))] or [order]
 
 
-def pad(lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor]:
-    """Return tokens `[b, t]` and what each is `[b, t]`, `PADDING` (on the right), `READ` or `SAID`."""
-    width = max(len(lesson.tokens) for lesson in lessons)
-    tokens = torch.zeros(len(lessons), width, dtype=torch.long)
-    kinds = torch.full((len(lessons), width), PADDING)
-    for row, lesson in enumerate(lessons):
-        tokens[row, : len(lesson.tokens)] = torch.from_numpy(lesson.tokens)
-        kinds[row, : len(lesson.said)] = torch.where(torch.from_numpy(lesson.said), SAID, READ)
+def pad(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+    """Return tokens `[b, t]` and what each is `[b, t]`, `PADDING` (on the right), `CONTEXT` or `TARGET`."""
+    width = max(len(example.tokens) for example in examples)
+    tokens = torch.zeros(len(examples), width, dtype=torch.long)
+    kinds = torch.full((len(examples), width), PADDING)
+    for row, example in enumerate(examples):
+        tokens[row, : len(example.tokens)] = torch.from_numpy(example.tokens)
+        kinds[row, : len(example.assistant)] = torch.where(torch.from_numpy(example.assistant), TARGET, CONTEXT)
     return tokens, kinds
