@@ -12,7 +12,6 @@ Invariant: N counts the sampled tokens of the whole optimizer step, so its micro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Literal
@@ -109,7 +108,7 @@ def clip_cov(
     share: float,
     low: float,
     high: float,
-    key: Sequence[int],
+    key: tuple[int, ...],
 ) -> Bool[Tensor, "s"]:
     """Return which slots Clip-Cov (arXiv 2505.22617) leaves out: `share` of all, or as many as qualify, drawn by `key`.
 

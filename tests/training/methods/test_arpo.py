@@ -18,14 +18,6 @@ from turngym.training.objective import start_terms
 SMALL = {"vocabulary": 2, "tokens": 2}  # so that a rise of an entropy counts
 
 
-def test_sheet_c_example_of_the_statistic(tree_of) -> None:
-    listed = ([-0.1, -2.5, -4.0], [-1.2, -1.3, -1.5])  # log-probabilities that the code was given for two tokens
-    entropies = [-sum(p * np.exp(p) for p in token) for token in listed]
-    tree = tree_of([[entropies]])
-    assert uncertainty(tree, 1, 20, 2) * log(2) == pytest.approx(1.419378, abs=1e-6)
-    assert uncertainty(tree, 1, 20, 151_936) == pytest.approx(0.118963, abs=1e-6)
-
-
 def test_the_statistic_is_of_the_first_tokens_that_were_drawn(tree_of) -> None:
     tree = tree_of([[[0.5, 0.25, 4.0], [1.0]]])
     assert uncertainty(tree, 1, 2, 2) == pytest.approx(0.75 / log(2))

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from itertools import count, permutations
+from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
 
 from turngym.tests.verify.methods.battery import CHECKS, DIRECTIONS, directions
 from turngym.tests.verify.methods.cases import CASES, Case
+from turngym.training import methods
 from turngym.training.control import Control, Needs, chain
 from turngym.training.methods import METHODS, describe
 
@@ -83,3 +86,10 @@ def test_methods_that_set_different_things_commute(toy) -> None:
 def test_the_card_is_complete(method) -> None:
     card = describe(method)
     assert [part for part in CARD if part not in card] == []
+
+
+def test_a_method_reads_like_its_paper() -> None:
+    """Equation, sources and code of most methods fit on one page."""
+    files = [path for path in Path(methods.__file__).parent.glob("*.py") if path.name != "__init__.py"]
+    lengths = [len(path.read_text().splitlines()) for path in files]
+    assert median(lengths) <= 60 and max(lengths) <= 120

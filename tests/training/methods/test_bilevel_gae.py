@@ -35,12 +35,6 @@ def test_sheet_section_j3_returns_of_turns(example) -> None:
     assert returns[ends].tolist() == pytest.approx([1.05, 1.0], abs=1e-6)
 
 
-def test_sheet_section_j3_advantages(example) -> None:
-    assert SHEET(example).tolist() == pytest.approx([0.75, 0.65, 0.55, 0.4, 0.3], abs=1e-6)
-    whitened = advantages(bilevel_gae(), example, {})
-    assert whitened.tolist() == pytest.approx([1.206499, 0.658090, 0.109682, -0.712931, -1.261339], abs=1e-6)
-
-
 def test_a_turn_that_earns_nothing_ends_all_the_same(batch_of) -> None:
     batch = paying(batch_of([[2, 2]], value=[0.5, 0.5, 0.5, 0.5], scores=[0.0]), [0.0, 0.0])
     turn = 0.0 + 0.95 * 0.5 - 0.5 + 0.95 * (0.0 - 0.5)  # A_e of the first turn

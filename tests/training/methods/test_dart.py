@@ -11,7 +11,7 @@ from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import Outcome
 from turngym.training.columns import Now
 from turngym.training.control import Verdict, advantages
-from turngym.training.methods.dart import dart, step_advantage, uncertain
+from turngym.training.methods.dart import dart, step_advantage
 from turngym.training.objective import start_terms
 
 
@@ -23,14 +23,6 @@ def shaped(batch, control):
 def tree(*scores: float) -> Tree:
     leaves = [Leaf(0, branch, Outcome.DONE, "", score) for branch, score in enumerate(scores)]
     return Tree((0, 0, 0), 0, "task", [], leaves)
-
-
-def test_sheet_section_j1_eight_of_ten_steps_are_kept() -> None:
-    entropy = torch.arange(1, 11, dtype=torch.float64) / 10
-    group = torch.zeros(10, dtype=torch.long)
-    assert torch.quantile(entropy, 0.2).item() == pytest.approx(0.28, abs=1e-6)
-    assert uncertain(entropy, group, 0.2).tolist() == [False] * 2 + [True] * 8
-    assert torch.equal(uncertain(entropy, group, 0.2), uncertain(entropy, group, (0.28 - 0.1) / 0.9))
 
 
 def test_a_group_of_equal_scores_is_dropped() -> None:

@@ -17,12 +17,10 @@ def relative(scores, groups=None, **options):
 @pytest.mark.parametrize(
     ("scores", "options", "expected"),
     [
-        ([1, 0, 0, 1], {}, [0.866024, -0.866024, -0.866024, 0.866024]),
-        ([1, 0, 0, 0], {}, [1.499997, -0.499999, -0.499999, -0.499999]),
         ([1, 0, 0, 0], {"eps": 1e-4}, [1.499700, -0.499900, -0.499900, -0.499900]),
         ([1, 0, 0, 0], {"normalize": "none"}, [0.75, -0.25, -0.25, -0.25]),
     ],
-    ids=["verl", "verl-one", "trl", "dr-grpo"],
+    ids=["trl", "dr-grpo"],
 )
 def test_sheet_examples_of_the_group_advantage(scores, options, expected) -> None:
     assert relative(scores, **options) == pytest.approx(expected, abs=1e-6)

@@ -36,11 +36,6 @@ def test_sheet_section_j4_turn_advantage_alone(batch_of) -> None:
     assert double.tolist() == pytest.approx((2 * turn).tolist(), abs=1e-12)
 
 
-def test_sheet_section_j4_without_a_result(batch_of) -> None:
-    advantage = credit(batch_of([[2]] * 4, scores=TOTAL), TOTAL)
-    assert advantage == pytest.approx([1.224595, 1.224595, 0, 0, 0, 0, -1.224595, -1.224595], abs=1e-6)
-
-
 def test_more_turns_are_split_at_the_first_result_only(batch_of) -> None:
     three = credit(batch_of([[1, 1, 1], [1, 1, 1]], scores=[2.0, 1.0]), [1.0, 0.4, 0.6, 0.0, 1.0, 0.0])
     half = 0.5**0.5 / (0.5**0.5 + 1e-4) * 0.5**0.5

@@ -12,8 +12,6 @@ from turngym.training.control import Stats
 from turngym.training.methods.turn_pi import outside, turn_pi
 from turngym.training.objective import start_terms
 
-H = [0.05, 0.08, 0.12, 0.20, 0.10, 0.10]  # of sheet F's example; its target is 0.1
-
 
 def told(step, turns=(), phases=None, phase="rollout"):
     return Stats(step, phase, entropy_turns=tuple(turns), entropy_phases=phases or {})
@@ -46,16 +44,6 @@ def run(alphas):
         return seen
 
     return through
-
-
-def test_sheet_f_example_with_the_current_error_in_the_sum(run) -> None:
-    """The sheet's table has the code's past errors; the paper's sum adds ki·e_n to each."""
-    past = [-0.050000, -0.020500, 0.019300, 0.099500, 0.000500, 0.000500]
-    errors = [-0.05, -0.02, 0.02, 0.1, 0.0, 0.0]
-    found = run([[entropy] for entropy in H], target=0.1)
-    expected = [alpha + 0.01 * error for alpha, error in zip(past, errors)]
-    assert expected[0] == pytest.approx(-0.0505)
-    assert [alpha for (alpha,) in found] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_turns_own_target_is_what_it_had_at_first(run) -> None:
