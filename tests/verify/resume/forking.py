@@ -32,7 +32,8 @@ _MODULES = (  # imported before the first job
     "turngym.training.loop",
     "turngym.training.progress",
     "turngym.training.run",
-    "turngym.training.methods",
+    "turngym.training.methods.epo",
+    "turngym.training.methods.grpo",
 )
 _PHASES = {  # where a phase begins
     "loading": "turngym.agents.policy.load_policy",
