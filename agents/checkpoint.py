@@ -63,8 +63,7 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         if not isinstance(error, OSError):
             raise
         raise CheckpointError(
-            f"the checkpoint {final} cannot be written ({error}); those before it are whole: make room, and go on "
-            "from them"
+            f"the checkpoint {final} cannot be written ({error}); earlier ones are intact: free disk space and resume"
         ) from error
     past = [path for path in steps(folder) if path == final or _number(path) < step]
     for path in steps(folder):
@@ -104,8 +103,8 @@ def latest(
         return path
     if faults:
         raise CheckpointError(
-            f"all {len(faults)} checkpoints in {folder} are damaged: {'; '.join(faults)}; put a copy back, or remove "
-            "them to begin again"
+            f"all {len(faults)} checkpoints in {folder} are damaged: {'; '.join(faults)}; restore a copy, or remove "
+            "them to start again"
         )
     return None
 
@@ -201,7 +200,7 @@ def _read(path: Path) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 

@@ -97,11 +97,11 @@ def read_trees(path: Path) -> Iterator[Tree]:
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"{path}, line {number}: not a tree of this version ({error!r})") from error
             if tree.key in keys:
-                raise ValueError(f"{path}, line {number}: the tree {tree.key} is there twice")
+                raise ValueError(f"{path}, line {number}: the tree {tree.key} occurs twice")
             keys.add(tree.key)
             yield tree
         if len(keys) != count:
-            raise ValueError(f"{path}, line {number}: {len(keys)} trees end here, but {count} were written")
+            raise ValueError(f"{path}, line {number}: {len(keys)} trees were read, but {count} were written")
 
 
 def read_origin(path: Path) -> Origin:

@@ -41,7 +41,7 @@ class Source:
         shape = self.lora()
         if targets and shape is not None and set(targets) != set(shape[2]):
             raise ValueError(
-                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {shape[2]} and goes on there; "
+                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {shape[2]} and stays there; "
                 f"leave targets out, or begin with the model: --policy {self.folder}"
             )
         known = sorted(layer_names(self.folder)) if targets else []

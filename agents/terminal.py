@@ -45,7 +45,7 @@ def mistakes(
     except ToolFailure as failure:
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
-        way = "; here: --option level=NAME, with a recipe's options beside it, which it replaces"
+        way = "; on the command line: --option level=NAME, with the recipe's other options, as it replaces all of them"
         refuse(f"{failure}{way if isinstance(failure, LevelRefused) else ''}")
     except EngineFailure as failure:
         if os.environ.get("TURNGYM_TRACEBACK"):

@@ -101,7 +101,7 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     except TypeError as error:
         raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}") from error
     if not isinstance(env, TextEnv):
-        raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym acts in TextEnv environments only")
+        raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym supports TextEnv environments only")
     env.spec = copy.deepcopy(spec)  # as `gymnasium.make` does: what made an environment can be read from it
     env.spec.kwargs |= kwargs
     return env
@@ -193,7 +193,7 @@ class EnvOptions:
         for item in self.option:
             name, equals, value = item.partition("=")
             if not equals:
-                raise ValueError(f"--option {item!r} is no name=value pair; write, say, max_turns=3")
+                raise ValueError(f"--option {item!r} is not of the form name=value, such as max_turns=3")
             kwargs[name] = _value(value)
         return kwargs
 
@@ -241,5 +241,5 @@ def refuse_weaker(options: Mapping[str, Any], allowed: Collection[str], where: s
         if level not in allowed:
             raise ValueError(
                 f"{where} asks for isolation level {level!r}, which is weaker than the default {LEVELS[0]!r}; "
-                f"data cannot choose that: if you trust the code it runs, say --option level={level} yourself"
+                f"a file cannot choose that. If you trust its code, add --option level={level} to the command"
             )

@@ -116,7 +116,7 @@ def test_every_option_has_a_line_of_help(turngym, command):
     [
         (["eval", "turngym/Math-v1"], "unknown environment 'turngym/Math-v1'; did you mean 'turngym/Math-v0'?"),
         (["eval", "CartPole-v1", "--policy", "expert"], "CartPole-v1 takes no option 'split'"),
-        (["play", "CartPole-v1"], "CartPole-v1 makes a CartPoleEnv; turngym acts in TextEnv environments only"),
+        (["play", "CartPole-v1"], "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only"),
         (["play", "--task", "-1"], "options['task'] is -1"),
         (["eval", "--difficulty", "6"], "difficulty is (6,)"),
         (["eval", "--temperature", "-1"], "temperature is -1.0; it must be finite and 0 or more"),
@@ -177,7 +177,7 @@ def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(
     status, out, err = turngym(*args, "--option", "level=landlock")
     assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
     assert err.startswith("error: ") and "'landlock': it is another system" in err and err.count("\n") == 1
-    assert "; here: --option level=NAME" in err
+    assert "; on the command line: --option level=NAME" in err
 
     def fail(level: str) -> None:
         raise ToolFailure("the server is gone")

@@ -53,7 +53,7 @@ def launched(environ: Mapping[str, str] = os.environ) -> Launch:
     missing = [name for name in NEEDED if not environ.get(name)]
     if size > 1 and missing:
         raise ValueError(
-            f"WORLD_SIZE is {size}, but {missing[0]} is not set, so the processes could not meet: begin with torchrun "
+            f"WORLD_SIZE is {size}, but {missing[0]} is not set, so the processes cannot connect: start with torchrun "
             "--nproc-per-node N -m turngym …, or unset WORLD_SIZE for one process"
         )
     return Launch(rank, size, local)

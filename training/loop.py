@@ -113,7 +113,7 @@ class Loop:
                 if stuck:
                     raise Refusals(
                         f"{at.refused} steps in a row had no update, the last because {at.metrics()['refused']}; the "
-                        f"checkpoint of step {at.step} has the weights of the last one that had"
+                        f"checkpoint of step {at.step} has the weights after the last update"
                     )
             if over:
                 return

@@ -214,7 +214,7 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
             )
         return None
     if not held:
-        raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to begin one")
+        raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to start one")
     before = from_run(folder, weaker=weaker_levels(config.env_options.kwargs()))
     asked = flat(config)
     for name, old in flat(before).items():

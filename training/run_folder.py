@@ -191,7 +191,7 @@ class Logbook:
         if len(kept) < step:
             raise ValueError(
                 f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; remove the checkpoints of later "
-                "steps, and the steps are taken again from there"
+                "steps, and the run repeats the steps from there"
             )
         for path in self.trees.glob("step-*"):
             name = _JOURNAL.fullmatch(path.name)

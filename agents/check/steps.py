@@ -84,9 +84,7 @@ def check_any_text(case: Case) -> str:
                 ) from error
             _check_observation(env, where, observation)
             if "outcome" in info and Outcome(info["outcome"]) in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR):
-                raise Broken(
-                    f"{where} ends in {info['stop']} ({info.get('error')}); what an agent writes is play: answer it"
-                )
+                raise Broken(f"{where} ends in {info['stop']} ({info.get('error')}); answer every text of an agent")
     return f"{tried} actions"
 
 
@@ -116,7 +114,7 @@ def _refuses_a_step(env: TextEnv, when: str) -> None:
         env.step("one more")
     except gymnasium.error.ResetNeeded:
         return
-    raise Broken(f"a step {when} is taken; it must raise gymnasium.error.ResetNeeded")
+    raise Broken(f"a step {when} does not raise; it must raise gymnasium.error.ResetNeeded")
 
 
 def _check_opening(env: TextEnv, where: str, observation: Any, info: Mapping[str, Any]) -> None:
@@ -149,7 +147,7 @@ def _check_step(env: TextEnv, where: str, turn: int, answer: tuple[Any, ...]) ->
     if not failed and not math.isfinite(reward):
         raise Broken(f"{where}: the reward is {reward}; only a failure of a tool or the environment has none")
     if failed and not math.isnan(reward):
-        raise Broken(f"{where}: the reward is {reward} with stop {info['stop']!r}; a failure is never paid")
+        raise Broken(f"{where}: the reward is {reward} with stop {info['stop']!r}; a failure has no reward")
 
 
 def _check_observation(env: TextEnv, where: str, observation: Any) -> None:

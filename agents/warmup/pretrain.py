@@ -92,7 +92,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     chat = _chat(played, settings)
     if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
         raise ValueError(
-            f"{settings.env} is played otherwise now than when {out} was begun; begin again in another folder"
+            f"{settings.env} has changed since the warm-up in {out} was started; start again in another folder"
         )
     write(out / TOKENIZER, chat.tokenizer.to_str())
     examples = _examples(chat, played, prepared)
@@ -165,13 +165,13 @@ def _resumable(settings: Settings, out: Path) -> Path | None:
     try:
         before: Mapping[str, Any] = json.loads((out / SETTINGS).read_text("utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to begin one") from None
+        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one") from None
     if (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
     now = json.loads(json.dumps(settings.to_json()))
     for name, value in now.items():
         if before.get(name) != value:
             raise ValueError(
-                f"{name} is {value!r}, but the warm-up in {out} was begun with {before.get(name)!r}; give the same"
+                f"{name} is {value!r}, but the warm-up in {out} was started with {before.get(name)!r}; use that"
             )
     return latest(out / CHECKPOINTS)

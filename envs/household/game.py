@@ -154,7 +154,7 @@ def _grammar(grammar: str, where: str) -> tuple[str, str]:
 
 def _check_rules(domain: str, where: str) -> None:
     if _digest(_COMMENT.sub("", domain).lower()) not in _DOMAINS:
-        raise ValueError(f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones played here")
+        raise ValueError(f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones supported")
 
 
 def _digest(text: str) -> str:

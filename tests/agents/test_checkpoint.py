@@ -243,7 +243,7 @@ def test_nothing_of_a_damaged_checkpoint_is_used(tmp_path, opened, damage):
     ((kind, what),) = [(incident.kind, incident.what) for incident in incidents]
     assert kind == "checkpoint" and "step-000002" in what
     shutil.rmtree(tmp_path / "step-000001")
-    with pytest.raises(CheckpointError, match=r"all 1 checkpoints in .* are damaged: .*step-000002.*; put a copy back"):
+    with pytest.raises(CheckpointError, match=r"all 1 checkpoints in .* are damaged: .*step-000002.*; restore a copy"):
         checkpoint.latest(tmp_path)
     assert save(tmp_path, 2) == checkpoint.latest(tmp_path)
 

@@ -238,11 +238,11 @@ def test_every_flipped_bit_is_found_in_its_line(three):
 def test_lines_that_are_lost_added_or_doubled_are_noticed(three):
     header, *lines = three.read_bytes().splitlines(keepends=True)
     three.write_bytes(b"".join([header, *lines[:2]]))
-    assert read(three)[1] == f"{three}, line 3: 2 trees end here, but 3 were written"
+    assert read(three)[1] == f"{three}, line 3: 2 trees were read, but 3 were written"
     three.write_bytes(b"".join([header, *lines[:2], lines[0]]))
-    assert read(three)[1] == f"{three}, line 4: the tree (0, 1, 0) is there twice"
+    assert read(three)[1] == f"{three}, line 4: the tree (0, 1, 0) occurs twice"
     three.write_bytes(b"".join([header, *lines, spoil(lambda row: row.update(key=[7]))]))
-    assert read(three)[1] == f"{three}, line 5: 4 trees end here, but 3 were written"
+    assert read(three)[1] == f"{three}, line 5: 4 trees were read, but 3 were written"
 
 
 def test_two_trees_of_one_key_are_not_written(tmp_path):

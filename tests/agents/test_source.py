@@ -152,7 +152,7 @@ def test_a_trained_adapter_stays_on_its_layers(model, tmp_path):
     with pytest.raises(ValueError) as caught:
         found.check_targets(("v_proj",))
     assert str(caught.value) == (
-        f"targets is ('v_proj',), but the adapter in {found.adapter} is on ('lm_head', 'v_proj') and goes on there; "
+        f"targets is ('v_proj',), but the adapter in {found.adapter} is on ('lm_head', 'v_proj') and stays there; "
         f"leave targets out, or begin with the model: --policy {model}"
     )
 

@@ -91,7 +91,7 @@ def test_an_unknown_option_is_refused_with_the_nearest():
 
 
 def test_an_environment_that_does_not_speak_text_is_refused():
-    with pytest.raises(TypeError, match="CartPole-v1 makes a CartPoleEnv; turngym acts in TextEnv environments only"):
+    with pytest.raises(TypeError, match="CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only"):
         registry.make("CartPole-v1")
 
 
@@ -289,7 +289,7 @@ def test_options_are_toml_values_and_bare_words_are_text(text, value):
 
 
 def test_an_option_without_a_value_is_named_with_the_fix():
-    with pytest.raises(ValueError, match="--option 'max_turns' is no name=value pair; write, say, max_turns=3"):
+    with pytest.raises(ValueError, match="--option 'max_turns' is not of the form name=value, such as max_turns=3"):
         EnvOptions(option=("max_turns",)).kwargs()
 
 

@@ -30,7 +30,10 @@ SMALL = TrainConfig().changed(steps=1, prompts=2, group=2, max_tokens=16, eval_t
 MISTAKES = {
     "environment": ({"env": "turngym/MathPyton-v0"}, "unknown environment 'turngym/MathPyton-v0'; did you mean"),
     "option": ({"option": ["max_turn=3"]}, "takes no option 'max_turn'; did you mean 'max_turns'?"),
-    "option-form": ({"option": ["max_turns"]}, "--option 'max_turns' is no name=value pair; write, say, max_turns=3"),
+    "option-form": (
+        {"option": ["max_turns"]},
+        "--option 'max_turns' is not of the form name=value, such as max_turns=3",
+    ),
     "limit": ({"option": ["timeout=0"]}, "timeout is 0; it must be 0.01 to 3600 seconds"),
     "split": ({"option": ["split=test"]}, "option split is 'test'; training takes `train` and `valid`: leave it out"),
     "difficulty": ({"difficulty": [7]}, "difficulty is (7,); choose one or several of 1, 2, 3, 4, 5"),
@@ -59,7 +62,7 @@ MISTAKES = {
         "taken already holds a run; continue with --resume, or choose another folder with --out",
     ),
     "changed": ({"out": "taken", "resume": True, "lr": 5e-4}, "lr is 0.0005, but the run in taken was made with 0.001"),
-    "no run": ({"out": "bare", "resume": True}, "bare holds no run to resume; leave --resume out to begin one"),
+    "no run": ({"out": "bare", "resume": True}, "bare holds no run to resume; leave --resume out to start one"),
     "left over": (
         {"out": "stale"},
         "stale already holds a run; continue with --resume, or choose another folder with",
@@ -156,7 +159,7 @@ def locked():
 
 
 def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="group is 1; it must be at least 2: a path at the prompt and one to fork"):
+    with pytest.raises(ValueError, match="group is 1; it must be 2 or more"):
         prepare(SMALL.changed(method="grpo,aepo", group=1, out=str(tmp_path)))
 
     fork = TextEnv.fork

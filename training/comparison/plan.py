@@ -171,7 +171,7 @@ def _folder(out: str, resume: bool) -> Path:
         if not out:
             raise ValueError("--resume needs the folder of the comparison: --out FOLDER")
         if not Path(out).is_dir():
-            raise FileNotFoundError(f"{out} holds no comparison to resume; leave --resume out to begin one")
+            raise FileNotFoundError(f"{out} holds no comparison to resume; leave --resume out to start one")
         return Path(out)
     if out:
         if Path(out).is_dir() and any(Path(out).iterdir()):
@@ -193,5 +193,5 @@ def _check_same(trial: Trial) -> None:
         if name not in ANYTIME and new != old:
             raise ValueError(
                 f"{name} is {new!r}, but the run in {trial.folder} was made with {old!r}; "
-                "ask for the same, or choose another folder with --out"
+                "use the same value, or choose another folder with --out"
             )

@@ -90,7 +90,7 @@ def test_a_mistake_of_the_user_is_no_broken_clause(env_id, options, words):
 
 
 def test_an_environment_of_another_kind_is_refused():
-    with pytest.raises(TypeError, match="turngym acts in TextEnv environments only"):
+    with pytest.raises(TypeError, match="turngym supports TextEnv environments only"):
         check("CartPole-v1")
 
 

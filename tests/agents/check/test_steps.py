@@ -63,7 +63,7 @@ def test_a_failure_that_is_paid_is_seen(world, problem):
             observation, _, *rest = super().step(action)
             return observation, 0.0, *rest
 
-    assert "with stop 'tool_error'; a failure is never paid" in problem("steps", Paying)
+    assert "with stop 'tool_error'; a failure has no reward" in problem("steps", Paying)
 
 
 @pytest.mark.parametrize("name", ["task_id", "tools", "messages"])
@@ -85,7 +85,7 @@ def test_a_step_after_the_end_is_seen(world, broken):
             return super().step(action)
 
     problems = broken(Endless)
-    assert breaks(problems, "steps") and "a step after the end of an episode is taken" in problems["steps"]
+    assert breaks(problems, "steps") and "a step after the end of an episode does not raise" in problems["steps"]
 
 
 def test_a_step_before_the_first_reset_is_seen(world, problem):
@@ -95,7 +95,7 @@ def test_a_step_before_the_first_reset_is_seen(world, problem):
                 self.reset(seed=0)
             return super().step(action)
 
-    assert "a step before the first reset is taken" in problem("steps", Eager)
+    assert "a step before the first reset does not raise" in problem("steps", Eager)
 
 
 def test_an_info_that_is_given_away_twice_is_seen(world, problem):
@@ -134,7 +134,7 @@ def test_text_that_makes_the_environment_fail_is_seen(failure, world, problem):
                 raise failure("cannot encode this")
             return super().on_step(text)
 
-    assert "_error (cannot encode this); what an agent writes is play" in problem("any-text", Frail)
+    assert "_error (cannot encode this); answer every text of an agent" in problem("any-text", Frail)
 
 
 def test_an_answer_to_long_text_that_no_space_holds_is_seen(world, problem):

@@ -92,16 +92,16 @@ def test_going_on_where_the_environment_changed_is_refused(tmp_path, monkeypatch
         if at.loss is not None and at.done == 2:
             break
     (tmp_path / "tokenizer.json").write_text("another")
-    with pytest.raises(ValueError, match=r"is played otherwise now than when .* was begun; begin again in another"):
+    with pytest.raises(ValueError, match=r"has changed since the warm-up in .* was started; start again in another"):
         list(run(prepare(SMALL, tmp_path, resume=True)))
 
 
 def test_going_on_with_other_settings_is_refused(tmp_path):
     next(run(prepare(SMALL, tmp_path)))
-    with pytest.raises(ValueError, match=r"noise is 0.1, but the warm-up in .* was begun with 0.3; give the same"):
+    with pytest.raises(ValueError, match=r"noise is 0.1, but the warm-up in .* was started with 0.3; use that"):
         prepare(changed(SMALL, {"noise": 0.1}), tmp_path, resume=True)
     assert prepare(SMALL, tmp_path, resume=True).checkpoint is None
-    with pytest.raises(FileNotFoundError, match="holds no warm-up to resume; leave --resume out to begin one"):
+    with pytest.raises(FileNotFoundError, match="holds no warm-up to resume; leave --resume out to start one"):
         prepare(SMALL, tmp_path / "nowhere", resume=True)
 
 

@@ -189,7 +189,9 @@ def test_a_token_budget_ends_every_run(turngym):
         assert run["tokens"] >= 40 and run["steps"] < 50
     assert "50 steps, at most 40 tokens" in Path("c/compare.md").read_text()
     status, _, err = turngym("compare", "grpo", *args[:-3], "80", *args[-2:], "--resume")
-    assert status == 2 and "token_budget is 80, but the run in c/grpo/seed-5 was made with 40; ask for the same" in err
+    assert (
+        status == 2 and "token_budget is 80, but the run in c/grpo/seed-5 was made with 40; use the same value" in err
+    )
 
 
 # --- mistakes, before anything is made
@@ -221,7 +223,7 @@ MISTAKES = [
     (["grpo", "wild.toml"], "wild.toml: unknown key 'metod'; did you mean 'method'?"),
     (["grpo", "--out", "full"], "full is not empty; continue with --resume, or choose another folder with --out"),
     (["grpo", "--resume"], "--resume needs the folder of the comparison: --out FOLDER"),
-    (["grpo", "--resume", "--out", "nowhere"], "nowhere holds no comparison to resume; leave --resume out to begin"),
+    (["grpo", "--resume", "--out", "nowhere"], "nowhere holds no comparison to resume; leave --resume out to start"),
     (["grpo", "--out", "small.toml"], "cannot write to small.toml"),
 ]
 
