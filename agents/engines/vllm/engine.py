@@ -188,8 +188,8 @@ class VllmSession:
         check_turn(self, self.engine.policy, self._task is not None, tokens, cut)
         if 0 < sampling.temperature < LEAST_TEMPERATURE:
             raise ValueError(
-                f"temperature is {sampling.temperature}; vLLM draws below {LEAST_TEMPERATURE} as if it were that: "
-                "use it, or 0"
+                f"temperature is {sampling.temperature}; vLLM raises values below {LEAST_TEMPERATURE} to "
+                "that: use it, or 0"
             )
         version = self.engine.check()
         room = self.engine.max_context - self.length - len(tokens)
