@@ -1,6 +1,6 @@
 """How an agent writes a tool call in text: formats, chosen by name, the rows of `FORMATS`.
 
-- `core`: `Format`, and `BlockFormat`, from which all derive
+- `core`: `Format`, from which all derive
 - `json_call`: `Hermes` and `LlamaJson`, calls as one JSON object
 - `delimited`: `Tags` and `Fenced`, calls between two marks
 - `pythonic`: `Pythonic`, calls as Python writes them

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 THOUGHT = "<think>"
 END_OF_THOUGHT = "</think>"
@@ -38,57 +38,26 @@ class Parsed:
     text: str
 
 
-class Format(Protocol):
-    """One way of writing calls and reading results."""
+class Format(ABC):
+    """One way of writing calls and reading results.
 
-    @property
-    def name(self) -> str:
-        """The key in `FORMATS`."""
+    Calls are blocks: where one opens is found by a pattern, where it ends follows from its text. `parse` and `complete`
+    look at the same block, so that generation stops exactly where a call is first read.
 
-    @property
-    def closers(self) -> tuple[str, ...]:
-        """Texts that can end a call: where none of them has just been written, `complete` does not change."""
-
-    @property
-    def native(self) -> bool:
-        """True when chat templates show the tools' schemas by themselves."""
-
-    def parse(self, text: str, tools: Sequence[str]) -> Parsed:
-        """Find the first call; never raises. `tools` are the names that exist."""
-
-    def complete(self, text: str) -> bool:
-        """Return whether `text` holds a complete first call, well-formed or not, or final answer: the turn is over."""
-
-    def begins(self, text: str) -> int | None:
-        """Return where the first call, or the final answer that the format marks, begins; None where there is none."""
-
-    def render(self, call: ToolCall) -> str:
-        """Return the text of a call, as an expert writes it: `parse` gives back the same call.
-
-        Raises ValueError for a call that the format cannot spell.
-        """
-
-    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return role and content of the message that carries what `tool` answered (None: the call was malformed)."""
-
-    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """Return what the system prompt must say so that the agent knows its tools; empty when `native`.
-
-        Raises ValueError where the format cannot call one of them.
-        """
-
-
-class BlockFormat(ABC):
-    """A format whose calls are blocks: where one opens is found by a pattern, where it ends follows from its text.
-
-    `parse` and `complete` look at the same block, so that generation stops exactly where a call is first read.
+    Attributes:
+        name: The key in `FORMATS`.
+        opening: Finds where a call opens; made by `opens`.
+        closers: Texts that can end a call: where none of them has just been written, `complete` does not change.
+        native: Whether chat templates show the tools' schemas by themselves.
     """
 
     name: ClassVar[str]
-    opening: ClassVar[re.Pattern[str]]  # made by `opens`
+    opening: ClassVar[re.Pattern[str]]
+    closers: ClassVar[tuple[str, ...]]
+    native: ClassVar[bool]
 
     def parse(self, text: str, tools: Sequence[str]) -> Parsed:
-        """Find the first call; never raises. `tools` are the names that exist."""
+        """Return the first call; never raises. `tools` are the names that exist."""
         opening = self._first(text)
         if opening is None:
             return Parsed(None, None, text)
@@ -102,7 +71,7 @@ class BlockFormat(ABC):
             return Parsed(None, _malformed(str(problem)), text)
 
     def complete(self, text: str) -> bool:
-        """Return whether `text` holds a complete first call, well-formed or not, or final answer."""
+        """Return whether `text` holds a complete first call, well-formed or not, or final answer: the turn is over."""
         opening = self._first(text)
         return opening is not None and self._end(text, opening) is not None
 
@@ -117,6 +86,20 @@ class BlockFormat(ABC):
         if self.parse(text, (call.name,)).call != call:
             raise ValueError(f"the format {self.name} cannot spell {call}; use another format")
         return text
+
+    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
+        """Return role and content of the message that carries what `tool` answered (None: the call was malformed).
+
+        Chat templates that know tools have a frame of their own for the role `tool`.
+        """
+        return "tool", text
+
+    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
+        """Return what the system prompt must say so that the agent knows its tools; empty when `native`.
+
+        Raises ValueError where the format cannot call one of them.
+        """
+        return ""
 
     def _first(self, text: str) -> re.Match[str] | None:
         """Return the first opening outside thoughts.

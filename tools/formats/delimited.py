@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .core import BlockFormat, ToolCall, check_tool, opens
+from .core import Format, ToolCall, check_tool, opens
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ _FENCE = re.compile(r"^[ \t]*+```", re.MULTILINE)
 ANSWERS = ("answer", "solution")  # a final answer: no call, and nothing behind it counts
 
 
-class Tags(BlockFormat):
+class Tags(Format):
     """`<python>code</python>`, `<search>query</search>`: a tag a tool, and tags for final answers.
 
     The tags are those of Search-R1 and ARPO (`python`, `search`, `answer`), MINT (`execute`, `solution`) and OpenMath
@@ -92,7 +92,7 @@ class Tags(BlockFormat):
         return f"<{tag.name}>{frame}{body}{frame}</{tag.name}>"
 
 
-class Fenced(BlockFormat):
+class Fenced(Format):
     """A Markdown fence ```` ```python … ``` ```` runs its code, as ToRA and ROLL write it; output comes in a fence.
 
     The first fence of Python (`python` or `py`) is a call of the tool `python`; other fences are text.

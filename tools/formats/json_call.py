@@ -6,33 +6,20 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from .core import BlockFormat, ToolCall, check_tool, closing, opens
+from .core import Format, ToolCall, check_tool, closing, opens
 
 # A string that is not closed reaches to the end, so that no brace in it counts before its end is written.
 _MARKS = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DOTALL)
 
 
-class _JsonFormat(BlockFormat):
-    """The chat template shows the tools, and adds its own frame to what they answer."""
-
-    native = True
-
-    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return the role `tool`, which the templates of Llama call `ipython`."""
-        return "tool", text
-
-    def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """Return nothing: the chat template does it."""
-        return ""
-
-
-class Hermes(_JsonFormat):
+class Hermes(Format):
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: one JSON object between tags."""
 
     name = "hermes"
     opener, closer = "<tool_call>", "</tool_call>"
     opening = opens(opener)
     closers = (closer,)
+    native = True
 
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         end = text.find(self.closer, opening.end())
@@ -49,7 +36,7 @@ class Hermes(_JsonFormat):
         return f"{self.opener}\n{spell_json_call(call, 'arguments')}\n{self.closer}"
 
 
-class LlamaJson(_JsonFormat):
+class LlamaJson(Format):
     """`{"name": …, "parameters": {…}}`: a bare object that begins with its name or its arguments; the first one counts.
 
     What stands in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count.
@@ -58,6 +45,7 @@ class LlamaJson(_JsonFormat):
     name = "llama-json"
     opening = opens(r'\{\s*+"(?:(?:name|parameters|arguments)"\s*+:|type"\s*+:\s*+"function")')
     closers = ("}",)
+    native = True
 
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         return closing(text, opening.start(), _MARKS)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from .core import LARGEST, BlockFormat, ToolCall, check_tool, closing, opens, shorten
+from .core import LARGEST, Format, ToolCall, check_tool, closing, opens, shorten
 
 _NAME = r"[^\W\d][\w.]*+"
 # A string that is not closed reaches to the end, so that no bracket in it counts before its end is written.
@@ -29,7 +29,7 @@ _ESCAPE = re.compile(
 _ESCAPED = dict(zip("abfnrtv\\'\"\n", ["\a", "\b", "\f", "\n", "\r", "\t", "\v", "\\", "'", '"', ""]))
 
 
-class Pythonic(BlockFormat):
+class Pythonic(Format):
     """Calls with named arguments, whose values are literals of Python or JSON.
 
     A first call ends with the `]` or the `,` behind it: what more the list would hold does not count.
@@ -39,10 +39,6 @@ class Pythonic(BlockFormat):
     opening = opens(rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))")
     closers = ("]", ",")
     native = False
-
-    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return the role `tool`, which the templates of Llama call `ipython`."""
-        return "tool", text
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
         """Return the form of a call, and the schemas."""

@@ -2,7 +2,7 @@
 
 - `core`: `Fault`, `HttpFailure` and `Limits` (seconds, tries, bytes)
 - `connections`: `Connections`, asynchronous requests over reused connections; `retried`, which tries again with growing
-  pauses; `split_url`, which checks an address
+  pauses; `BoundedBody`, which unpacks with a limit; `split_url`, which checks an address
 - `client`: `JsonClient`, the same for threads: it runs the requests on an event loop of its own
 - `payload`: `parse` and `serialize` for strict JSON; `Node`, which reads values and names the path of a wrong one
 

@@ -86,7 +86,12 @@ async def exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, 
         try:
             if not 200 <= response.status_code < 300:
                 raise await _refusal(response)
-            return await _body(response, max_bytes)
+            body = BoundedBody("its answer", response.headers.get("content-encoding", ""), max_bytes)
+            if int(response.headers.get("content-length", 0)) > max_bytes:
+                raise body.too_large
+            async for chunk in response.aiter_raw():
+                body.add(chunk)
+            return body.end()
         finally:
             await response.aclose()
     except (httpx.TransportError, OSError, UnicodeError) as error:
@@ -94,6 +99,43 @@ async def exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, 
         while below := cause.__cause__ or cause.__context__:  # those on top name no reason
             cause = below
         raise HttpFailure(Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0) from None
+
+
+class BoundedBody:
+    """Collects a body of at most `most` bytes, as sent and as unpacked; `name` is for messages.
+
+    It is unpacked here, with a limit: httpx would unpack a block of any ratio at once.
+
+    Raises:
+        HttpFailure: MALFORMED or TOO_LARGE.
+    """
+
+    def __init__(self, name: str, encoding: str, most: int) -> None:
+        encoding = encoding.strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            what = f"{name} has the encoding {encoding[:60]!r}, and only gzip was offered"
+            raise HttpFailure(Fault.MALFORMED, what)
+        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
+        self._name, self._most, self._sent, self._body = name, most, 0, bytearray()
+        self.too_large = HttpFailure(Fault.TOO_LARGE, f"{name} is larger than {most} bytes")
+
+    def add(self, chunk: bytes) -> None:
+        """Take more bytes."""
+        self._sent += len(chunk)
+        try:
+            # One byte more than allowed is enough to see; 0 would mean no limit.
+            left = self._most + 1 - len(self._body)
+            self._body += self._inflate.decompress(chunk, left) if self._inflate else chunk
+        except zlib.error:
+            raise HttpFailure(Fault.MALFORMED, f"{self._name} has damaged compressed bytes") from None
+        if max(self._sent, len(self._body)) > self._most:
+            raise self.too_large
+
+    def end(self) -> bytes:
+        """Return the body."""
+        if self._inflate and not self._inflate.eof:
+            raise HttpFailure(Fault.MALFORMED, f"{self._name} has compressed bytes that end too soon")
+        return bytes(self._body)
 
 
 async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
@@ -158,28 +200,3 @@ def _retry_after(value: str) -> float:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, OverflowError, OSError):
         return 0.0
-
-
-async def _body(response: httpx.Response, max_bytes: int) -> bytes:
-    """Return the unpacked body. It is unpacked here with a limit: httpx would unpack a block of any ratio at once."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip"):
-        what = f"the encoding of its answer is {encoding[:60]!r}, and only gzip was offered"
-        raise HttpFailure(Fault.MALFORMED, what)
-    inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding == "gzip" else None
-    too_large = HttpFailure(Fault.TOO_LARGE, f"its answer has more than {max_bytes} bytes")
-    if int(response.headers.get("content-length", 0)) > max_bytes:
-        raise too_large
-    sent, body = 0, bytearray()
-    try:
-        async for chunk in response.aiter_raw():
-            sent += len(chunk)
-            # One byte more than allowed is enough to see; 0 would mean no limit.
-            body += inflate.decompress(chunk, max_bytes + 1 - len(body)) if inflate else chunk
-            if max(sent, len(body)) > max_bytes:
-                raise too_large
-    except zlib.error:
-        raise HttpFailure(Fault.MALFORMED, "its gzip answer is damaged") from None
-    if inflate and not inflate.eof:
-        raise HttpFailure(Fault.MALFORMED, "its gzip answer ends too soon")
-    return bytes(body)

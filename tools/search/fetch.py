@@ -7,7 +7,6 @@ and no earlier page takes part, and the connection ends with the page.
 import functools
 import ssl
 import time
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,6 +15,8 @@ from typing import Any
 import httpcore
 import httpx
 
+from ..http.connections import BoundedBody
+from ..http.core import HttpFailure
 from ..threads import Overdue
 from .guard import Blocked, Guard, Place, follow, read_url
 
@@ -205,27 +206,12 @@ def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
     return kind, next((value.strip("\"' ") for name, _, value in named if name.strip().lower() == "charset"), "")
 
 
-def _inflater(encoding: str) -> Any:
-    """Return what decompresses a body, at most one layer of it; None for a plain one."""
-    encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return None
-    if encoding not in ("gzip", "x-gzip"):
-        raise Unread(f"the page's encoding {encoding[:60]!r} is none that was asked for")
-    return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-
-
 def _read_body(response: httpcore.Response, encoding: str, clock: Clock, size: int) -> bytes:
-    body, inflater = bytearray(), _inflater(encoding)
     try:
+        body = BoundedBody("the page", encoding, size)
         for data in response.iter_stream():
             clock.left()
-            most = size + 1 - len(body)  # never 0, which would mean no limit
-            body += inflater.decompress(data, most) if inflater else data[:most]
-            if len(body) > size:
-                raise Unread(f"the page is larger than {size} bytes")
-    except zlib.error:
-        raise Unread("the page's compressed bytes are damaged") from None
-    if inflater and not inflater.eof:
-        raise Unread("the page's compressed bytes are not complete")
-    return bytes(body)
+            body.add(data)
+        return body.end()
+    except HttpFailure as failure:
+        raise Unread(failure.what) from None
