@@ -9,10 +9,11 @@ from ..agents.engine import Sampling
 from ..agents.evaluate import task_count
 from ..agents.journal import origin_of
 from ..agents.rollout.branching import Plan
-from ..agents.rollout.collect import RETRIES, collect, shuffled_scores
+from ..agents.rollout.collect import collect, shuffled_scores
 from ..agents.rollout.deadlines import Deadlines
 from ..agents.rollout.path import Actor
 from ..agents.scores import Report, from_trees, summarize
+from ..agents.settings import DeadlineOptions
 from ..agents.trajectory import Tree
 from ..envs import TextEnv
 from .control import Control, Verdict
@@ -47,7 +48,7 @@ class Rollouts:
     group: int
     shuffle_rewards: bool = False
     deadlines: Deadlines = field(default_factory=Deadlines)
-    retries: int = RETRIES
+    retries: int = DeadlineOptions.retries
 
     def train(self, at: Boundary, control: Control, team: Team, logbook: Logbook) -> Rolled:
         """Roll out the step behind a boundary, and write its journal."""

@@ -23,7 +23,7 @@ from ..agents.engines.opening import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.incidents import Incident
 from ..agents.rollout.deadlines import Deadlines
-from ..agents.settings import EngineChoice, flat
+from ..agents.settings import DeadlineOptions, EngineChoice, flat
 from ..agents.source import Source, find
 from ..envs import TextEnv
 from ..envs.registry import check_levels, levels_of, make, weaker_levels
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
-DEADLINES = ("turn_deadline", "episode_deadline", "step_deadline", "retries")
 LENGTH = ("steps", "token_budget")
 SERVING = ("server", "server_option")
-FREE = (*LENGTH, "threads", "out", "resume", "micro_tokens", *SERVING, *DEADLINES)  # what may differ when resumed
+# What may differ when a run is resumed.
+FREE = (*LENGTH, *SERVING, *flat(DeadlineOptions()), "threads", "micro_tokens", "out", "resume")
 
 
 @dataclass(frozen=True)

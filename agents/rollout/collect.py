@@ -16,13 +16,12 @@ import numpy as np
 from ...envs import TextEnv
 from ..engine import Sampling
 from ..incidents import OnIncident, ignore
+from ..settings import DeadlineOptions
 from ..trajectory import Tree
 from .branching import Plan
 from .deadlines import Deadlines, Watch
 from .path import Actor, Driver
 from .tree import TreeGrower
-
-RETRIES = 2  # how often a path that an infrastructure failure ended begins again
 
 
 def collect(
@@ -36,7 +35,7 @@ def collect(
     plan: Plan | None = None,
     in_flight: int = 64,
     deadlines: Deadlines = Deadlines(),  # noqa: B008 (immutable)
-    retries: int = RETRIES,
+    retries: int = DeadlineOptions.retries,
     on_incident: OnIncident = ignore,
     on_tree: Callable[[Tree], None] | None = None,
 ) -> list[Tree]:

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import TypeVar
 
 from ..incidents import Incident, OnIncident
+from ..settings import DeadlineOptions
 from ..trajectory import Key
 
 T = TypeVar("T")
@@ -32,9 +33,9 @@ class Deadlines:
         ValueError: one of them is not above 0.
     """
 
-    turn: float = 600.0
-    episode: float = 3600.0
-    step: float = 7200.0
+    turn: float = DeadlineOptions.turn_deadline
+    episode: float = DeadlineOptions.episode_deadline
+    step: float = DeadlineOptions.step_deadline
     stall: float = 120.0
 
     def __post_init__(self) -> None:

@@ -2,6 +2,5 @@
 
 plan: what is compared, checked before the first rollout
 results: the results of each method, read from the run folders
-report: the files compare.md and compare.json, and the tables of the terminal
-picture: the file compare.png
+report: tables in the terminal and in compare.md, all numbers in compare.json, a picture in compare.png
 """

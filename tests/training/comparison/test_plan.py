@@ -15,8 +15,8 @@ from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.source import TINY
-from turngym.training.comparison import picture
 from turngym.training.comparison import plan as planning
+from turngym.training.comparison import report
 from turngym.training.config import from_run, read_recipe
 from turngym.training.loop import Loop
 from turngym.training.run import execute, prepare
@@ -49,7 +49,7 @@ def quick() -> Iterator[None]:
 def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Turngym:
     """Run a command line in a folder that holds the recipe `small.toml`: exit status, standard output and error."""
     monkeypatch.setattr(terminal.console, "width", 160)
-    monkeypatch.setattr(picture, "draw", lambda found, path: path.touch())
+    monkeypatch.setattr(report, "draw", lambda found, path: path.touch())
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(SMALL)
 
