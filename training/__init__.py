@@ -28,6 +28,8 @@ What is computed:
     credit: advantages from scores, and means over slots
     objective: the loss, its policy terms, KL estimators
     methods/: one file a method
+    branching: what rules that fork paths by entropy share
+    imitation: which paths self-imitation keeps
     parameters: ranges of the methods' parameters
 
 What is measured:

@@ -2,6 +2,13 @@
 
 Each module is the card of a paper: title, equation, source of the defaults, grade of the evidence, deviations.
 Grades: A, read in released code; B, text of the paper; C, a plausible reading.
+
+    base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
+    policy terms and weights: gspo, cispo, tis
+    entropy in the loss: entropy_bonus, epo, turn_pi
+    advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
+    branching: arpo, aepo_branching; aepo has all parts of AEPO
+    what is trained on: starpo_s, dart, actfocus, spear
 """
 
 from __future__ import annotations

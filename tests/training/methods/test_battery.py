@@ -1,5 +1,6 @@
 """What every row of `METHODS` promises, and that each check of the battery sees a promise broken."""
 
+import re
 from dataclasses import replace
 from itertools import count, permutations
 from pathlib import Path
@@ -91,5 +92,6 @@ def test_the_card_is_complete(method) -> None:
 def test_a_method_reads_like_its_paper() -> None:
     """Equation, sources and code of most methods fit on one page."""
     files = [path for path in Path(methods.__file__).parent.glob("*.py") if path.name != "__init__.py"]
+    assert {path.stem for path in files} <= set(re.findall(r"\w+", methods.__doc__))
     lengths = [len(path.read_text().splitlines()) for path in files]
     assert median(lengths) <= 60 and max(lengths) <= 120
