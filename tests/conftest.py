@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,20 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("../shared/data is absent")
     return folder
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """One thread of torch, put back at the end, and engines without their start-up probe."""
+    import torch
+
+    from turngym.agents.engines.torch import TorchEngine
+
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchEngine, "mode_reason", "")
+        yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

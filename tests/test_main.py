@@ -14,7 +14,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym import __main__ as cli
 from turngym.agents import commands, terminal
-from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import read_trees
 from turngym.envs.math import MathTasks, make_math_python
 from turngym.envs.registry import ENVS
@@ -23,19 +22,11 @@ from turngym.tools.python import LevelRefused
 from turngym.training.config import from_run, read_recipe
 from turngym.training.methods import METHODS
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 IDS = [entry.id for entry in ENVS]
 SMALL = ["--prompts", "2", "--group", "2", "--max-tokens", "12", "--eval-tasks", "2", "--threads", "1"]
 Turngym = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
-    before = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TorchEngine, "mode_reason", "")
-        yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.envs.registry import make
 from turngym.tools import ToolFailure
 
+
 PYTHON = "turngym/MathPython-v0"
 NO_TOKENS = np.zeros(0, np.int32)
 
@@ -30,15 +31,6 @@ def call(code: str) -> str:
 
 
 # --- rollouts of policies
-
-
-@pytest.fixture(scope="module")
-def quick() -> Iterator[None]:
-    from turngym.agents.engines.torch import TorchEngine
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TorchEngine, "mode_reason", "")
-        yield
 
 
 def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, **options: Any) -> list[Tree]:
@@ -58,7 +50,7 @@ def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, **optio
         engine.close()
 
 
-def test_rollouts_of_tiny_with_the_python_tool_replay_from_their_journal(quick, tmp_path):
+def test_rollouts_of_tiny_with_the_python_tool_replay_from_their_journal(one_thread, tmp_path):
     from turngym.agents.source import TINY
 
     env = make(PYTHON, max_turns=3, difficulty=(1, 2), split="valid")
@@ -96,7 +88,7 @@ def echo() -> Iterator[TextEnv]:
 
 
 @pytest.mark.parametrize("max_context", [None, 150])
-def test_the_text_of_a_turn_is_what_the_environment_was_given(quick, qwen3_folder, echo, tmp_path, max_context):
+def test_the_text_of_a_turn_is_what_the_environment_was_given(one_thread, qwen3_folder, echo, tmp_path, max_context):
     """A random policy over bytes draws what is no UTF-8 and control tokens; a small context ends some of its paths."""
     trees = rolled_out(qwen3_folder, echo, range(4), 12, **({"max_context": max_context} if max_context else {}))
     texts = [turn.text for tree in trees for turn in tree.turns if turn.role == "assistant"]

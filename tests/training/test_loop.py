@@ -4,7 +4,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ import torch
 
 from turngym.agents import checkpoint
 from turngym.agents.checkpoint import read_state, steps
-from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.incidents import Incident
 from turngym.agents.journal import read_trees
 from turngym.agents.policy import Policy
@@ -33,20 +32,12 @@ from turngym.training.run import execute, prepare
 from turngym.training.run_folder import read_boundary
 from turngym.training.signals import endings
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = TrainConfig().changed(
     difficulty=(1,), steps=4, prompts=2, group=3, max_tokens=24, lr=5e-3, eval_every=2, eval_tasks=3, threads=1
 )
 PROMISED = {"step", "reward", "success", "entropy", "entropy_turn/0", "tokens", "seconds", "loss", "grad_norm", "drift"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
-    before = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TorchEngine, "mode_reason", "")
-        yield
-    torch.set_num_threads(before)
 
 
 def questions(folder: Path) -> Path:

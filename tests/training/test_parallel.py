@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from turngym.training.parallel import SOLO, Processes, joined, shares
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import Reader
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RECIPE = read_recipe("math-python")
 PAIR = RECIPE.changed(
     difficulty=(1,),
@@ -57,16 +59,6 @@ class Pair:
 
     folder: Path
     said: tuple[dict[str, Any], dict[str, Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
-    before = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TorchEngine, "mode_reason", "")
-        yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +94,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, quick: None) -> Path:
+def alone(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     folder = tmp_path_factory.mktemp("alone") / "run"
     list(execute(prepare(PAIR.changed(out=str(folder)))))
     return folder

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ from turngym.agents.source import TINY, find
 from turngym.envs import TextEnv
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
 from turngym.training.run import execute, prepare, resume_hint
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = TrainConfig().changed(steps=1, prompts=2, group=2, max_tokens=16, eval_tasks=2, lr=1e-2, threads=1)
 MISTAKES = {
@@ -92,16 +93,6 @@ def answer(values):
 
 print(json.dumps({name: answer(values) for name, values in json.load(sys.stdin).items()}))
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
-    before = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TorchEngine, "mode_reason", "")
-        yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

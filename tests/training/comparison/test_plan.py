@@ -4,22 +4,22 @@ import importlib.util
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from turngym import __main__ as cli
 from turngym.agents import terminal
-from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.source import TINY
 from turngym.training.comparison import plan as planning
 from turngym.training.comparison import report
 from turngym.training.config import from_run, read_recipe
 from turngym.training.loop import Loop
 from turngym.training.run import execute, prepare
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = """
 env = "turngym/Math-v0"
@@ -33,16 +33,6 @@ eval_tasks = 3
 seed = 5
 """
 Turngym = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """One thread, put back at the end; the engine's start-up probe is left out, as its own tests show what it finds."""
-    before = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TorchEngine, "mode_reason", "")
-        yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
