@@ -297,7 +297,7 @@ def test_a_process_that_grows_none_has_the_trees_of_the_others():
 def test_a_tree_that_no_journal_could_hold_is_refused_by_its_key():
     broken = tree(3, (2,))
     broken.turns[1] = replace(broken.turns[1], entropy=np.full(2, np.nan, np.float32))
-    with pytest.raises(ValueError, match=r"tree \(0, 0, 3\) cannot be told to the other processes"):
+    with pytest.raises(ValueError, match=r"tree \(0, 0, 3\) cannot be sent to the other processes"):
         Echo(Launch(0, 2), 2, 1.0).grow(lambda tasks, on_incident: [broken], [3], print)
 
 
