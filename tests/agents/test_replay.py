@@ -21,7 +21,6 @@ from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.envs.registry import make
 from turngym.tools import ToolFailure
 
-
 PYTHON = "turngym/MathPython-v0"
 NO_TOKENS = np.zeros(0, np.int32)
 
