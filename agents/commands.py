@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.markup import escape
@@ -30,6 +30,8 @@ from .warmup.settings import Settings, WarmupOptions
 if TYPE_CHECKING:
     from .scores import Report
     from .warmup.pretrain import Progress as WarmupProgress
+
+Environment = Annotated[tyro.conf.OmitArgPrefixes[EnvOptions], tyro.conf.arg(name="environment")]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Play:
     """Index of the task; by default a random one."""
     seed: int | None = None
     """Seed of the environment."""
-    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+    options: Environment = EnvOptions()
 
     def run(self) -> int:
         """Ask for actions until the episode ends."""
@@ -126,10 +128,10 @@ class Eval:
     seed: int = 0
     """Seed of the choice of tasks and of all other randomness."""
     machine: tyro.conf.OmitArgPrefixes[MachineOptions] = MachineOptions()
-    engine_choice: tyro.conf.OmitArgPrefixes[EngineChoice] = EngineChoice()
+    engine_choice: Annotated[tyro.conf.OmitArgPrefixes[EngineChoice], tyro.conf.arg(name="engine")] = EngineChoice()
     out: Path | None = None
     """Folder for `eval.json` and the journal of all episodes."""
-    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+    options: Environment = EnvOptions()
 
     def run(self) -> int:
         """Play, print the table, write the files."""
@@ -170,7 +172,7 @@ class Check:
     """Environment id."""
     seed: int = 0
     """Seed of the choice of tasks, actions and the canary."""
-    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+    options: Environment = EnvOptions()
 
     def run(self) -> int:
         """Print the result of each clause when it is known."""
@@ -202,7 +204,7 @@ class Replay:
     branch: int | None = None
     """Only this branch of each task."""
     # These replace the recorded options, for instance after a file of tasks was moved.
-    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+    options: Environment = EnvOptions()
 
     def run(self) -> int:
         """Play until an episode differs."""
@@ -233,7 +235,7 @@ class Warmup:
     training: tyro.conf.OmitArgPrefixes[WarmupOptions] = WarmupOptions()
     resume: bool = False
     """Continue the warm-up in `--out`."""
-    options: tyro.conf.OmitArgPrefixes[EnvOptions] = EnvOptions()
+    options: Environment = EnvOptions()
 
     def run(self) -> int:
         """Make the policy and show the progress."""

@@ -56,7 +56,7 @@ class Train:
     path of a TOML file. Options replace the values of the recipe.
     """
 
-    config: tyro.conf.OmitArgPrefixes[TrainConfig]
+    config: Annotated[tyro.conf.OmitArgPrefixes[TrainConfig], tyro.conf.arg(name="")]
 
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
