@@ -121,7 +121,7 @@ WORLDS = 1024  # houses that a process keeps parsed
 
 
 @dataclass(frozen=True)
-class Entry:
+class GameEntry:
     """What the index knows of a game."""
 
     id: str
@@ -130,10 +130,10 @@ class Entry:
     solvable: bool
 
 
-class Source(Protocol):
+class GameSource(Protocol):
     """Something that holds games."""
 
-    entries: list[Entry]
+    entries: list[GameEntry]
 
     def __hash__(self) -> int:
         """Hash by identity: what is read from a source is kept."""
@@ -142,19 +142,19 @@ class Source(Protocol):
         """Return game `i` of `entries`."""
 
 
-class Rows:
+class GameRows:
     """The games of a JSONL file."""
 
     def __init__(self, path: Path) -> None:
         self._store = Store(path, _head)
-        self.entries = [Entry(*row[:4]) for row in self._store.index]
+        self.entries = [GameEntry(*row[:4]) for row in self._store.index]
 
     def read(self, i: int) -> Game:
         """Return game `i`."""
         return game_of_row(self._store[i], self.entries[i].id)
 
 
-class Folder:
+class GameFolder:
     """The games of one split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
 
     def __init__(self, path: Path) -> None:
@@ -163,7 +163,7 @@ class Folder:
             state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
         made = cached(f"folder {path.resolve()} {state}", self._index)
         with opened(made) as file:
-            self.entries = [Entry(*row) for row in read_index(file)]
+            self.entries = [GameEntry(*row) for row in read_index(file)]
 
     def read(self, i: int) -> Game:
         """Return game `i`."""
@@ -181,12 +181,12 @@ class Folder:
         return json.dumps(found).encode() + b"\n"
 
 
-class File:
+class GameFile:
     """One official game file."""
 
     def __init__(self, path: Path) -> None:
         self._game = read_game(path)
-        self.entries = [Entry(self._game.id, "", self._game.task_type, self._game.solvable)]
+        self.entries = [GameEntry(self._game.id, "", self._game.task_type, self._game.solvable)]
 
     def read(self, i: int) -> Game:
         """Return the game."""
@@ -196,7 +196,7 @@ class File:
 class Games(Sequence[Game]):
     """Games of one split and of some task types, in the order of their ids; each is read when it is asked for."""
 
-    def __init__(self, name: str, split: str, chosen: Sequence[tuple[Source, int]]) -> None:
+    def __init__(self, name: str, split: str, chosen: Sequence[tuple[GameSource, int]]) -> None:
         self.name, self.split = name, split
         self._chosen = chosen
 
@@ -219,7 +219,7 @@ class Games(Sequence[Game]):
         source, number = self._at(i)
         return _opened(source, number, text)
 
-    def _at(self, i: int) -> tuple[Source, int]:
+    def _at(self, i: int) -> tuple[GameSource, int]:
         check_index(i, self, "game")
         return self._chosen[i]
 
@@ -247,7 +247,7 @@ def open_games(
 
 
 @lru_cache(64)  # the environments of a process share their games
-def _selected(sources: tuple[Source, ...], path: Path, split: str, kinds: tuple[str, ...]) -> Games:
+def _selected(sources: tuple[GameSource, ...], path: Path, split: str, kinds: tuple[str, ...]) -> Games:
     entries = [(entry, source, i) for source in sources for i, entry in enumerate(source.entries)]
     entries = [found for found in entries if found[0].solvable]
     chosen = [found for found in entries if found[0].split in ("", split) and found[0].task_type in ("", *kinds)]
@@ -291,15 +291,15 @@ def _path(games: str | Path | None) -> Path:
     raise FileNotFoundError(f"there are no ALFWorld games: no `games` given, {places}; {GET}")
 
 
-def _sources(path: Path, split: str) -> list[Source]:
+def _sources(path: Path, split: str) -> list[GameSource]:
     if path.is_file():
-        return [_source(File if path.suffix in (".tw-pddl", ".json") else Rows, path)]
+        return [_source(GameFile if path.suffix in (".tw-pddl", ".json") else GameRows, path)]
     files = [file for file in sorted(path.glob("games*.jsonl*")) if file.name.endswith((".jsonl", ".gz", ".xz"))]
     if files:
-        return [_source(Rows, file) for file in files]
+        return [_source(GameRows, file) for file in files]
     folders = [folder for folder in _split_folders(path) if folder.name == split]
     if folders:
-        return [_source(Folder, folders[0])]
+        return [_source(GameFolder, folders[0])]
     there = ", ".join(folder.name for folder in _split_folders(path))
     what = f"the splits {there} but not {split}" if there else "no games*.jsonl file and no folder of a split"
     raise FileNotFoundError(f"{path} has {what}; {GET}")
@@ -313,19 +313,19 @@ def _split_folders(path: Path) -> Iterator[Path]:
         yield from (folder / name for name in SPLITS if (folder / name).is_dir())
 
 
-def _source(kind: Callable[[Path], Source], path: Path) -> Source:
+def _source(kind: Callable[[Path], GameSource], path: Path) -> GameSource:
     """Open a source, or return the one that is open if its file did not change."""
     found = path.stat()
     return _shared(kind, path, found.st_size, found.st_mtime_ns)
 
 
 @lru_cache(32)
-def _shared(kind: Callable[[Path], Source], path: Path, size: int, changed: int) -> Source:
+def _shared(kind: Callable[[Path], GameSource], path: Path, size: int, changed: int) -> GameSource:
     return kind(path)
 
 
 @lru_cache(WORLDS)
-def _opened(source: Source, i: int, text: str | None) -> tuple[Game, World]:
+def _opened(source: GameSource, i: int, text: str | None) -> tuple[Game, World]:
     game = source.read(i)
     return game, game.world(text)
 

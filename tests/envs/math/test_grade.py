@@ -1,20 +1,13 @@
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import turngym
-from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
-from turngym.envs.math.grade import GraderFailure, MathGrader, Workers
+from turngym.envs.math.grade import MathGrader
 from turngym.envs.rows import SourceOptions, load_jsonl
-from turngym.tools import pool
 
 DATA = Path(turngym.__file__).parent.parent / "shared" / "data"
 GRADER = MathGrader()
@@ -271,15 +264,6 @@ def test_where_the_answer_stands_can_be_chosen():
         MathGrader(extract="first")
 
 
-def test_closing_ends_the_processes_until_the_next_answer():
-    assert graded(r"\sqrt{2}", r"\frac{2}{\sqrt{2}}").score == 1.0
-    pids = grade_module._workers.pids
-    MathGrader.close()
-    assert grade_module._workers.pids == []
-    assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert graded(r"\sqrt{3}", r"\frac{3}{\sqrt{3}}").score == 1.0
-
-
 def test_every_adversarial_completion_gets_what_it_has_to(shared_data):
     path = shared_data.parent / "corpora" / "adversarial_answers.jsonl"
     rows = [row for row in map(json.loads, path.read_text("utf-8").splitlines()) if row["env"] == "math"]
@@ -303,64 +287,10 @@ def test_no_box_is_no_answer(completion):
     assert (result.score, result.answer, result.how, result.error) == (0.0, None, "no-answer", None)
 
 
-def test_an_answer_that_hangs_earns_nothing_and_the_next_one_is_graded():
-    impatient = MathGrader(deadline=0.5)
-    assert graded("2", r"\sqrt{4}").score == 1.0
-    hostile = graded(r"\sqrt{3}", "9^{9^{9^9}}", impatient)
-    assert (hostile.score, hostile.how, hostile.error) == (0.0, "timeout", "comparing took over 0.5 s")
-    assert graded("3", r"\sqrt{9}").score == 1.0
-
-
-def test_no_parser_that_evaluates_is_even_imported_here():
-    code = (
-        "import sys; from turngym.envs.math.grade import MathGrader\n"
-        "score = MathGrader().grade(completion=r'\\boxed{\\sqrt{8}}', gold=r'2\\sqrt{2}').score\n"
-        "print(score, {'sympy', 'math_verify', 'latex2sympy2_extended'} & set(sys.modules))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "1.0 set()\n"
-
-
 def test_enormous_answers_are_refused_unread():
     result = graded("3", "(" * 100_000)
     assert (result.score, result.how) == (0.0, "failed")
     assert result.error == "the answer has 100000 characters; at most 5000 are read"
-
-
-def test_threads_share_one_worker_and_get_their_own_verdicts():
-    pairs = [(str(n), f"\\sqrt{{{n * n + n % 2}}}") for n in range(1, 25)]
-    with ThreadPoolExecutor(8) as pool:
-        scores = list(pool.map(lambda pair: graded(*pair).score, pairs))
-    assert scores == [float(n % 2 == 0) for n in range(1, 25)]
-
-
-def test_a_worker_that_died_is_replaced():
-    assert graded("2", r"\sqrt{4}").score == 1.0
-    first = grade_module._workers.pids
-    for pid in first:
-        os.kill(pid, signal.SIGKILL)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert graded("4", r"\sqrt{16}").score == 1.0
-    assert not set(first) & set(grade_module._workers.pids)
-
-
-def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
-    monkeypatch.setattr(grade_module, "_workers", Workers("worker.py", "math-verify"))
-    monkeypatch.setattr(pool.sys, "executable", "/nowhere/python")
-    assert graded("42", "42.0").score == 1.0
-    with pytest.raises(GraderFailure, match=r"(?s)process cannot start: .* check that math-verify imports"):
-        graded("2", r"\sqrt{4}")
-    assert issubclass(GraderFailure, EnvFailure)
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_grades_with_a_worker_of_its_own():
-    assert graded("2", r"\sqrt{4}").score == 1.0
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if graded("5", r"\sqrt{25}").score == 1.0 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert graded("6", r"\sqrt{36}").score == 1.0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 from turngym.envs.household.env import ALFWorldEnv
 from turngym.envs.household.game import Game
-from turngym.envs.household.library import Entry, File, Games, Rows, Source
+from turngym.envs.household.library import GameEntry, GameFile, GameRows, Games, GameSource
 
 GAME = "game.tw-pddl"
 COMMON = "game_common.json"
@@ -25,8 +25,8 @@ class Catalogue:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._folders = [path if path.is_dir() else path.parent for path in paths]
-        self.chosen: list[tuple[Source, int]] = []
-        self.entries: list[Entry] = []
+        self.chosen: list[tuple[GameSource, int]] = []
+        self.entries: list[GameEntry] = []
         for source in (source for path in paths for source in _sources(path)):
             self.entries += source.entries
             self.chosen += [(source, i) for i in range(len(source.entries))]
@@ -68,7 +68,7 @@ class Catalogue:
         raise FileNotFoundError(f"{COMMON} is beside none of the games, and the real engine needs its rules")
 
 
-def _sources(path: Path) -> list[Source]:
+def _sources(path: Path) -> list[GameSource]:
     if path.is_dir():
         files = sorted(path.glob("games*.jsonl*")) or sorted(path.rglob(GAME))
         if not files:
@@ -76,4 +76,4 @@ def _sources(path: Path) -> list[Source]:
         return [source for file in files for source in _sources(file)]
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; --games names files of games")
-    return [File(path) if path.name.endswith((".tw-pddl", ".json")) else Rows(path)]
+    return [GameFile(path) if path.name.endswith((".tw-pddl", ".json")) else GameRows(path)]
