@@ -64,7 +64,7 @@ def append(path: Path, line: str) -> None:
     """
     new = not path.exists()
     with path.open("ab") as file:
-        file.truncate(_whole(path))
+        file.truncate(_complete(path))
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -72,8 +72,8 @@ def append(path: Path, line: str) -> None:
         sync(path.parent)
 
 
-def _whole(path: Path) -> int:
-    """Return the size of a file up to the end of its last whole line (bytes)."""
+def _complete(path: Path) -> int:
+    """Return the number of bytes up to the end of the last complete line of a file."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end:

@@ -260,10 +260,10 @@ def _selected(sources: tuple[GameSource, ...], path: Path, split: str, kinds: tu
     return Games(str(path), split, [(source, i) for _, source, i in chosen])
 
 
-def task_types_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    if given is None:
+def task_types_of(option: str | Sequence[str] | None) -> tuple[str, ...]:
+    if option is None:
         return TASK_TYPES
-    names = tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)
+    names = tuple(name.strip() for name in option.split(",")) if isinstance(option, str) else tuple(option)
     for name in names:
         if name not in TASK_TYPES:
             raise ValueError(
