@@ -63,20 +63,10 @@ class Server:
         name = __package__.split(".")[0]
         code_root = str(Path(__file__).resolve().parents[2])
         # Not -I: it would ignore the hash seed, and the order in which sets print would differ from run to run.
-        argv = [
-            sys.executable,
-            "-s",
-            "-P",
-            "-c",
-            _BOOT.format(package=__package__),
-            name,
-            code_root,
-            level,
-            self.folder,
-        ]
+        boot = ["-s", "-P", "-c", _BOOT.format(package=__package__), name, code_root]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         try:
-            self.child = Child(argv, env={**_ENVIRONMENT, **threads})
+            self.child = Child([sys.executable, *boot, level, self.folder], env={**_ENVIRONMENT, **threads})
         except OSError as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
         self._connect()
