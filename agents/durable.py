@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,16 +38,16 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file under a temporary name first, so that it is whole, or what it was before.
+def write(path: Path, content: str | Iterable[bytes]) -> None:
+    """Write a file under a temporary name first, so that it is complete, or what it was before.
 
     Raises:
         OSError: it cannot be written; `path` is what it was before.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.writelines([content.encode()] if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -7,10 +7,10 @@ is never taken for a whole one, and an undamaged one needs nothing else to be re
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import __version__
 from ..envs import Outcome, TextEnv
-from .durable import sync
+from .durable import write
 from .trajectory import Leaf, Tree, Turn
 
 FORMAT = 3  # of the lines; a journal of another format is refused
@@ -67,18 +67,8 @@ def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
     """
     trees = list(trees)
     _all_different(trees)
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(_sealed({"journal": FORMAT, **asdict(origin), "trees": len(trees)}))
-            for tree in trees:
-                file.write(_line(tree))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(path.parent)
+    header = _sealed({"journal": FORMAT, **asdict(origin), "trees": len(trees)})
+    write(path, chain([header], map(_line, trees)))
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
