@@ -40,7 +40,7 @@ def prepare(env=PYTHON, policy="tiny", options=(), **rest):
         ({"samples": 0}, "episodes is 4 and samples is 0"),
         ({"env": "turngym/MathPyton-v0"}, "did you mean 'turngym/MathPython-v0'?"),
         ({"options": {"dificulty": 1}}, "takes no option 'dificulty'; did you mean 'difficulty'?"),
-        ({"options": {"difficulty": 9}}, "difficulty is (9,); choose one or several of 1, 2, 3, 4, 5"),
+        ({"options": {"difficulty": 9}}, "difficulty is 9; choose one or several of 1, 2, 3, 4, 5"),
         ({"options": {"split": "tset"}}, "split is 'tset'; the splits are train, valid, test"),
         ({"options": {"tasks": "nowhere.jsonl"}}, "task file nowhere.jsonl does not exist"),
         ({"policy": "./nowhere"}, "'nowhere' is not a folder; name `tiny`, a run folder, a model folder or a hub"),

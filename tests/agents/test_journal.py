@@ -329,4 +329,4 @@ def test_a_journal_is_on_the_disk_with_its_name_before_writing_returns(tmp_path,
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
     write_trees(path, [example()], ORIGIN)
-    assert order == [f"{path}.tmp", "rename", str(tmp_path)]
+    assert order == [str(tmp_path / ".step.jsonl.tmp"), "rename", str(tmp_path)]
