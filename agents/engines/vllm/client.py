@@ -22,13 +22,7 @@ T = TypeVar("T")
 
 MAX_BYTES = 16 * 2**20  # of an answer that is no turn
 FULL = (429, 503)
-FAULTS = {
-    Fault.CONNECT: EngineFault.CONNECT,
-    Fault.TIMEOUT: EngineFault.TIMEOUT,
-    Fault.STATUS: EngineFault.STATUS,
-    Fault.TOO_LARGE: EngineFault.MALFORMED,
-    Fault.MALFORMED: EngineFault.MALFORMED,
-}
+FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
 
 
 class PerLoop(Generic[T]):
@@ -209,7 +203,7 @@ class Endpoint:
 
 
 def _fault(failure: HttpFailure) -> EngineFault:
-    return EngineFault.FULL if failure.status in FULL else FAULTS[failure.fault]
+    return EngineFault.FULL if failure.status in FULL else FAULTS.get(failure.fault, EngineFault.MALFORMED)
 
 
 def _likeliest(choice: Node) -> dict[int, float]:

@@ -1,7 +1,7 @@
-"""Whether a server has the policy's weights: its log-probabilities of fixed tokens beside the learner's own.
+"""Whether a server has the policy's weights: its log-probabilities of fixed tokens compared with the learner's own.
 
-Every part of a forward pass reaches these numbers, so whatever is wrong with the weights moves them. They are held
-against what the learner says at the new weights, and against what it says at those that a failed update would leave.
+Every part of a forward pass reaches these numbers, so whatever is wrong with the weights moves them. They are compared
+with the learner's at the new weights, and with those at the weights that a failed update would leave.
 """
 
 from __future__ import annotations
@@ -86,33 +86,33 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a server said: `top`, log-probabilities of the likeliest tokens behind each prompt, by id.
+    """A server's log-probabilities of the likeliest tokens behind each prompt, by id.
 
-    They are of tokens drawn, and so come by the same way as those of turns, the prefix cache included.
+    They are of tokens drawn, and so are computed as those of turns are, the prefix cache included.
     """
 
     top: tuple[Mapping[int, float], ...]
 
     @cached_property
     def values(self) -> NDArray[np.float64]:
-        """All of them in a row."""
+        """All of them, one behind another."""
         return np.concatenate([np.array(list(top.values())) for top in self.top])
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
-    """What the learner says: `behind` float32 [prompts, vocabulary], log-probabilities behind each prompt."""
+class Expected:
+    """The learner's log-probabilities behind each prompt: `logp` float32 [prompts, vocabulary]."""
 
-    behind: NDArray[np.float32]
+    logp: NDArray[np.float32]
 
-    def beside(self, answer: Answer) -> NDArray[np.float64]:
-        """The numbers that belong to `answer.values`."""
-        rows = zip(self.behind, answer.top, strict=True)
+    def at(self, answer: Answer) -> NDArray[np.float64]:
+        """Return the numbers that belong to `answer.values`."""
+        rows = zip(self.logp, answer.top, strict=True)
         return np.concatenate([row[list(top)] for row, top in rows]).astype(np.float64)
 
 
 def prompts(policy: Policy, length: int = LENGTH) -> tuple[NDArray[np.int32], ...]:
-    """`POINTS` prefixes, int32 [at most length], of a chat and of tokens spread over the whole vocabulary."""
+    """Return `POINTS` prefixes, int32 [at most length], of a chat and of tokens spread over the whole vocabulary."""
     length = min(length, policy.max_context - 1)
     chat = policy.tokenizer.encode(CHAT, add_special_tokens=False).ids
     known = min(policy.vocabulary, policy.tokenizer.get_vocab_size())
@@ -122,26 +122,26 @@ def prompts(policy: Policy, length: int = LENGTH) -> tuple[NDArray[np.int32], ..
 
 
 @torch.no_grad()
-def belief(policy: Policy, asked: Sequence[NDArray[np.int32]]) -> Belief:
-    """What the learner says with its weights as they are; each longest prompt answers for its prefixes."""
-    behind = []
+def expected(policy: Policy, asked: Sequence[NDArray[np.int32]]) -> Expected:
+    """Return the learner's log-probabilities at its present weights; each longest prompt serves for its prefixes."""
+    rows = []
     with evaluating(policy.model):
         for first in range(0, len(asked), POINTS):
             group = asked[first : first + POINTS]
             ids = torch.from_numpy(group[-1]).long().to(policy.device)
             logits = policy.model(input_ids=ids[None], use_cache=False).logits[0, [len(each) - 1 for each in group]]
-            behind.append(logits.float().log_softmax(-1).cpu().numpy())
-    return Belief(np.concatenate(behind))
+            rows.append(logits.float().log_softmax(-1).cpu().numpy())
+    return Expected(np.concatenate(rows))
 
 
-def noise(answer: Answer, right: Belief) -> Noise:
-    """How far an answer is from what is right."""
-    gap = answer.values - right.beside(answer)
+def noise(answer: Answer, right: Expected) -> Noise:
+    """Return how far an answer is from what is right."""
+    gap = answer.values - right.at(answer)
     return Noise(float(np.abs(gap).max()), _rms(gap))
 
 
-def compare(answer: Answer, new: Belief, others: Mapping[str, Belief], accepted: Noise) -> Finding:
-    """Judge an answer: `others` are the beliefs at weights that the server must not have, by name.
+def compare(answer: Answer, new: Expected, others: Mapping[str, Expected], accepted: Noise) -> Finding:
+    """Judge an answer: `others` are what is expected at weights that the server must not have, by name.
 
     It is right within `accepted`. Others are apart where they differ from the new weights by more than `MARGIN + 1`
     times that: a right answer is then `MARGIN` times nearer to the new weights than to them (triangle inequality).
@@ -151,7 +151,7 @@ def compare(answer: Answer, new: Belief, others: Mapping[str, Belief], accepted:
     finding = Finding(Verdict.RIGHT, gap.most, accepted.most, distance)
     if not (gap.most <= accepted.most and gap.rms <= accepted.rms):
         return replace(finding, verdict=Verdict.WRONG)
-    apart = {name: _rms(other.beside(answer) - new.beside(answer)) for name, other in others.items()}
+    apart = {name: _rms(other.at(answer) - new.at(answer)) for name, other in others.items()}
     near = tuple(name for name, far in apart.items() if far <= (MARGIN + 1) * accepted.rms)
     return replace(finding, verdict=Verdict.INDISTINGUISHABLE, near=near) if near else finding
 

@@ -22,7 +22,7 @@ from ... import durable
 from ...engine import EngineFailure, EngineFault
 from ...policy import Policy
 from .client import Endpoint
-from .probe import LIMIT, Answer, Belief, Finding, Noise, Verdict, allowed, belief, compare, noise, prompts
+from .probe import LIMIT, Answer, Expected, Finding, Noise, Verdict, allowed, compare, expected, noise, prompts
 
 PAUSE = 0.5  # seconds between two attempts at a server that is not there
 AWAY = frozenset({EngineFault.CONNECT, EngineFault.TIMEOUT, EngineFault.FULL})
@@ -34,7 +34,7 @@ class Published:
 
     name: str
     folder: Path | None
-    belief: Belief
+    expected: Expected
 
 
 class Publisher:
@@ -63,7 +63,7 @@ class Publisher:
         self._present: Published | None = None
         self._before: Published | None = None
         with policy.reference():
-            self._reference = belief(policy, self._prompts)
+            self._reference = expected(policy, self._prompts)
         self._noise: dict[Endpoint, Noise] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
@@ -98,9 +98,9 @@ class Publisher:
             EngineFailure: VERSION, a server has other weights; MISMATCH, another model; else why none could be reached.
             OSError: the adapter cannot be written.
         """
-        now = await asyncio.to_thread(belief, self._policy, self._prompts)
+        now = await asyncio.to_thread(expected, self._policy, self._prompts)
         version, present = self._policy.version, self._present
-        if present is None or self.version != version or not np.array_equal(now.behind, present.belief.behind):
+        if present is None or self.version != version or not np.array_equal(now.logp, present.expected.logp):
             present = await asyncio.to_thread(self._write, now)
         for server in self.servers:
             server.model = ""
@@ -121,7 +121,10 @@ class Publisher:
         found = {server: a for server, a in zip(self.servers, answers) if not isinstance(a, BaseException)}
         if present.folder is None:
             present = replace(present, name=next(iter(found.values()))[0])
-        await self._advance(present, version)
+        self.version = version
+        if present is not self._present:
+            old, self._before, self._present = self._before, self._present, present
+            await self._drop(old)
         for server in self.servers:
             server.model = found[server][0] if server in found else ""
         return {server.url: finding for server, (_, finding) in found.items()}
@@ -140,7 +143,7 @@ class Publisher:
             name, _ = await self._bring(server, present)
         server.model = name
 
-    def _write(self, now: Belief) -> Published:
+    def _write(self, now: Expected) -> Published:
         if self._policy.lora is None:
             return Published("", None, now)
         self._count += 1
@@ -150,12 +153,6 @@ class Publisher:
         self._used.add(folder.name)
         write_adapter(self._policy, folder)
         return Published(f"turngym-{self._run}-{folder.name}", folder, now)
-
-    async def _advance(self, present: Published, version: int) -> None:
-        self.version = version
-        if self._present is not present:
-            old, self._before, self._present = self._before, self._present, present
-            await self._drop(old)
 
     async def _drop(self, gone: Published | None) -> None:
         """Unload and delete a version, unless it is the published one."""
@@ -174,7 +171,7 @@ class Publisher:
             if failure.fault is EngineFault.STATUS:
                 await server.ask("GET", "/health")  # one that is ending refuses everything, and is away
             raise
-        finding = compare(answer, present.belief, self._others(present), accepted)
+        finding = compare(answer, present.expected, self._others(present), accepted)
         if finding.verdict is Verdict.WRONG:
             raise EngineFailure(EngineFault.VERSION, _wrong(server.url, name, finding))
         if finding.verdict is Verdict.INDISTINGUISHABLE:
@@ -197,12 +194,12 @@ class Publisher:
             await server.load(present.name, present.folder)  # it may have lost it by starting again in between
             return present.name, await server.answer(present.name, self._prompts)
 
-    def _others(self, present: Published) -> dict[str, Belief]:
+    def _others(self, present: Published) -> dict[str, Expected]:
         """Return the learner's log-probabilities at weights that a failed update would leave."""
         if present.folder is None:
             return {}
         before = self._before if present is self._present else self._present
-        return {"no adapter": self._reference} | ({} if before is None else {f"adapter {before.name}": before.belief})
+        return {"no adapter": self._reference} | ({} if before is None else {f"adapter {before.name}": before.expected})
 
     async def _check(self) -> None:
         for server in self.servers:

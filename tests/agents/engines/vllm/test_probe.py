@@ -12,12 +12,12 @@ from turngym.agents.engines.vllm.probe import (
     MARGIN,
     POINTS,
     Answer,
-    Belief,
+    Expected,
     Noise,
     Verdict,
     allowed,
-    belief,
     compare,
+    expected,
     noise,
     prompts,
 )
@@ -26,20 +26,20 @@ from turngym.agents.policy import LoraSpec, load_policy
 ACCEPTED = Noise(1e-3, 1e-4)
 
 
-def made(seed: int, n: int = 16, vocabulary: int = 9) -> Belief:
-    return Belief(-np.random.default_rng(seed).random((n, vocabulary)).astype(np.float32) * 5)
+def made(seed: int, n: int = 16, vocabulary: int = 9) -> Expected:
+    return Expected(-np.random.default_rng(seed).random((n, vocabulary)).astype(np.float32) * 5)
 
 
-def answer(of: Belief, off: float = 0.0) -> Answer:
-    return Answer(tuple({i: float(row[i]) + off for i in (4, 1, 7)} for row in of.behind))
+def answer(of: Expected, off: float = 0.0) -> Answer:
+    return Answer(tuple({i: float(row[i]) + off for i in (4, 1, 7)} for row in of.logp))
 
 
-def moved(of: Belief, by: float) -> Belief:
-    noise = np.random.default_rng(99).standard_normal(of.behind.shape)
-    return Belief(of.behind + (by * noise).astype(np.float32))
+def moved(of: Expected, by: float) -> Expected:
+    noise = np.random.default_rng(99).standard_normal(of.logp.shape)
+    return Expected(of.logp + (by * noise).astype(np.float32))
 
 
-def altered(of: Belief, row: int, by: float) -> Answer:
+def altered(of: Expected, row: int, by: float) -> Answer:
     top = list(answer(of).top)
     return Answer((*top[:row], {**top[row], 7: top[row][7] + by}, *top[row + 1 :]))
 
@@ -58,15 +58,15 @@ def test_prompts_are_long_fixed_and_within_the_vocabulary(qwen3_folder: Path) ->
     assert max(len(prompt) for prompt in prompts(policy, 10**6)) == 511
 
 
-def test_belief_is_the_log_softmax_in_float64(qwen2_folder: Path) -> None:
+def test_what_is_expected_is_the_log_softmax_in_float64(qwen2_folder: Path) -> None:
     policy = load_policy(qwen2_folder, lora=LoraSpec(rank=2))
     asked = prompts(policy, 40)
     policy.model.train()
-    said = belief(policy, asked)
+    said = expected(policy, asked)
     assert policy.model.training
     policy.model.eval().double()
     with torch.no_grad():
-        for row, tokens in zip(said.behind, asked, strict=True):
+        for row, tokens in zip(said.logp, asked, strict=True):
             exact = policy.model(input_ids=torch.tensor(tokens)[None].long()).logits[0, -1].log_softmax(-1)
             np.testing.assert_allclose(row, exact, atol=2e-5)
 
@@ -98,7 +98,7 @@ def test_each_bound_alone_fails_an_answer() -> None:
 
 def test_a_right_answer_is_far_nearer_to_the_new_weights_than_to_others() -> None:
     new = made(0)
-    before = {"before": Belief(new.behind - np.float32(0.001))}
+    before = {"before": Expected(new.logp - np.float32(0.001))}
     apart, near = Noise(1.0, 0.99e-3 / (MARGIN + 1)), Noise(1.0, 1.01e-3 / (MARGIN + 1))
     off = -0.999 * apart.rms  # towards those before, as far as is accepted
     finding = compare(answer(new, off), new, before, apart)
