@@ -1,10 +1,14 @@
 """A vLLM server of our own: started on this machine, watched, started again when it ends, and never left behind.
 
-It listens on loopback only. What it says goes to a log file, whose last lines are in every error.
+It listens on loopback only. Its output goes to a log file, whose last lines are in every error.
+
+vLLM adapts the output head of some model types only. Where a policy's type is not one of them, but computes what
+another one does, its folder is written again under that type: a new `config.json` beside links to the same weights.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -30,6 +34,7 @@ from . import guard
 BASE = "policy"  # the name under which the model without an adapter is served
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone
 TOP = 100  # log-probabilities that may be asked for at each token
+# Options that follow from the run's settings.
 _LORA = ("enable-lora", "max-lora-rank", "max-loras")
 _NUMBERS = ("dtype", "logprobs-mode", "max-logprobs", "max-model-len", "enable-prefix-caching")
 OURS = frozenset(("model", "served-model-name", "host", "port", *_LORA, *_NUMBERS))
@@ -42,16 +47,15 @@ HEAD = "lm_head"
 HEADED = frozenset({"llama", "qwen3", "qwen3_moe", "granite", "nemotron", "exaone4"})
 # Types that are Llama with these settings, where no window slides.
 AS_LLAMA = {"qwen2": {"qkv_bias": True}, "mistral": {"qkv_bias": False}}
-SAY_EVERY = 10.0  # seconds
+REPORT_EVERY = 10.0  # seconds
 _POLL = 0.5  # seconds between two looks at the server
 
 
 def served_rank(rank: int) -> int:
     """Return the smallest `--max-lora-rank` that carries adapters of this rank; ValueError where there is none."""
-    for allowed in RANKS:
-        if rank <= allowed:
-            return allowed
-    raise ValueError(f"the adapter's rank is {rank}; vLLM serves ranks up to {RANKS[-1]}: lower the rank")
+    if rank > RANKS[-1]:
+        raise ValueError(f"the adapter's rank is {rank}; vLLM serves ranks up to {RANKS[-1]}: lower the rank")
+    return min(allowed for allowed in RANKS if rank <= allowed)
 
 
 def flags(options: Sequence[str]) -> list[str]:
@@ -108,11 +112,11 @@ class VllmServer:
     ) -> None:
         self.log, self.starts = log, 0
         self.failure: EngineFailure | None = None
-        self._port = _free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
         self.command = [str(python or sys.executable), "-m", "vllm.entrypoints.openai.api_server"]
         self.command += ["--model", str(folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
-        self.command += ["--port", str(self._port), "--dtype", dtype, "--enable-prefix-caching"]
+        self.command += ["--port", str(port), "--dtype", dtype, "--enable-prefix-caching"]
         self.command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", str(TOP)]
         if max_context is not None:
             self.command += ["--max-model-len", str(max_context)]
@@ -164,16 +168,6 @@ class VllmServer:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def last_lines(self) -> str:
-        """Return the end of the log."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - 8192, 0))
-                lines = file.read().decode(errors="replace").splitlines()
-        except FileNotFoundError:
-            return "(it wrote nothing)"
-        return "\n".join(line[:300] for line in lines[-LAST_LINES:])
-
     def __enter__(self) -> Self:
         return self.start()
 
@@ -194,17 +188,17 @@ class VllmServer:
         self.starts += 1
 
     def _wait(self) -> None:
-        began = said = time.monotonic()
+        began = reported = time.monotonic()
         with httpx.Client(base_url=self.url, timeout=30.0, trust_env=False) as client:
             while reason := _unready(client):
                 waited = time.monotonic() - began
                 if not self.alive:
-                    raise EngineFailure(EngineFault.DOWN, self._says("the vLLM server ended while it started"))
+                    raise self._failure(EngineFault.DOWN, "the vLLM server ended while it started")
                 if waited > self._seconds:
                     what = f"the vLLM server drew no token in {self._seconds:g} s ({reason})"
-                    raise EngineFailure(EngineFault.TIMEOUT, self._says(what))
-                if said == began or time.monotonic() - said > SAY_EVERY:
-                    said = time.monotonic()
+                    raise self._failure(EngineFault.TIMEOUT, what)
+                if reported == began or time.monotonic() - reported > REPORT_EVERY:
+                    reported = time.monotonic()
                     self._report(f"waiting for the vLLM server ({waited:.0f} s): {reason}; log: {self.log}")
                 time.sleep(_POLL)
 
@@ -214,14 +208,20 @@ class VllmServer:
                 continue
             if self.starts > self._restarts:
                 what = f"the vLLM server ended {self.starts} times; it is not started again"
-                self.failure = EngineFailure(EngineFault.DOWN, self._says(what))
+                self.failure = self._failure(EngineFault.DOWN, what)
                 return
             self._report(f"the vLLM server ended; starting it again ({self.starts} of {self._restarts})")
             self._child.close()
             self._launch()
 
-    def _says(self, what: str) -> str:
-        return f"{what}; the last lines of {self.log}:\n{self.last_lines()}"
+    def _failure(self, fault: EngineFault, what: str) -> EngineFailure:
+        """Return a failure that shows the end of the log."""
+        lines = ["(it wrote nothing)"]
+        with contextlib.suppress(FileNotFoundError), self.log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 8192, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+        text = "\n".join(line[:300] for line in lines[-LAST_LINES:])
+        return EngineFailure(fault, f"{what}; the last lines of {self.log}:\n{text}")
 
 
 def _unready(client: httpx.Client) -> str:
@@ -269,7 +269,7 @@ def served_folder(policy: Policy, folder: Path) -> Path:
     """
     config = policy.base.config.to_dict()
     kind = str(config["model_type"])
-    targets = _targets(policy)
+    targets = set() if policy.lora is None else set(policy.model.peft_config[ADAPTER].target_modules)
     if HEAD not in targets or kind in HEADED:
         return policy.folder
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
@@ -284,7 +284,14 @@ def served_folder(policy: Policy, folder: Path) -> Path:
     drop = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"}
     kept = {key: value for key, value in config.items() if key not in drop}
     llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
-    _link(policy.folder, folder, json.dumps({**kept, **llama, **AS_LLAMA[kind]}, indent=2, default=str))
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in policy.folder.iterdir():
+        link = folder / file.name
+        if file.is_file() and file.name != "config.json":
+            link.unlink(missing_ok=True)
+            link.symlink_to(file.resolve())
+    text = json.dumps({**kept, **llama, **AS_LLAMA[kind]}, indent=2, default=str)
+    durable.write(folder / "config.json", text + "\n")
     return folder
 
 
@@ -306,17 +313,3 @@ def check_memory(
             f"and values for one conversation of {max_context} tokens, and {device} has {there / GIB:.1f} GiB free, of "
             f"which {SHARE:.0%} may be taken; use a smaller model, dtype bfloat16 or a shorter context"
         )
-
-
-def _targets(policy: Policy) -> set[str]:
-    return set() if policy.lora is None else set(policy.model.peft_config[ADAPTER].target_modules)
-
-
-def _link(source: Path, folder: Path, config: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir():
-        link = folder / file.name
-        if file.is_file() and file.name != "config.json":
-            link.unlink(missing_ok=True)
-            link.symlink_to(file.resolve())
-    durable.write(folder / "config.json", config + "\n")

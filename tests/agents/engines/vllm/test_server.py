@@ -44,7 +44,7 @@ http.server.HTTPServer(("127.0.0.1", int(args[args.index("--port") + 1])), Handl
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_POLL", 0.02)
-    monkeypatch.setattr(module, "SAY_EVERY", 0.0)
+    monkeypatch.setattr(module, "REPORT_EVERY", 0.0)
     file = tmp_path / "python"
     file.write_text(STAND_IN.format(python=sys.executable))
     file.chmod(0o755)
