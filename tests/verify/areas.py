@@ -1,4 +1,22 @@
-"""The areas of `turngym verify`."""
+"""The areas of `turngym verify`. An area of several files is a folder whose `area.py` has its options and rows.
+
+accounting.py  what a run wrote adds up
+contracts.py   the clauses of the contract, on every environment
+deadlines.py   what never answers stops no rollout
+formats/       tool-call formats on recorded and fuzzed completions
+grader/        right, wrong and hostile answers
+household/     recorded episodes, walkthroughs, the real engine, fuzzed commands
+methods/       worked examples, what all methods promise, branching
+replay.py      episodes come out of their journal again
+resume/        kills, signals, full disks, damaged checkpoints
+sandbox/       hostile programs, load, faked machines
+search/        retrieval, players, servers that fail
+tasks.py       the golds of real task files
+templates/     chat templates and control tokens
+vllm.py        model servers that answer badly
+rows.py        what an area yields
+command.py     the command
+"""
 
 from __future__ import annotations
 
