@@ -18,8 +18,6 @@ from .rows import SHAPES, Fields, SourceOptions, apply_holdout, expected, load_j
 from .tasks import ListTasks, Tasks, did_you_mean
 
 _FILE = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|csv|parquet|txt)$")
-
-
 VALID = ("validation", "valid", "val", "dev")  # names of a split that is `valid` here
 HOLDOUT = 0.05  # share of a train split that is `valid` where the data set has no such split
 

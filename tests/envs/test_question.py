@@ -142,25 +142,6 @@ def test_the_seed_draws_the_task_and_an_index_chooses_it():
     assert [env.reset(seed=0, options={"task": i})[0] for i in range(5)] == [f"question {i}" for i in range(5)]
 
 
-def test_a_chosen_task_leaves_the_generator_where_a_drawn_one_does():
-    one, two = QuestionEnv(TASKS, Exact()), QuestionEnv(TASKS, Exact())
-    one.reset(seed=0)
-    two.reset(seed=0, options={"task": 4})
-    assert one.reset()[0] == two.reset()[0]
-
-
-@pytest.mark.parametrize("index", [-1, 5, 2.0, "2", None, True])
-def test_a_task_that_is_not_there_is_refused(index):
-    with pytest.raises(ValueError) as caught:
-        QuestionEnv(TASKS, Exact()).reset(options={"task": index})
-    assert str(caught.value) == f"options['task'] is {index!r}; choose an int from 0 to 4, a task of toys"
-
-
-def test_an_unknown_option_of_reset_is_refused():
-    with pytest.raises(ValueError, match="reset has no option 'tsak'; its one option is 'task'"):
-        QuestionEnv(TASKS, Exact()).reset(options={"tsak": 3})
-
-
 def test_an_unknown_format_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="unknown tool-call format 'hermse'; did you mean 'hermes'"):
         QuestionEnv(TASKS, Exact(), format="hermse")

@@ -78,7 +78,6 @@ def test_an_option_that_a_file_would_ignore_is_refused(here):
 def test_nothing_given_asks_for_the_sources_own():
     options = SourceOptions()
     assert (options.split, options.holdout, options.fields) == ("train", None, None)
-    options.check_gold("anything")
     assert options.make is plain_task
 
 

@@ -1,8 +1,9 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from turngym.envs.tasks import KeyedRandom, ListTasks, Task, text_share
+from turngym.envs.tasks import KeyedRandom, ListTasks, Task, check_choices, choose_index, text_share
 
 
 def test_the_key_alone_decides_the_draws():
@@ -71,3 +72,29 @@ def test_text_shares_are_uniform_and_fixed():
 def test_a_task_has_all_its_right_answers_and_shows_none():
     task = Task("t", "How much?", "4711", aliases=("4 711",))
     assert task.golds == ("4711", "4 711") and repr(task) == "Task(id='t', prompt='How much?')"
+
+
+def test_an_option_of_reset_chooses_a_task_and_leaves_the_generator_where_a_drawn_one_does():
+    tasks = ListTasks([Task(str(i), "?", "1") for i in range(5)], "toys")
+    one, two = np.random.default_rng(0), np.random.default_rng(0)
+    drawn = [choose_index(one, {}, tasks) for _ in range(40)]
+    assert set(drawn) == set(range(5)) and choose_index(two, {"task": 4}, tasks) == 4
+    assert [choose_index(two, {}, tasks) for _ in range(39)] == drawn[1:]
+
+
+@pytest.mark.parametrize("index", [-1, 5, 2.0, "2", None, True, np.int64(2)])
+def test_an_option_of_reset_that_is_no_task_is_refused(index):
+    tasks, rng = ListTasks([Task(str(i), "?", "1") for i in range(5)], "toys"), np.random.default_rng(0)
+    with pytest.raises(ValueError) as caught:
+        choose_index(rng, {"task": index}, tasks)
+    assert str(caught.value) == f"options['task'] is {index!r}; choose an int from 0 to 4, a task of toys"
+    with pytest.raises(ValueError, match="reset has no option 'tsak'; its one option is 'task'"):
+        choose_index(rng, {"tsak": 3}, tasks)
+
+
+def test_choices_are_one_or_several_and_the_wrong_ones_are_named():
+    assert check_choices("size", 2, (1, 2)) == (2,) and check_choices("size", [2, 1, 2], (1, 2)) == (1, 2)
+    for wrong in (3, (1, 3), (), "2", 1.5):
+        with pytest.raises(ValueError) as caught:
+            check_choices("size", wrong, (1, 2))
+        assert str(caught.value) == f"size is {wrong!r}; choose one or several of 1, 2"
