@@ -24,7 +24,7 @@ from .alarms import Alarm, alarms, begun
 from .schedule import Schedule
 
 CONFIG, METRICS, INCIDENTS, SUMMARY = "config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json"
-_JOURNAL = re.compile(r"step-(\d+)\.jsonl(\.tmp)?")
+_JOURNAL = re.compile(r"\.?step-(\d+)\.jsonl(\.tmp)?")  # `.tmp`: of a process that was killed
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Logbook:
                 f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; remove the checkpoints of later "
                 "steps, and the run repeats the steps from there"
             )
-        for path in self.trees.glob("step-*"):
+        for path in (*self.trees.glob("step-*"), *self.trees.glob(".step-*")):
             name = _JOURNAL.fullmatch(path.name)
             if name and (name[2] or int(name[1]) > step):
                 path.unlink()

@@ -197,7 +197,7 @@ def test_a_run_writes_metrics_journals_and_incidents(book):
 
 @pytest.mark.parametrize("step", [-1, 0, 2, 3, 4])
 def test_what_was_written_after_a_step_is_dropped_but_for_incidents(book, step):
-    (book.trees / "step-000001.jsonl.tmp").touch()
+    (book.trees / ".step-000001.jsonl.tmp").touch()
     (book.trees / "step-000003.jsonl.gz").touch()  # somebody's own
     assert book.drop_after(step) == (step < 4)
     (book.trees / "step-000003.jsonl.gz").unlink()
