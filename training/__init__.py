@@ -4,7 +4,7 @@ Command line and runs:
     commands: `turngym train | compare | methods | audit`
     config: what a run is, recipes, `config.toml`
     run: a run from its config: check, load, train
-    run_folder: what a run writes as it goes, and reads to go on
+    run_folder: what a run writes, and reads to continue
     progress: the display of a run or of a comparison
     launch, parallel: the processes that train together
     signals: SIGTERM and SIGINT as an exception that waits for the end of a change
@@ -28,6 +28,7 @@ What is computed:
     credit: advantages from scores, and means over slots
     objective: the loss, its policy terms, KL estimators
     methods/: one file a method
+    branching, imitation: what several methods share
     branching: what rules that fork paths by entropy share
     imitation: which paths self-imitation keeps
     parameters: ranges of the methods' parameters

@@ -1,7 +1,7 @@
-"""Accounting: whether every step of a run adds up, proved from what the run wrote and from nothing else.
+"""Accounting: check from the files of a run alone that every step adds up.
 
-The counts of `metrics.jsonl` are held against a second count of the journals in `trees/`, the failed paths against
-`incidents.jsonl`, and both against what `config.toml` asked for.
+The counts of `metrics.jsonl` are compared with a second count of the journals in `trees/`, the failed paths against
+`incidents.jsonl`, and both with what `config.toml` asked for.
 """
 
 from __future__ import annotations

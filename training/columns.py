@@ -1,4 +1,4 @@
-"""What learning computes on, as flat columns: a slot per sampled token of a path, a row per agent turn of a path.
+"""The data of learning as flat columns: a slot per sampled token of a path, a row per agent turn of a path.
 
 Invariant: a token the policy did not draw has no slot, so nothing after packing knows a mask; the slots of a path
 follow each other, and micro-batches are whole paths. Of the classes here only `Current` carries gradient.

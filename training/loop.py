@@ -97,7 +97,7 @@ class Loop:
             raise
 
     def _steps(self, at: Boundary) -> Iterator[Record]:
-        """Do what is left to do at the boundary `at`, take a step, and so on."""
+        """Finish the boundary `at`, take a step, and repeat until the run is over."""
         while True:
             over = at.over(self.schedule)
             stuck = at.refused >= REFUSALS and not over

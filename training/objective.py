@@ -205,7 +205,7 @@ class Refused(Exception):
 
 
 def check(terms: Terms, packed: Packed) -> None:
-    """Raise Refused with the first sample that has a number that is not finite. A score spoils its whole group."""
+    """Raise Refused with the first sample that has a number that is not finite. A bad score affects its group."""
     batch, turns = packed.batch, packed.batch.turns
     columns = {
         "score": torch.where(turns.rewarded, turns.score, 0.0)[batch.row],

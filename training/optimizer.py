@@ -1,7 +1,7 @@
 """What is trained and saved beside the adapter: the moments of AdamW, and modules of controls, as safetensors.
 
-The moments are those of every parameter, so that nothing can be missing unseen; a parameter that has had no step has
-moments of 0, which is what AdamW begins with.
+The moments of every parameter are saved, so that a missing one is noticed; a parameter without a step has moments of 0,
+with which AdamW begins.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def pack(trees: Sequence[Tree]) -> Packed:
 
 
 def _phases(turn: Turn) -> NDArray[np.int64]:
-    """Return for each token of a turn which part of it it is."""
+    """Return the phase of each token of a turn, as an index in `PHASES`."""
     action = PHASES.index("answer" if "answer" in turn.info else "call")
     return np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), action)
 

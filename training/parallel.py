@@ -2,7 +2,7 @@
 
 A process grows the trees of its tasks and computes the gradient of its paths; trees, log-probabilities and gradients
 are then the same on all. Everything else each does for itself, in the same order on the same numbers, and so all take
-the same optimizer steps. Invariant: all processes call the methods of their teams in the same order. What travels is
+the same optimizer steps. Invariant: all processes call the methods of their teams in the same order. They exchange
 JSON, safetensors and tensors.
 """
 
@@ -66,11 +66,11 @@ class Team:
         return range(packed.batch.n_paths)
 
     def columns(self, mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return columns of all slots: those of each process's `paths`, end to end."""
+        """Return columns of all slots: those of each process's `paths`, concatenated."""
         return dict(mine)
 
     def total(self, work: Callable[[], float]) -> float:
-        """Return the sum of what `work` comes to. Raises Refused where it did on any process."""
+        """Return the sum of the results of `work`. Raises Refused if `work` did on any process."""
         return work()
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
@@ -84,7 +84,7 @@ class Team:
         """Raise Disagreement unless `text` is the same on all processes; `what` names it in the message."""
 
     def steady(self) -> AbstractContextManager[None]:
-        """Inside, a signal ends the first process alone: the others are there for it until it has left."""
+        """Inside, a signal ends the first process alone; the others wait until it has ended."""
         return nullcontext()
 
 
@@ -146,12 +146,10 @@ class Processes(Team):
             parameter.grad = part.view_as(parameter).to(parameter.dtype)
 
     def decide(self, choose: Callable[[], bool]) -> bool:
-        """As for one process."""
         answers = self._exchange(json.dumps(self.first and choose()))
         return bool(answers[0][0])
 
     def agree(self, what: str, text: Callable[[], str]) -> None:
-        """As for one process."""
         first, *others = (part.decode().splitlines() for part in self._gather(text().encode()))
         for rank, lines in enumerate(others, 1):
             for ours, theirs in zip(first, lines, strict=False):
@@ -161,7 +159,6 @@ class Processes(Team):
                 raise Disagreement(f"{what}: process 0 has {len(first)} lines, process {rank} has {len(lines)}")
 
     def steady(self) -> AbstractContextManager[None]:
-        """As for one process."""
         return nullcontext() if self.first else shield()
 
     def _exchange(self, *lines: str) -> list[list[Any]]:
@@ -181,7 +178,7 @@ class Processes(Team):
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Name what a failure in talking to the others is."""
+        """Raise PeerLost where the communication with the others fails."""
         try:
             yield
         except RuntimeError as error:
@@ -193,7 +190,7 @@ class Processes(Team):
 
 @contextmanager
 def joined(launch: Launch, device: str, longest: float, growers: int) -> Iterator[Team]:
-    """Meet the other processes of the run, and leave together.
+    """Connect to the other processes of the run, and disconnect at the end.
 
     Args:
         launch: Which process this is.

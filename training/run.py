@@ -205,7 +205,7 @@ def _free_folder(config: TrainConfig) -> Path:
 
 
 def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> Path | None:
-    """Return the checkpoint to go on from; None where a run begins. Damaged ones that are passed over are incidents."""
+    """Return the checkpoint to continue from; None for a new run. Damaged ones that are skipped become incidents."""
     held = (folder / CONFIG).is_file()
     if not config.resume:
         if held or steps(folder / "checkpoints") or (folder / METRICS).exists():

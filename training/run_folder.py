@@ -1,4 +1,4 @@
-"""A run folder: what a run writes as it goes, and reads to go on.
+"""A run folder: what a run writes, and reads to continue.
 
 `config.toml`, `metrics.jsonl` (a line a step, in order), `incidents.jsonl` (what happened, also in steps that were
 taken again; nothing is ever dropped), `trees/` (a journal a step), `checkpoints/` and, at the end, `summary.json`.

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as an exception that never strikes where it would leave half a change behind.
+"""SIGTERM and SIGINT as an exception, which waits until a change that must be whole is over.
 
 `endings()` is for the main thread of a command line. Without it signals do what they always do, and `shield()` nothing.
 What a command leaves behind is then up to those who catch a `KeyboardInterrupt` on its way out.
@@ -37,13 +37,13 @@ class _Now:
 
     number: int | None = None  # of the first signal
     since: float = 0.0
-    owed: bool = False  # its exception has yet to be raised
+    pending: bool = False  # its exception has yet to be raised
     shields: int = 0
 
-    def pay(self) -> None:
-        """Raise what is owed, unless a shield holds it back."""
-        if self.owed and not self.shields and self.number is not None:
-            self.owed = False
+    def raise_pending(self) -> None:
+        """Raise the pending exception, unless a shield holds it back."""
+        if self.pending and not self.shields and self.number is not None:
+            self.pending = False
             raise Interrupted(self.number)
 
 
@@ -73,7 +73,7 @@ def endings() -> Iterator[None]:
     _now, sys.unraisablehook = _Now(), on_dropped
     try:
         yield
-        _now.pay()
+        _now.raise_pending()
     except KeyboardInterrupt as stop:
         raise SystemExit(stop.status if isinstance(stop, Interrupted) else 128 + signal.SIGINT) from None
     finally:
@@ -84,7 +84,7 @@ def endings() -> Iterator[None]:
 
 @contextmanager
 def shield() -> Iterator[None]:
-    """Inside, a signal waits; its exception is raised at the end, unless another is under way."""
+    """Inside, a signal waits; its exception is raised at the end, unless another exception is being raised."""
     if threading.current_thread() is not threading.main_thread():  # no handler runs there
         yield
         return
@@ -93,28 +93,28 @@ def shield() -> Iterator[None]:
         yield
     finally:
         _now.shields -= 1
-    _now.pay()
+    _now.raise_pending()
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
     if _now.number is None:
-        _now.number, _now.since, _now.owed = number, time.monotonic(), True
+        _now.number, _now.since, _now.pending = number, time.monotonic(), True
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            _now.pay()
+            _now.raise_pending()
         else:
             # Between two callbacks of the loop it strikes no task, so that each can be cancelled in good order.
-            loop.call_soon_threadsafe(_now.pay)
-    elif _now.owed:
-        _now.pay()
+            loop.call_soon_threadsafe(_now.raise_pending)
+    elif _now.pending:
+        _now.raise_pending()
     elif not _now.shields and time.monotonic() - _now.since > PATIENCE:
         os._exit(128 + number)
 
 
 def _raise_later() -> None:
     """Raise the exception once more where it struck in a finalizer, which Python does not let it leave."""
-    _now.owed = True
+    _now.pending = True
     timer = threading.Timer(AGAIN, os.kill, (os.getpid(), _now.number))
     timer.daemon = True
     timer.start()

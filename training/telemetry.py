@@ -48,7 +48,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
 
 
 def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
-    """Return how much was rolled out: paths by outcome, tokens by span, turns, groups that teach nothing, calls, forks.
+    """Return how much was rolled out: paths by outcome, tokens by span, turns, groups without a signal, calls, forks.
 
     The span `prompt` is all that opens an episode; other tokens that were not drawn belong to who spoke after it.
     silent_groups: share of groups whose paths that are learned from all have one score, of those that have such paths.
@@ -108,7 +108,7 @@ def _mean(batch: Batch, where: Bool[Tensor, "s"], values: Float[Tensor, "s"]) ->
 
 
 def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
-    """Return call statistics; NaN where there is nothing that they could be a share of.
+    """Return call statistics; NaN where a denominator is 0.
 
     tool_calls: calls made, malformed ones among them; that of a shared turn is one
     tool_ok: share of them with the status ok
@@ -143,7 +143,7 @@ def _sequence(tree: Tree, leaf: Leaf) -> tuple[tuple[str | None, bytes], ...]:
 
 
 def _call(turn: Turn) -> tuple[str | None, bytes]:
-    """Return a turn's tool, None where the call was malformed, and the tokens of its call, without what it thought."""
+    """Return a turn's tool, None where the call was malformed, and the tokens of its call, without its reasoning."""
     return turn.info.get("tool"), turn.tokens[turn.thought :].tobytes()
 
 

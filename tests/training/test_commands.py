@@ -45,14 +45,14 @@ def folder(tmp_path):
 def test_audit_prints_every_check_and_fails_where_one_does(command, folder):
     status, out, _ = command("audit", str(folder))
     assert status == 1 and "holds  1/1  steps with one line of metrics and one whole journal" in out
-    assert "SHORT  0/0  steps with a whole group for each prompt, every branch once" in out
+    assert "FAILS  0/0  steps with a whole group for each prompt, every branch once" in out
 
     (folder / "trees").mkdir()
     tree = Tree((0, 0, 7), 7, "t7", [Turn.unsampled(-1, "user", "q", np.arange(5, dtype=np.int32))])
     tree.leaves = [Leaf.ended(0, 0, StopReason.CONTEXT, 0.0, {})]
     write_trees(folder / "trees" / "step-000001.jsonl", [tree], Origin("turngym/Math-v0", {}))
     status, out, _ = command("audit", str(folder))
-    assert status == 1 and "SHORT  1/2  steps with one line of metrics" in out
+    assert status == 1 and "FAILS  1/2  steps with one line of metrics" in out
 
 
 def test_audit_refuses_a_folder_without_a_run(command):

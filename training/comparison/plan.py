@@ -52,7 +52,7 @@ class Trial:
         return self.begun and run.finished(self.config)
 
     def records(self) -> Iterator[Any]:
-        """Train, or go on, and yield the records of the run. Raises as `prepare` and `execute` do."""
+        """Train, or continue, and yield the records of the run. Raises as `prepare` and `execute` do."""
         prepared = run.prepare(replace(self.config, resume=self.begun))
         try:
             yield from run.execute(prepared)

@@ -1,7 +1,7 @@
 """The results of each method of a comparison: means over the seeds that finished, each with its denominator.
 
-A finished run is read from its folder: held-out success, what was spent by then, entropy by turn. How far a mean over
-seeds may be off is Student's t-interval (Student, Biometrika 1908).
+A finished run is read from its folder: held-out success, what was spent by then, entropy by turn. The uncertainty of a
+mean over seeds is Student's t-interval (Student, Biometrika 1908).
 """
 
 from __future__ import annotations
