@@ -89,10 +89,10 @@ class Cut(Protocol):
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """Texts behind which a call may be complete; only where one was just drawn is `complete` asked."""
+        """Texts behind which a call may be complete; `complete` is asked only where one was just drawn."""
 
     def complete(self, text: str) -> bool:
-        """Whether `text`, a turn so far, holds a complete call or a final answer."""
+        """Return whether `text`, a turn so far, holds a complete call or a final answer."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Continued:
         return self.inner.closers
 
     def complete(self, text: str) -> bool:
-        """Whether the turn is complete with `text` behind its first words."""
+        """Return whether the turn is complete with `text` behind its first words."""
         return self.inner.complete(self.opened + text)
 
 
@@ -132,14 +132,14 @@ class Session(Protocol):
         ...
 
     def fork(self, length: int | None = None) -> "Session":
-        """An independent sibling with the same first `length` tokens, all where it is left out.
+        """Return an independent sibling with the same first `length` tokens, all where it is left out.
 
         What it draws is what this session would have drawn behind them. A closed session can be forked too.
         """
         ...
 
     def close(self) -> None:
-        """Give the session's place back; a turn in progress is cancelled."""
+        """Free the session's place; a turn in progress is cancelled."""
         ...
 
 
@@ -149,13 +149,14 @@ class Engine(Protocol):
     max_context: int
 
     def session(self) -> Session:
-        """A new, empty conversation."""
+        """Return a new, empty conversation."""
         ...
 
     async def sync(self) -> None:
-        """Have what is drawn from now on drawn with the policy's weights as they are now; no session may be open.
+        """Draw from now on with the policy's weights as they are now; no session may be open.
 
-        Raises EngineFailure where that cannot be had, or cannot be seen to be so.
+        Raises:
+            EngineFailure: that cannot be had, or cannot be verified.
         """
         ...
 
@@ -171,6 +172,6 @@ class Engine(Protocol):
 
 
 def keyed_rng(key: tuple[int, ...]) -> np.random.Generator:
-    """A generator that depends on `key` alone: Philox keyed by its 128-bit blake2b digest."""
+    """Return a generator that depends on `key` alone: Philox keyed by its 128-bit blake2b digest."""
     digest = blake2b(",".join(str(int(part)) for part in key).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

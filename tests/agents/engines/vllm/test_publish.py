@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -302,6 +303,35 @@ def test_a_server_that_starts_again_is_restored(policy: Policy, url: str, server
     assert list(server.adapters) == [made.name] and len(server.loads) == loads + 1
     asyncio.run(made.restore(made.servers[0]))
     assert models(made) == [made.name]
+
+
+def test_a_server_restored_while_weights_are_published_has_the_new_ones(
+    policy: Policy, url: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = publisher(policy, tmp_path, url)
+    asyncio.run(made.publish())
+    old, answer = made.name, Endpoint.answer
+
+    async def both() -> None:
+        begun, published = asyncio.Event(), asyncio.Event()
+
+        async def slow(to: Endpoint, name: str, *rest: Any) -> Any:
+            shown = await answer(to, name, *rest)
+            if name == old and not begun.is_set():
+                begun.set()
+                await published.wait()
+            return shown
+
+        monkeypatch.setattr(Endpoint, "answer", slow)
+        restoring = asyncio.create_task(made.restore(made.servers[0]))
+        await begun.wait()
+        move(policy, 0.01, 1)
+        await made.publish()
+        published.set()
+        await restoring
+
+    asyncio.run(both())
+    assert models(made) == [made.name] != [old]
 
 
 def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server: Server, tmp_path: Path) -> None:
