@@ -62,7 +62,7 @@ class Connections:
 
     async def _send(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, max_bytes: int) -> bytes:
         try:
-            body = await exchange(transport, request, max_bytes)
+            body = await _exchange(transport, request, max_bytes)
         except BaseException:
             await transport.aclose()
             raise
@@ -73,32 +73,6 @@ class Connections:
         # A pool of httpx looks through all its connections for each request: 200 in one triple the processor time.
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP)
         return httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
-
-
-async def exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int) -> bytes:
-    """Send a request once and return the body of a good answer.
-
-    Raises:
-        HttpFailure: There is no good answer.
-    """
-    try:
-        response = await transport.handle_async_request(request)
-        try:
-            if not 200 <= response.status_code < 300:
-                raise await _refusal(response)
-            body = BoundedBody("its answer", response.headers.get("content-encoding", ""), max_bytes)
-            if int(response.headers.get("content-length", 0)) > max_bytes:
-                raise body.too_large
-            async for chunk in response.aiter_raw():
-                body.add(chunk)
-            return body.end()
-        finally:
-            await response.aclose()
-    except (httpx.TransportError, OSError, UnicodeError) as error:
-        cause: BaseException = error
-        while below := cause.__cause__ or cause.__context__:  # those on top name no reason
-            cause = below
-        raise HttpFailure(Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0) from None
 
 
 class BoundedBody:
@@ -178,6 +152,27 @@ def split_url(url: str) -> tuple[str, str]:
     pair = f"{parsed.username}:{parsed.password}".encode()
     secret = f"Basic {base64.b64encode(pair).decode()}" if parsed.userinfo else ""
     return str(parsed.copy_with(userinfo=b"")).rstrip("/"), secret
+
+
+async def _exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int) -> bytes:
+    try:
+        response = await transport.handle_async_request(request)
+        try:
+            if not 200 <= response.status_code < 300:
+                raise await _refusal(response)
+            body = BoundedBody("its answer", response.headers.get("content-encoding", ""), max_bytes)
+            if int(response.headers.get("content-length", 0)) > max_bytes:
+                raise body.too_large
+            async for chunk in response.aiter_raw():
+                body.add(chunk)
+            return body.end()
+        finally:
+            await response.aclose()
+    except (httpx.TransportError, OSError, UnicodeError) as error:
+        cause: BaseException = error
+        while below := cause.__cause__ or cause.__context__:  # those on top name no reason
+            cause = below
+        raise HttpFailure(Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0) from None
 
 
 async def _refusal(response: httpx.Response) -> HttpFailure:
