@@ -81,6 +81,11 @@ def model_folder(name: str | Path) -> Path:
     Raises:
         FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
     """
+    if "://" in str(name):
+        raise FileNotFoundError(
+            f"{name} is a URL, and a policy is a folder or a hub model; for a vLLM server give that too, with "
+            "--engine vllm --server URL"
+        )
     folder = Path(name).expanduser()
     if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
         folder = _download(str(name))

@@ -41,7 +41,7 @@ def mistakes(
     except kinds as error:
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
-        refuse(str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error))
+        refuse(_text(error))
     except ToolFailure as failure:
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
@@ -51,6 +51,15 @@ def mistakes(
         if os.environ.get("TURNGYM_TRACEBACK"):
             raise
         refuse(f"{failure}; {remedy}")
+
+
+def _text(error: Exception) -> str:
+    """Return the message of an error, without the numbers and quotes that Python adds to some."""
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0])
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def refuse(message: str) -> NoReturn:

@@ -107,6 +107,9 @@ def test_every_option_has_a_line_of_help(turngym, command):
     [
         (["eval", "turngym/Math-v1"], "unknown environment 'turngym/Math-v1'; did you mean 'turngym/Math-v0'?"),
         (["eval", "CartPole-v1", "--policy", "expert"], "CartPole-v1 takes no option 'split'"),
+        (["replay", "nothing.jsonl"], "error: nothing.jsonl: No such file or directory"),
+        (["train", "--resume", "--out", "nowhere"], "nowhere has no config.toml; give a run folder"),
+        (["eval", "--policy", "http://127.0.0.1:8000/v1"], "8000/v1 is a URL, and a policy is a folder or a hub model"),
         (["play", "CartPole-v1"], "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only"),
         (["play", "--task", "-1"], "options['task'] is -1"),
         (["eval", "--difficulty", "6"], "difficulty is (6,)"),
@@ -121,7 +124,6 @@ def test_every_option_has_a_line_of_help(turngym, command):
         (["train", "--lr", "0"], "lr is 0.0; it must be above 0"),
         (["train", "--option", "max_turns=0"], "max_turns is 0; an episode needs at least 1 turn"),
         (["train", "--resume"], "--resume needs the run folder: turngym train --resume --out FOLDER"),
-        (["train", "--resume", "--out", "nowhere"], "nowhere/config.toml"),
         (["train", "--method", "grpo,pppo"], "no method is called 'pppo'"),
     ],
 )

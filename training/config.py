@@ -154,9 +154,12 @@ def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
     """Return the config of a run folder; `weaker` are isolation levels below the default that it may ask for.
 
     Raises:
+        FileNotFoundError: the folder has no config.
         ValueError: it is no config of a run, or it asks for another level below the default.
     """
     path = folder / "config.toml"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} has no config.toml; give a run folder")
     values = _toml(path).get("train")
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")

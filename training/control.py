@@ -222,7 +222,8 @@ def _refuse_conflict(one: Control, other: Control) -> None:
     for what in sorted(one.sets & other.sets):
         first, second = (next(leaf for leaf in _leaves(part) if what in leaf.sets) for part in (one, other))
         raise ValueError(
-            f"{first.name} and {second.name} both set {what}; remove one, or pass ordered=True to let {second.name} win"
+            f"{first.name} and {second.name} both set {what}; remove one (in Python, "
+            f"chain(..., ordered=True) lets {second.name} win)"
         )
 
 
