@@ -113,11 +113,11 @@ class Continued:
 
 
 class Session(Protocol):
-    """One conversation with its cached prefix; `length` counts its tokens, given and drawn."""
+    """One conversation with its cached prefix; `length` counts its tokens, fed and drawn."""
 
     @property
     def length(self) -> int:
-        """Tokens so far, given and drawn."""
+        """Tokens so far, fed and drawn."""
         ...
 
     async def sample(

@@ -41,7 +41,7 @@ class SlotCache(Cache):
         self._rows, self._index, self._positions, self._window = rows, index[:, None], positions, window
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write [r, kv_heads, q, head_dim] where `aim` said; return what is seen, [r, kv_heads, window, head_dim]."""
+        """Write [r, kv_heads, q, head_dim] where `aim` set; return what is seen, [r, kv_heads, window, head_dim]."""
         while len(self.store) <= layer_idx:
             self.store.append([new.new_zeros(0, new.shape[1], 0, new.shape[3]) for new in (keys, values)])
             self._grow(self.store[-1])

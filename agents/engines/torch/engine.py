@@ -1,6 +1,6 @@
 """The embedded engine: conversations share one batch, each keeps its cache across turns, and none waits for another.
 
-While turns are in progress a task steps on one worker thread: given chunks first, else one token for every running
+While turns are in progress a task steps on one worker thread: chunks of prompts first, else one token for every running
 turn. A conversation's cache can be dropped and fed again to the same bits, so having more conversations than slots
 delays them and changes nothing.
 """
@@ -209,7 +209,7 @@ class TorchSession:
 
     @property
     def length(self) -> int:
-        """Tokens so far, given and drawn."""
+        """Tokens so far, fed and drawn."""
         return len(self.tokens)
 
     async def sample(

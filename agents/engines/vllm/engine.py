@@ -172,7 +172,7 @@ class VllmSession:
 
     @property
     def length(self) -> int:
-        """Tokens so far, given and drawn."""
+        """Tokens so far, fed and drawn."""
         return len(self.tokens)
 
     async def sample(
@@ -206,7 +206,7 @@ class VllmSession:
         except BaseException as error:
             if self.closed and isinstance(error, asyncio.CancelledError):
                 raise RuntimeError("the session was closed while it drew a turn") from None
-            self.close()  # with given tokens and no turn behind them the session has no sensible next
+            self.close()  # with tokens fed and no turn behind them the session has no sensible next
             raise
         finally:
             self.engine.drawing.discard(self)
