@@ -52,7 +52,7 @@ class Sequence:
         return (self.cached, self.chunks[self.cached]) if self.cached in self.chunks else None
 
     def append(self, tokens: NDArray[np.int32]) -> None:
-        """Add tokens of a prompt. All but the last are fed as chunks, the last by the decode step that draws after it."""
+        """Add tokens of a prompt. All but the last are fed as chunks, the last by the decode step that follows."""
         start = max(len(self.tokens) - 1, 0)  # the token drawn last has not been fed
         self.tokens.extend(int(token) for token in tokens)
         last = len(self.tokens) - 1
