@@ -1,5 +1,6 @@
 """Trees that grow in rounds, on a random byte-level policy in an environment that answers anything."""
 
+import time
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ from turngym.agents.policy import load_policy
 from turngym.agents.replay import replay
 from turngym.agents.rollout.branching import Event, Plan, Spawn
 from turngym.agents.rollout.collect import collect
+from turngym.agents.rollout.deadlines import Deadlines
 from turngym.agents.rollout.path import Actor
 from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
@@ -177,6 +179,18 @@ def test_a_path_that_fails_for_good_takes_its_place_in_the_budget(actor):
     assert 0 < len(lost) < len(leaves) and all(np.isnan(leaf.score) for leaf in lost)
 
 
+def test_a_step_that_is_over_ends_every_path_of_its_trees_where_it_is(actor):
+    class Slow(Ledger):
+        def on_step(self, text: str) -> Reply:
+            time.sleep(0.1)
+            return super().on_step(text)
+
+    for tree in grow(actor, each_turn, Slow(), in_flight=1, deadlines=Deadlines(step=0.6)):
+        assert [leaf.branch for leaf in tree.leaves] == list(range(8))
+        for leaf in tree.leaves:
+            assert leaf.rewarded or leaf.info["deadline"] == "step"
+
+
 @each
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logp_and_entropy_are_those_of_the_plain_model_on_the_path(actor, qwen3_folder, plan, temperature):
@@ -262,3 +276,30 @@ def test_a_plan_that_never_has_enough_probes_is_an_error(actor):
     with pytest.raises(ValueError, match="more than 64 probes"):
         grow(actor, probing, tasks=range(1), sampling=Sampling(max_tokens=1))
     assert len(asked) == 3
+
+
+# --- what a plan may ask for
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"node": -1}, "Spawn.node is -1; it must be at least 0"),
+        ({"node": 0, "token": -1}, "Spawn.token is -1; it must be at least 0"),
+        ({"node": 0, "n": 0}, "Spawn.n is 0; it must be at least 1"),
+    ],
+)
+def test_a_spawn_out_of_range_is_refused(part, message):
+    with pytest.raises(ValueError, match=message):
+        Spawn(**part)
+
+
+def test_a_spawn_left_alone_is_one_trained_path_drawn_as_the_rollout_draws():
+    spawn = Spawn(3)
+    assert (spawn.node, spawn.token, spawn.n, spawn.trained) == (3, 0, 1, True)
+    assert spawn.temperature is spawn.forced_token is spawn.max_tokens is None
+
+
+def test_events_and_spawns_are_values():
+    assert Event("turn", 2, 1, 5) == Event("turn", 2, 1, 5) != Event("end", 2, 1, 5)
+    assert len({Spawn(0), Spawn(0), Spawn(0, token=1)}) == 2
