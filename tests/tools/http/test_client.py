@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from turngym.tests.support.faults import FaultServer
+from turngym.tests.support.faults import RESET, FaultServer, Kept
 from turngym.tests.tools.search.faults import GOOD, answer
 from turngym.tools.http import client as module
 from turngym.tools.http.client import JsonClient
@@ -136,6 +136,14 @@ def test_many_threads_share_a_client_and_its_connections(open_client):
         with ThreadPoolExecutor(200) as pool:
             answers = list(pool.map(lambda n: client.post({"n": n}).value, range(400)))
     assert answers == [GOOD] * 400 and len(server.requests) == 400
+
+
+def test_a_request_is_sent_again_where_a_reused_connection_breaks(open_client):
+    answers = [Kept([answer(GOOD)]), [RESET], [answer(GOOD)]]
+    with FaultServer(lambda request: answers[request.number]) as server:
+        client = open_client(server.url, limits=Limits(20.0, 1))
+        assert [client.post({}).value for _ in range(2)] == [GOOD] * 2
+    assert len(server.requests) == 3
 
 
 def test_close_breaks_off_what_is_under_way(open_client):
