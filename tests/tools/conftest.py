@@ -21,7 +21,7 @@ def _ok(tool, code):
     return result.text
 
 
-def _until(condition, seconds=20.0):
+def _until(condition, seconds=120.0):
     until = time.monotonic() + seconds
     while not (held := condition()) and time.monotonic() < until:
         time.sleep(0.005)
@@ -72,7 +72,7 @@ def _at_rest(level):
     return bool(warm) and shape and not any(_state(pid) in "ZX" for pid in _descendants(_server_pid(level)))
 
 
-def _settled(level="namespaces", wait=20.0):
+def _settled(level="namespaces", wait=120.0):
     return _until(lambda: _at_rest(level), wait)
 
 
@@ -96,7 +96,7 @@ sys.modules["turngym"] = root
 
 def _bare(script, *, python=(sys.executable,), **options):
     command = [*python, "-W", "error", "-c", _BARE + script, str(Path(turngym.__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
     assert not done.stderr, done.stderr
     assert done.returncode == 0
     return json.loads(done.stdout)
