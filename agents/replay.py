@@ -1,7 +1,7 @@
-"""Replay: the actions of a journal are taken again, and the first thing that comes out otherwise is named.
+"""Replay: take the actions of a journal again and report the first difference.
 
-A replay needs no policy: an environment that keeps its contract answers the same texts alike. What an agent's code
-reads from a clock or an address in memory comes out otherwise, and is a divergence like any other.
+A replay needs no policy, because an environment that keeps its contract gives the same answers to the same texts. What an
+agent's code reads from a clock or from an address in memory differs, and is reported like any other difference.
 """
 
 from __future__ import annotations

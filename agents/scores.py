@@ -1,4 +1,4 @@
-"""Evaluation: what a policy or player earns, with 95 % intervals that respect that samples of one task are alike.
+"""Scores of a policy or player, with 95 % intervals that allow for correlated samples of one task.
 
 avg@k is the mean score of k samples a task; pass@k is the unbiased estimate 1 − C(n−c, k)/C(n, k) (Chen et al.,
 2107.03374, Eq 1), averaged over tasks. Episodes that ended in an infrastructure failure are counted, never scored.

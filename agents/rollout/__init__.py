@@ -2,7 +2,7 @@
 
 collect: trees of paths for some tasks
 tree: one tree of paths, with branches where a plan asks for them
-branching: what a plan is told and what it may ask for
+branching: the events that a plan gets, and the paths that it may ask for
 path: one path, turn by turn
 deadlines: how long a rollout waits
 """
