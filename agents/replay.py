@@ -1,7 +1,7 @@
 """Replay: take the actions of a journal again and report the first difference.
 
-A replay needs no policy, because an environment that keeps its contract gives the same answers to the same texts. What an
-agent's code reads from a clock or from an address in memory differs, and is reported like any other difference.
+A replay needs no policy, because an environment that keeps its contract gives the same answers to the same texts. What
+an agent's code reads from a clock or from an address in memory differs, and is reported like any other difference.
 """
 
 from __future__ import annotations
