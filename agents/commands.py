@@ -128,7 +128,7 @@ class Eval:
     seed: int = 0
     """Seed of the choice of tasks and of all other randomness."""
     machine: tyro.conf.OmitArgPrefixes[MachineOptions] = MachineOptions()
-    engine_choice: Annotated[tyro.conf.OmitArgPrefixes[EngineChoice], tyro.conf.arg(name="engine")] = EngineChoice()
+    engine: tyro.conf.OmitArgPrefixes[EngineChoice] = EngineChoice()
     out: Path | None = None
     """Folder for `eval.json` and the journal of all episodes."""
     options: Environment = EnvOptions()
@@ -147,7 +147,7 @@ class Eval:
                 sampling=Sampling(**asdict(self.sampling)),
                 seed=self.seed,
                 machine=self.machine,
-                choice=self.engine_choice,
+                choice=self.engine,
                 out=self.out,
             )
         with (

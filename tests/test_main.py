@@ -240,7 +240,7 @@ def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     rows = [line.split() for line in out.splitlines()]
     assert [row[:2] for row in rows[-3:-1]] == [["before", "0"], ["after", "2"]]
     config = from_run(tmp_path / "run")
-    assert (config.env_options.tasks, config.schedule.steps, config.lr) == (
+    assert (config.environment.tasks, config.schedule.steps, config.lr) == (
         str(questions),
         2,
         read_recipe("math-python").lr,

@@ -70,7 +70,7 @@ class Train:
         console.print(
             f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         )
-        if self.config.engine_choice.own_server:
+        if self.config.engine.own_server:
             console.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         try:
             from .loop import Refusals
@@ -219,7 +219,7 @@ def warmup_of(args: list[str]) -> Warmup:
     recipe = read_recipe(args.pop(1), weaker=_named_levels(args))
     if recipe.policy == "tiny":
         raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
-    return Warmup(recipe.env, Path(recipe.policy), options=recipe.env_options)
+    return Warmup(recipe.env, Path(recipe.policy), options=recipe.environment)
 
 
 def _named_levels(args: list[str]) -> list[str]:

@@ -37,7 +37,7 @@ class TrainConfig:
 
     env: str = "turngym/MathPython-v0"
     """Environment id."""
-    env_options: EnvOptions = EnvOptions()
+    environment: EnvOptions = EnvOptions()
     policy: str = "tiny"
     """`tiny`, a model folder, or the name of a model on the Hugging Face hub."""
     method: str = "grpo,epo"
@@ -67,7 +67,7 @@ class TrainConfig:
     """Compute each layer again in the backward pass: needs far less memory and one more forward pass."""
     compile: bool = False
     """Compile the learner's layers with `torch.compile`: slow at the start, faster on a GPU."""
-    engine_choice: EngineChoice = EngineChoice()
+    engine: EngineChoice = EngineChoice()
     deadlines: DeadlineOptions = DeadlineOptions()
     out: str = ""
     """Run folder. By default the first of runs/ENV, runs/ENV-2, … that does not exist."""
@@ -83,7 +83,7 @@ class TrainConfig:
             raise ValueError(f"lr is {self.lr!r}; it must be at most 1; LoRA learns at about 1e-4 to 1e-3")
         check_least(self.sampling, 1, "max_tokens")
         check_positive(self.sampling, "temperature")
-        for part in (self.schedule, self.lora, self.machine, self.engine_choice, self.deadlines):
+        for part in (self.schedule, self.lora, self.machine, self.engine, self.deadlines):
             part.check()
         return self
 
@@ -167,7 +167,7 @@ def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
 
 
 def _trusted(config: TrainConfig, weaker: Collection[str], where: str) -> TrainConfig:
-    refuse_weaker(config.env_options.kwargs(), weaker, where)
+    refuse_weaker(config.environment.kwargs(), weaker, where)
     return config
 
 

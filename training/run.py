@@ -77,7 +77,7 @@ def prepare(config: TrainConfig) -> Prepared:
     config.check()
     launch = launched()
     launch.device(config.machine.device)
-    named = config.env_options
+    named = config.environment
     if named.tasks is not None:  # a recipe's difficulty is for its generator; a file has its own
         named = replace(named, difficulty=None)
     options = named.kwargs()
@@ -116,12 +116,12 @@ def execute(prepared: Prepared) -> Iterator[Any]:
 
     config, launch, began = prepared.config, prepared.launch, time.monotonic()
     device = launch.device(config.machine.device)
-    growers = launch.size if config.engine_choice.engine == "torch" else 1  # servers draw as much for one as for many
+    growers = launch.size if config.engine.engine == "torch" else 1  # servers draw as much for one as for many
     with joined(launch, device, config.deadlines.step_deadline, growers) as team:
         begins = {"version": __version__, "checkpoint": prepared.checkpoint.name if prepared.checkpoint else ""}
         team.agree("the run", lambda: to_toml(config, begins))
         with alone(prepared.folder) if team.first else nullcontext():
-            yield from _train(prepared, team, device, config.engine_choice if team.rank < growers else EngineChoice())
+            yield from _train(prepared, team, device, config.engine if team.rank < growers else EngineChoice())
             if team.first:
                 write_summary(prepared.folder, time.monotonic() - began)
 
@@ -215,7 +215,7 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
         return None
     if not held:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to start one")
-    before = from_run(folder, weaker=weaker_levels(config.env_options.kwargs()))
+    before = from_run(folder, weaker=weaker_levels(config.environment.kwargs()))
     asked = flat(config)
     for name, old in flat(before).items():
         new = asked[name]

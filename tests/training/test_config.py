@@ -169,7 +169,7 @@ def test_a_recipe_or_run_folder_cannot_choose_a_weaker_isolation_level(tmp_path,
     for read in (lambda weaker: read_recipe(str(recipe), weaker=weaker), lambda weaker: from_run(tmp_path, weaker)):
         with pytest.raises(ValueError, match=f"asks for isolation level '{level}', which is weaker than the default"):
             read(())
-        assert any(level in option for option in read((level,)).env_options.option)
+        assert any(level in option for option in read((level,)).environment.option)
 
 
 def test_the_command_line_may_choose_a_weaker_isolation_level(tmp_path):
@@ -179,6 +179,6 @@ def test_the_command_line_may_choose_a_weaker_isolation_level(tmp_path):
         recipe_of(["train", "--resume", *out])
     with pytest.raises(ValueError, match="add --option level=landlock to the command"):
         recipe_of(["train", "--resume", *out, "--option", "level=rlimits-only"])
-    assert recipe_of(["train", "--resume", *out, "--option", "level=landlock"]).env_options.option == (
+    assert recipe_of(["train", "--resume", *out, "--option", "level=landlock"]).environment.option == (
         "level=landlock",
     )

@@ -187,7 +187,7 @@ def _check_same(trial: Trial) -> None:
     """Raise ValueError where the folder of a trial holds a run with another config."""
     if not trial.begun:
         return
-    before = flat(from_run(trial.folder, weaker=weaker_levels(trial.config.env_options.kwargs())))
+    before = flat(from_run(trial.folder, weaker=weaker_levels(trial.config.environment.kwargs())))
     for name, new in flat(trial.config).items():
         old = before[name]
         if name not in ANYTIME and new != old:
