@@ -3,7 +3,7 @@
 commands: `turngym eval | play | check | replay | warmup | envs | doctor | serve-search`
 terminal: the console of the commands, and how they report mistakes
 settings: options that several commands share
-engine: what every engine offers; engines/ holds them
+engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights
 source: where a policy comes from
 memory: what a model needs in memory

@@ -1,7 +1,6 @@
 """Engines behind the interface of `agents.engine`.
 
 opening: the choice of an engine, and its start and end
-generation: a turn in progress and the rule by which it ends, shared by the engines
 torch: the embedded engine, which runs the model in this process
 vllm: the engine whose turns vLLM servers draw
 """

@@ -1,11 +1,8 @@
 """The embedded engine, which runs the model in this process.
 
 engine: `TorchEngine` and its sessions
-scheduler: which conversations hold the slots of the cache, and what is fed next
-sequence: the tokens of one conversation, and the turn requested of it
-runner: forward passes whose numbers do not depend on the batch
-attention: attention for models whose heads share keys
-cache: the key-value cache
+scheduler: conversations, which of them hold the slots of the cache, and what is fed next
+runner: forward passes whose numbers do not depend on the batch, with their cache and attention
 sampler: tokens from logits
 """
 

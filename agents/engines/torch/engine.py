@@ -15,14 +15,11 @@ from typing import Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...engine import Completion, Cut, Sampling, keyed_rng
+from ...engine import Completion, Cut, Generation, Sampling, StopRule, check_turn, evaluating, keyed_rng
 from ...policy import Policy
-from ..generation import Generation, StopRule, check_turn, evaluating
-from .cache import SlotCache, ceil_to
-from .runner import ROWS, Runner, batch_dependence, check_supported, set_threads
+from .runner import ROWS, Runner, SlotCache, batch_dependence, ceil_to, check_supported, set_threads
 from .sampler import RowSampling, sample
-from .scheduler import Scheduler
-from .sequence import Request, Sequence
+from .scheduler import Request, Scheduler, Sequence
 
 T = TypeVar("T")
 

@@ -6,21 +6,148 @@ equals; decoding has one query a head, where a wider masked window adds exact ze
 blocks of the fused kernel, where a further masked block does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-from .attention import BLOCK, attending, shares_keys
-from .cache import SlotCache, ceil_to
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache
 
 CHUNK = 32  # chunks are padded to a multiple of this many tokens
 WINDOW = 64  # and see a multiple of this many positions; below 64 small heads take another matrix product
 ROWS = 8  # decoding runs a multiple of this many rows
+ATTENTION = "turngym-slots"  # the name of `attend` in transformers
+BLOCK = 512  # keys that the fused CPU kernel takes at a time; how it sums depends on the size of a block
+UNSERVED = ("softcap", "s_aux", "position_bias")  # what a model wants beyond plain attention under a given mask
+
+
+def ceil_to(n: int, multiple: int) -> int:
+    """`n` rounded up to a multiple."""
+    return -(-n // multiple) * multiple
+
+
+class SlotCache(Cache):
+    """Keys and values [slots, kv_heads, width, head_dim] per layer, taken as layers first write and grown on demand.
+
+    A row is one conversation, with the token at position p at index p. What lies beyond a row's length is garbage that
+    no mask shows and the next write replaces; so padding and idle rows may write there, and decoding needs no gathered
+    copy of the cache.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.store: list[list[Tensor]] = []  # per layer: keys, values
+        self._slots = self._width = 0
+
+    def reserve(self, slots: int, width: int) -> None:
+        """Make room for `slots` rows of `width` positions, at least doubling so that growth costs linear time."""
+        if slots > self._slots:
+            self._slots = max(ceil_to(slots, 8), 2 * self._slots)
+        if width > self._width:
+            self._width = max(ceil_to(width, 64), 2 * self._width)
+        for layer in self.store:
+            self._grow(layer)
+
+    def aim(self, rows: slice | Tensor, index: Tensor, positions: Tensor, window: int) -> None:
+        """Set where the next forward pass writes and what it sees.
+
+        Row i of the batch is slot `index[i]` (int64 [r]; `rows` selects the same slots, as a slice where that spares a
+        copy), writes at `positions[i]` (int64 [r, q]) and sees positions below `window`.
+        """
+        self._rows, self._index, self._positions, self._window = rows, index[:, None], positions, window
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write [r, kv_heads, q, head_dim] where `aim` set; return what is seen, [r, kv_heads, window, head_dim]."""
+        while len(self.store) <= layer_idx:
+            self.store.append([new.new_zeros(0, new.shape[1], 0, new.shape[3]) for new in (keys, values)])
+            self._grow(self.store[-1])
+        layer = self.store[layer_idx]
+        for tensor, new in zip(layer, (keys, values)):
+            tensor[self._index, :, self._positions] = new.transpose(1, 2)
+        seen = [tensor[:, :, : self._window][self._rows] for tensor in layer]
+        return seen[0], seen[1]
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Give slot `target` the first `length` tokens of slot `source`."""
+        self.reserve(target + 1, 0)
+        for layer in self.store:
+            for tensor in layer:
+                tensor[target, :, :length] = tensor[source, :, :length]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Rows differ in length, so there is none for all; positions and masks are always given to the model."""
+        return 0
+
+    def _grow(self, layer: list[Tensor]) -> None:
+        for i, old in enumerate(layer):
+            if old.shape[0] < self._slots or old.shape[2] < self._width:
+                layer[i] = old.new_zeros(self._slots, old.shape[1], self._width, old.shape[3])
+                layer[i][: old.shape[0], :, : old.shape[2]] = old
+
+
+def shares_keys(config: Any) -> bool:
+    """Return whether heads of a model share their keys."""
+    heads: int = config.num_attention_heads
+    return heads != getattr(config, "num_key_value_heads", heads)
+
+
+@contextmanager
+def attending(model: Any) -> Iterator[None]:
+    """Inside, `model` attends by `attend`, if its heads share keys.
+
+    Where each head has keys of its own, transformers' own plain products are as fast.
+    """
+    if not shares_keys(model.config):
+        yield
+        return
+    before, model.config._attn_implementation = model.config._attn_implementation, ATTENTION
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
+
+
+def attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    windows: Sequence[int] = (),
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Return `[rows, q, heads, d]` of queries `[rows, heads, q, d]` and keys and values `[rows, kv_heads, window, d]`.
+
+    With `windows`, whole blocks for each row, that row sees no key from there on.
+
+    Raises ValueError where the model wants more than plain attention.
+    """
+    if found := [name for name in UNSERVED if options.get(name) is not None]:
+        raise ValueError(f"the model's attention has {found[0]}, which the torch engine does not compute")
+    rows, heads, queries, _ = query.shape
+    if queries == 1:  # heads that share keys become queries of one head: one product for all of them
+        query = query.view(rows, key.shape[1], -1, query.shape[3])
+    parts, start = [], 0
+    for window, run in groupby(windows or [key.shape[2]] * rows):  # neighbours that see as much go together
+        stop = start + len([*run])
+        keys, values = (part[start:stop, :, :window] for part in (key, value))
+        mask = attention_mask[start:stop, ..., :window]
+        gqa = query.shape[1] != key.shape[1]
+        parts.append(scaled_dot_product_attention(query[start:stop], keys, values, mask, scale=scaling, enable_gqa=gqa))
+        start = stop
+    output = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return output.reshape(rows, heads, queries, -1).transpose(1, 2), None
+
+
+AttentionInterface.register(ATTENTION, attend)
 
 
 def chunk_shape(start: int, stop: int) -> tuple[int, int]:

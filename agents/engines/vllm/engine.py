@@ -14,9 +14,19 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...engine import Completion, Cut, EngineFailure, EngineFault, Sampling, Stop, keyed_rng
+from ...engine import (
+    Completion,
+    Cut,
+    EngineFailure,
+    EngineFault,
+    Generation,
+    Sampling,
+    Stop,
+    StopRule,
+    check_turn,
+    keyed_rng,
+)
 from ...policy import Policy
-from ..generation import Generation, StopRule, check_turn
 from .client import Endpoint
 from .completion import CompletionRequest, Drawn, entropies
 from .fleet import Fleet

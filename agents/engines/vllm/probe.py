@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...engine import evaluating
 from ...policy import Policy
-from ..generation import evaluating
 
 # Longer than two blocks of a server's prefix cache, so that what it has kept there shows.
 LENGTH = 288

@@ -12,8 +12,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from turngym.agents.engine import Completion, Sampling
-from turngym.agents.engines.generation import DecodedText, StopRule
+from turngym.agents.engine import Completion, DecodedText, Sampling, StopRule
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch import engine as engine_module
 from turngym.agents.policy import load_policy

@@ -160,7 +160,7 @@ def cut_row(style: Format, rows: Sequence[Recorded], tokenizer: Tokenizer, name:
 
 def cut_at(style: Format, tokens: list[int], tokenizer: Tokenizer) -> int | None:
     """Return after how many tokens the engine cuts a turn; None where it goes on to the end."""
-    from turngym.agents.engines.generation import DecodedText, StopRule
+    from turngym.agents.engine import DecodedText, StopRule
 
     rule, text = StopRule(tokenizer), DecodedText()
     sizes = range(1, len(tokens) + 1)

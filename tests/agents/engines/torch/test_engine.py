@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from turngym.agents.engine import Completion, Sampling, keyed_rng
-from turngym.agents.engines.torch import TorchEngine, sequence
+from turngym.agents.engines.torch import TorchEngine, scheduler
 from turngym.agents.policy import LoraSpec, Policy, load_policy
 
 
@@ -207,7 +207,7 @@ def test_pieces_of_a_long_chunk_give_the_same_numbers(qwen3, monkeypatch):
         return run(qwen3, lambda engine: engine.session().sample(ids(200), Sampling(max_tokens=5), (0,)))
 
     whole = drawn()
-    monkeypatch.setattr(sequence, "LONGEST_CHUNK", 48)
+    monkeypatch.setattr(scheduler, "LONGEST_CHUNK", 48)
     pieces = drawn()
     assert whole.tokens.tolist() == pieces.tokens.tolist()
     np.testing.assert_allclose(whole.logp, pieces.logp, rtol=0, atol=1e-5)

@@ -1,10 +1,6 @@
-from types import SimpleNamespace
-
 import numpy as np
-import pytest
 import torch
 
-from turngym.agents.engines.torch.runner import check_supported
 from turngym.agents.engines.torch.sampler import RowSampling, sample
 
 
@@ -32,16 +28,3 @@ def test_the_extreme_uniforms_draw_tokens_that_have_probability():
     settings = RowSampling.neutral(2)
     settings.uniform[:] = 0.0, np.nextafter(1.0, 0.0)
     assert sample(logits, settings)[0].tolist() == [2, 1]
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64},
-        {"sliding_window": 64},
-        {"layer_types": ["full_attention"], "rope_parameters": {"rope_type": "dynamic"}},
-    ],
-)
-def test_a_model_whose_rows_would_depend_on_the_batch_is_refused(config):
-    with pytest.raises(ValueError, match="the model"):
-        check_supported(SimpleNamespace(**config), 128)

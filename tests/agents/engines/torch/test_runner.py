@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from turngym.agents.engines.torch.attention import BLOCK, attend, attending
+from turngym.agents.engines.torch.runner import BLOCK, attend, attending, check_supported
 
 
 @pytest.mark.parametrize("heads", [2, 6])
@@ -63,3 +63,16 @@ def test_more_than_plain_attention_is_refused():
     part = torch.zeros(1, 1, 1, 8)
     with pytest.raises(ValueError, match="attention has softcap, which the torch engine does not compute"):
         attend(None, part, part, part, torch.zeros(1, 1, 1, 1), softcap=30.0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64},
+        {"sliding_window": 64},
+        {"layer_types": ["full_attention"], "rope_parameters": {"rope_type": "dynamic"}},
+    ],
+)
+def test_a_model_whose_rows_would_depend_on_the_batch_is_refused(config):
+    with pytest.raises(ValueError, match="the model"):
+        check_supported(SimpleNamespace(**config), 128)
