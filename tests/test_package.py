@@ -2,10 +2,13 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 import turngym
 
@@ -147,3 +150,42 @@ def test_files_and_functions_are_short():
 
 def test_readme_stays_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+# --- the rooms stay small and readable
+
+
+def modules() -> dict[str, Path]:
+    """The modules of the rooms, by their names below `turngym`."""
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+def imported_modules(name: str, known: dict[str, Path]) -> set[str]:
+    """The modules that one imports anywhere in it; a package for what the package itself defines."""
+    found = set()
+    for node in ast.walk(ast.parse(known[name].read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            package = name.split(".") if known[name].name == "__init__.py" else name.split(".")[:-1]
+            base = [*package[: len(package) - node.level + 1], *filter(None, [node.module])]
+            targets = {".".join([*base, alias.name]) for alias in node.names}
+            found |= {target if target in known else ".".join(base) for target in targets}
+    return (found & known.keys()) - {name}
+
+
+def test_there_is_no_circle_of_imports():
+    known = modules()
+    imports = {name: imported_modules(name, known) for name in known}
+    while free := [name for name, targets in imports.items() if not targets]:  # what imports nothing is on no circle
+        for name in free:
+            del imports[name]
+        imports = {name: targets & imports.keys() for name, targets in imports.items()}
+    assert imports == {}
+
+
+@pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()}))
+def test_a_folder_begins_with_its_table_of_contents(folder):
+    contents = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
+    parts = {path.stem for path in (ROOT / folder).glob("*.py")} - {"__init__"}
+    parts |= {path.parent.name for path in (ROOT / folder).glob("*/__init__.py")}
+    assert [part for part in sorted(parts) if not re.search(rf"\b{part}\b", contents)] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tools import Retriever, Search, SearchFailure, Tool
-from ...tools.search.core import SERVERS, embedded, served
+from ...tools.search.backends import SERVERS, embedded, served
 from ..question import TOOL_TIMEOUT
 from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks

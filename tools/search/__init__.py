@@ -1,7 +1,8 @@
 """Searching: the `search` and `visit` tools, and what they search.
 
 - `tool`: the `search` tool
-- `core`: `Passage`, `Retriever`, `SearchFailure`; `embedded` and `served` open a back end
+- `core`: `Passage`, `Retriever`, `SearchFailure`
+- `backends`: how a back end is opened, by what it searches
 - `servers`: the back ends that ask a server, `SearchR1` and `Elastic`
 - `index`, `dense`: the embedded back ends, by words and by meaning; `cache` keeps their arrays
 - `serve`: a server of Search-R1's protocol over any back end

@@ -13,7 +13,7 @@ from turngym.envs import registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
 from turngym.envs.qa import make as qa_make
 from turngym.envs.qa.expert import SearchExpert
-from turngym.tools.search.core import embedded
+from turngym.tools.search.backends import embedded
 from turngym.tools.search.serve import serve
 
 SEARCH = "turngym/Search-v0"

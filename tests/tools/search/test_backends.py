@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from turngym.tools import Passage, SearchFailure
-from turngym.tools.search.core import TOKEN, embedded, served
+from turngym.tools.search.backends import TOKEN, embedded, served
 from turngym.tools.search.serve import serve
 
 PASSAGES = [Passage("p1", "Paris", "The capital of France."), Passage("p2", "Lyon", "A city on the Rhône.")]
