@@ -1,12 +1,11 @@
 """Gymnasium environments of text over many turns (no torch).
 
-- core: the base class of all environments: turns, forks, snapshots
+- core: the base class of all environments: turns, forks, snapshots; the text space
 - question: questions with tools, `tasks x tools x grader`
 - registry: the ids, what makes them and with which options
 - tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give
 - sources: where questions come from: files and data sets
-- spaces: the text space
 - math, qa, household: the environments
 """
 
