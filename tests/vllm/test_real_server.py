@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym.agents.engines.vllm.client import Endpoint
-from turngym.agents.engines.vllm.probe import Verdict
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import LoraSpec, Policy, load_policy
@@ -61,13 +60,13 @@ def test_a_tied_qwen2_with_an_adapted_head_killed_and_restored(
         assert (tmp_path / "model").is_dir()  # written as another type
         made = Publisher(policy, [Endpoint(server.url, 1500)], tmp_path / "adapters")
         (finding,) = asyncio.run(made.publish()).values()
-        assert finding.verdict is Verdict.RIGHT and finding.error < 1e-3
+        assert finding.right and finding.error < 1e-3
 
         os.killpg(server.pid, signal.SIGKILL)
         end = time.monotonic() + 60
         while server.starts < 2 and time.monotonic() < end:
             time.sleep(0.1)
         (again,) = asyncio.run(made.publish()).values()  # waits until it is back, and loads what it has lost
-        assert again.verdict is Verdict.RIGHT and again.error < 1e-3
+        assert again.right and again.error < 1e-3
         assert server.starts == 2
     assert not server.alive

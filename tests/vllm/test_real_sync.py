@@ -8,7 +8,6 @@ import torch
 
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm.client import Endpoint
-from turngym.agents.engines.vllm.probe import Verdict
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import LoraSpec, Policy, load_policy
@@ -49,7 +48,7 @@ def test_fifty_updates_are_right_within_a_thousandth(server: VllmServer, policy:
     made = Publisher(policy, [Endpoint(server.url)], tmp_path / "adapters", report=lines.append)
     for step in range(50):
         (finding,) = asyncio.run(made.publish()).values()
-        assert finding.verdict is Verdict.RIGHT and finding.error < 1e-3, finding
+        assert finding.right and finding.error < 1e-3, finding
         move(policy, 0.0005 * (1 + step % 7), step)
     assert not lines
 
@@ -62,7 +61,8 @@ def test_every_damage_is_detected(
     other.save_adapter(tmp_path / "other")
     made = Publisher(policy, [Endpoint(server.url)], tmp_path / "adapters")
     asyncio.run(made.publish())
-    name, old = made.name, tmp_path / "adapters" / f"v{policy.version}"
+    assert made.present is not None and made.present.folder is not None
+    name, old = made.present.name, made.present.folder
     move(policy, 0.002, 1)
     missed, load = [], Endpoint.load
     for kind in DAMAGE:
@@ -75,11 +75,11 @@ def test_every_damage_is_detected(
             missed.append((kind, asyncio.run(made.publish())))
         except EngineFailure as failure:
             assert failure.fault in (EngineFault.VERSION, EngineFault.STATUS), (kind, failure)
-        assert made.name == name
+        assert made.present.name == name
     assert not missed
     monkeypatch.undo()
     asyncio.run(made.publish())
-    assert made.name != name
+    assert made.present.name != name
 
 
 def test_another_model_is_refused(server: VllmServer, policy: Policy, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -16,10 +16,11 @@ from ....tools.http.core import Fault, HttpFailure
 from ....tools.http.payload import Node, ShapeError, parse, serialize
 from ...engine import EngineFailure, EngineFault
 from .completion import CompletionRequest, Drawn, read_completion
-from .probe import TOP, Answer
 
 T = TypeVar("T")
+Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
 
+TOP = 20  # log-probabilities asked for behind each prompt of a probe: any server gives so many
 MAX_BYTES = 16 * 2**20  # of an answer that is no turn
 FULL = (429, 503)
 FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
@@ -153,9 +154,10 @@ class Endpoint:
             await self.ask("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
     async def answer(self, name: str, prompts: Sequence[NDArray[np.int32]]) -> Answer:
-        """Return what the model `name` takes for the likeliest tokens behind each prompt.
+        """Draw a token behind each prompt with the model `name`, and return what it takes for the likeliest.
 
-        The prompts' own tokens are not asked for: with an adapted head vLLM fails on them unless alone in a batch.
+        These are computed as those of turns are, the prefix cache included. The prompts' own tokens are not asked for:
+        with an adapted head vLLM fails on them unless alone in a batch.
 
         Raises:
             EngineFailure: as `ask`; MALFORMED where the answer does not belong to the prompts.
@@ -165,19 +167,9 @@ class Endpoint:
         answer = await self.ask("POST", "/v1/completions", {**question, **settings})
         try:
             choices = {c["index"].integer(0, len(prompts) - 1): c for c in Node(parse(answer))["choices"].array()}
-            return Answer(tuple(_likeliest(choices[i]) for i in range(len(prompts))))
+            return [_likeliest(choices[i]) for i in range(len(prompts))]
         except (ShapeError, KeyError, IndexError) as error:
             raise self.failure(EngineFault.MALFORMED, f"the answer to a probe: {error!r}") from None
-
-    async def knows(self, name: str, token: int) -> bool:
-        """Return whether the model `name` has a token id."""
-        try:
-            await self.ask("POST", "/v1/completions", {"model": name, "prompt": [token], "max_tokens": 1})
-        except EngineFailure as failure:
-            if failure.fault is EngineFault.STATUS and "vocabulary" in str(failure):
-                return False
-            raise
-        return True
 
     def set_down(self, why: str) -> None:
         """Have nothing drawn there until it has been admitted again."""
@@ -207,13 +199,14 @@ def _fault(failure: HttpFailure) -> EngineFault:
 
 
 def _likeliest(choice: Node) -> dict[int, float]:
-    top = choice["logprobs"]["top_logprobs"].array()[0]
-    numbers = {}
+    top, numbers = choice["logprobs"]["top_logprobs"].array()[0], {}
     for name in top.object():
         token = name.removeprefix("token_id:")
         if token == name or not token.isdecimal():
             raise top.error("names such as token_id:7")
         numbers[int(token)] = top[name].number()
+    if not numbers:
+        raise top.error("log-probabilities")
     return numbers
 
 

@@ -2,6 +2,9 @@
 
 Each version is written as a whole, loaded under a name that was never used before, and probed. The version before it
 stays loaded, since requests may still name it; older ones are unloaded and deleted.
+
+A probe compares the server's log-probabilities of fixed prompts with the learner's own. Every part of a forward pass
+reaches these numbers, so whatever is wrong with the weights moves them.
 """
 
 from __future__ import annotations
@@ -10,31 +13,63 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from ... import durable
-from ...engine import EngineFailure, EngineFault
+from ...engine import EngineFailure, EngineFault, evaluating
 from ...policy import Policy
-from .client import Endpoint
-from .probe import LIMIT, Answer, Expected, Finding, Noise, Verdict, allowed, compare, expected, noise, prompts
+from .client import Answer, Endpoint
 
 PAUSE = 0.5  # seconds between two attempts at a server that is not there
 AWAY = frozenset({EngineFault.CONNECT, EngineFault.TIMEOUT, EngineFault.FULL})
+# Longer than two blocks of a server's prefix cache, so that what it has kept there shows.
+LENGTH = 288
+CHAT = (
+    "<|im_start|>system\nYou solve problems with a Python tool.<|im_end|>\n<|im_start|>user\nA farm has 17 rows of 23 "
+    "trees; 48 were cut. How many are left, and which share is that?<|im_end|>\n<|im_start|>assistant\n<tool_call>\n"
+    '{"name": "python", "arguments": {"code": "n = 17 * 23\\nprint(n - 48, (n - 48) / n)"}}\n</tool_call><|im_end|>\n'
+    "<|im_start|>tool\n343 0.8772378516624041<|im_end|>\n<|im_start|>assistant\nThere are 343 trees left, or 87.7 %.\n"
+)
+POINTS = 8  # prefixes of each prompt behind which it is asked
+MARGIN = 4.0  # a right server is so many times nearer to the new weights than to others
+# How far two right computations of the same log-probabilities lie apart, in nats: the most, and the root mean square.
+# LEAST is always allowed, and LIMIT is never exceeded. In bfloat16 a weight keeps 8 bits, and the server rounds the
+# adapter too.
+LEAST = {"float32": (2e-4, 1.5e-5), "bfloat16": (0.1, 0.02)}
+LIMIT = {"float32": (1e-3, 3e-4), "bfloat16": (1.0, 0.15)}
+# How much larger it may become at weights yet to come; up to 4.8 and 2.8 were measured.
+GROWTH = (10.0, 4.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Published:
     """A version: its name on the servers, its folder (None: no adapter), and the learner's log-probabilities."""
 
     name: str
     folder: Path | None
-    expected: Expected
+    expected: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One server's probe.
+
+    right: whether it has the new weights. error: the largest difference from them (nats). distance: the root mean
+    square of the differences, by the name of the weights. near: those that the probe cannot tell from the new ones.
+    """
+
+    right: bool
+    error: float
+    distance: Mapping[str, float]
+    near: tuple[str, ...] = ()
 
 
 class Publisher:
@@ -56,33 +91,30 @@ class Publisher:
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.version = -1
-        self._policy, self.servers, self._adapters, self._report = policy, tuple(servers), adapters, report
-        self._run, self._count = uuid4().hex[:8], 0
-        self._used: set[str] = set()  # a server may keep what it computed under a name
-        self._prompts = prompts(policy)
-        self._present: Published | None = None
+        self.present: Published | None = None
         self._before: Published | None = None
+        self._policy, self.servers, self._adapters, self._report = policy, tuple(servers), adapters, report
+        self._run, self._count = uuid4().hex[:8], 0  # no name is used twice: servers keep what they computed under it
+        self._prompts = prompts(policy)
         with policy.reference():
             self._reference = expected(policy, self._prompts)
-        self._noise: dict[Endpoint, Noise] = {}
+        self._noise: dict[Endpoint, NDArray[np.float64]] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
-
-    @property
-    def name(self) -> str:
-        """The name that requests must give to be drawn by the published weights."""
-        if self._present is None:
-            raise RuntimeError("nothing was published yet; await publish()")
-        return self._present.name
 
     def check(self) -> None:
         """Refuse servers that cannot draw for the policy; each is asked once.
 
         Raises:
-            ValueError: one cannot be reached, has another model or vocabulary, or does not take the policy's adapters.
+            ValueError: one cannot be reached, has another model, or does not take the policy's adapters.
         """
+
+        async def check() -> None:
+            for server in self.servers:
+                await self._accepted(server)
+
         try:
-            asyncio.run(self._check())
+            asyncio.run(check())
         except EngineFailure as failure:
             raise ValueError(
                 f"{failure}; start one with `--engine vllm` alone, or give the URL of one that fits"
@@ -99,8 +131,8 @@ class Publisher:
             OSError: the adapter cannot be written.
         """
         now = await asyncio.to_thread(expected, self._policy, self._prompts)
-        version, present = self._policy.version, self._present
-        if present is None or self.version != version or not np.array_equal(now.logp, present.expected.logp):
+        version, present = self._policy.version, self.present
+        if present is None or self.version != version or not np.array_equal(now, present.expected):
             present = await asyncio.to_thread(self._write, now)
         for server in self.servers:
             server.model = ""
@@ -122,8 +154,8 @@ class Publisher:
         if present.folder is None:
             present = replace(present, name=next(iter(found.values()))[0])
         self.version = version
-        if present is not self._present:
-            old, self._before, self._present = self._before, self._present, present
+        if present is not self.present:
+            old, self._before, self.present = self._before, self.present, present
             await self._drop(old)
         for server in self.servers:
             server.model = found[server][0] if server in found else ""
@@ -135,28 +167,24 @@ class Publisher:
         Raises:
             EngineFailure: CONNECT while it is not there; VERSION or MISMATCH, as in `publish`.
         """
-        present = None
-        while present is None or present is not self._present:  # other weights may be published meanwhile
-            present = self._present
-            if present is None:
-                raise RuntimeError("nothing was published yet; await publish()")
+        while (present := self.present) is not None:
             name, _ = await self._bring(server, present)
-        server.model = name
+            if present is self.present:  # else other weights were published meanwhile
+                server.model = name
+                return
+        raise RuntimeError("nothing was published yet; await publish()")
 
-    def _write(self, now: Expected) -> Published:
+    def _write(self, now: NDArray[np.float32]) -> Published:
         if self._policy.lora is None:
             return Published("", None, now)
         self._count += 1
-        folder = self._adapters / f"v{self._policy.version}"
-        if folder.name in self._used:  # it failed before, or the version was not raised with the weights
-            folder = folder.with_name(f"{folder.name}.{self._count}")
-        self._used.add(folder.name)
+        folder = self._adapters / f"v{self._policy.version}.{self._count}"
         write_adapter(self._policy, folder)
         return Published(f"turngym-{self._run}-{folder.name}", folder, now)
 
     async def _drop(self, gone: Published | None) -> None:
         """Unload and delete a version, unless it is the published one."""
-        if gone is None or gone.folder is None or gone is self._present:
+        if gone is None or gone.folder is None or gone is self.present:
             return
         for server in self.servers:
             await server.unload(gone.name)
@@ -166,51 +194,55 @@ class Publisher:
         """Load `present` into a server that lacks it, and probe it; return the name that it has there."""
         try:
             accepted = await self._accepted(server)
-            name, answer = await self._probe(server, present)
+            name, answer = await self._ask(server, present)
         except EngineFailure as failure:
             if failure.fault is EngineFault.STATUS:
                 await server.ask("GET", "/health")  # one that is ending refuses everything, and is away
             raise
-        finding = compare(answer, present.expected, self._others(present), accepted)
-        if finding.verdict is Verdict.WRONG:
-            raise EngineFailure(EngineFault.VERSION, _wrong(server.url, name, finding))
-        if finding.verdict is Verdict.INDISTINGUISHABLE:
+        others = {}  # what a failed update would leave
+        if present.folder is not None:
+            others["no adapter"] = self._reference
+            if before := self._before if present is self.present else self.present:
+                others[f"adapter {before.name}"] = before.expected
+        finding = compare(answer, present.expected, others, accepted)
+        if not finding.right:
+            distances = ", ".join(f"{far:.2e} from {which}" for which, far in finding.distance.items())
+            message = (
+                f"does not answer with the weights of {name}: its log-probabilities are off by up to "
+                f"{finding.error:.2e} nats (allowed {accepted[0]:.2e}); root mean square {distances}; nearest to "
+                f"{min(finding.distance, key=finding.distance.__getitem__)}. Nothing was drawn with them; start the "
+                "server again, or look at what it loaded"
+            )
+            raise server.failure(EngineFault.VERSION, f"it {message}")
+        if finding.near:
             self._report(
                 f"{server.url}: {name} is right within {finding.error:.1e} nats, but the probe cannot tell it from "
                 f"{' and '.join(finding.near)}: the weights differ too little"
             )
         return name, finding
 
-    async def _probe(self, server: Endpoint, present: Published) -> tuple[str, Answer]:
+    async def _ask(self, server: Endpoint, present: Published) -> tuple[str, Answer]:
+        """Load `present`, and return its name on the server and what the server answers with it."""
         if present.folder is None:
             name = await server.base_model()
-            return name, await server.answer(name, self._prompts)
+            return name, await self._answer(server, name)
         await server.load(present.name, present.folder)
         try:
-            return present.name, await server.answer(present.name, self._prompts)
+            return present.name, await self._answer(server, present.name)
         except EngineFailure as failure:
             if failure.fault is not EngineFault.STATUS:
                 raise
             await server.load(present.name, present.folder)  # it may have lost it by starting again in between
-            return present.name, await server.answer(present.name, self._prompts)
+            return present.name, await self._answer(server, present.name)
 
-    def _others(self, present: Published) -> dict[str, Expected]:
-        """Return the learner's log-probabilities at weights that a failed update would leave."""
-        if present.folder is None:
-            return {}
-        before = self._before if present is self._present else self._present
-        return {"no adapter": self._reference} | ({} if before is None else {f"adapter {before.name}": before.expected})
+    async def _answer(self, server: Endpoint, name: str) -> Answer:
+        answer, policy = await server.answer(name, self._prompts), self._policy
+        if (most := max(max(top) for top in answer)) >= policy.vocabulary:
+            message = f"its model knows token id {most}, and {policy.folder} has {policy.vocabulary} ids"
+            raise server.failure(EngineFault.MISMATCH, message)
+        return answer
 
-    async def _check(self) -> None:
-        for server in self.servers:
-            known, right = await _vocabulary(server, self._policy.vocabulary), self._policy.vocabulary
-            if known != right:
-                raise server.failure(
-                    EngineFault.MISMATCH, f"its model knows {known} token ids, and {self._policy.folder} knows {right}"
-                )
-            await self._accepted(server)
-
-    async def _accepted(self, server: Endpoint) -> Noise:
+    async def _accepted(self, server: Endpoint) -> NDArray[np.float64]:
         """Return what to take for noise of this server, after proof that it has the policy's model.
 
         With LoRA it is asked through an adapter of zeros: while adapters are loaded, some servers put a part of one on
@@ -223,15 +255,15 @@ class Publisher:
             return self._noise[server]
         policy, dtype = self._policy, str(self._policy.base.dtype).removeprefix("torch.")
         if policy.lora is None:
-            answer = await server.answer(await server.base_model(), self._prompts)
+            answer = await self._answer(server, await server.base_model())
         else:
             answer = await self._answer_without_effect(server)
-        found, limit = noise(answer, self._reference), LIMIT[dtype]
-        if not (found.most <= limit.most and found.rms <= limit.rms):
+        found = noise(gaps(answer, self._reference))
+        if not (found <= LIMIT[dtype]).all():
             raise server.failure(
                 EngineFault.MISMATCH,
                 f"its model is not {policy.folder}: log-probabilities of the same tokens differ by up to "
-                f"{found.most:.2e} nats ({limit.most:g} are allowed in {dtype}, root mean square {found.rms:.2e})",
+                f"{found[0]:.2e} nats ({LIMIT[dtype][0]:g} are allowed in {dtype}, root mean square {found[1]:.2e})",
             )
         self._noise[server] = allowed(found, dtype)
         return self._noise[server]
@@ -242,24 +274,18 @@ class Publisher:
         with tempfile.TemporaryDirectory(prefix="turngym-") as folder:
             await asyncio.to_thread(_write_zeros, self._policy, Path(folder) / "zero")
             await server.load(name, Path(folder) / "zero")
-            answer = await server.answer(name, self._prompts)
+            answer = await self._answer(server, name)
             await server.unload(name)
         return answer
 
 
 def write_adapter(policy: Policy, folder: Path) -> None:
-    """Write the adapter so that `folder` holds all of it, on the disk, or does not exist.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the adapter so that `folder`, which is new, holds all of it, on the disk, or does not exist."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     policy.save_adapter(temporary)
     for file in (*temporary.iterdir(), temporary):
         durable.sync(file)
-    if folder.exists():
-        shutil.rmtree(folder)
     temporary.rename(folder)
     durable.sync(folder.parent)
 
@@ -270,24 +296,60 @@ def _write_zeros(policy: Policy, folder: Path) -> None:
     save_file({name: tensor.zero_() for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
 
 
-async def _vocabulary(server: Endpoint, expected: int) -> int:
-    """Return how many token ids the server's model knows, found from those that it refuses."""
-    name = await server.base_model()
-    if await server.knows(name, expected - 1) and not await server.knows(name, expected):
-        return expected
-    low, high = 0, 1
-    while await server.knows(name, high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if await server.knows(name, middle) else (low, middle)
-    return high
+def prompts(policy: Policy, length: int = LENGTH) -> tuple[NDArray[np.int32], ...]:
+    """Return `POINTS` prefixes, int32 [at most length], of a chat and of tokens spread over the whole vocabulary."""
+    length = min(length, policy.max_context - 1)
+    chat = policy.tokenizer.encode(CHAT, add_special_tokens=False).ids
+    known = min(policy.vocabulary, policy.tokenizer.get_vocab_size())
+    spread = np.random.Generator(np.random.Philox(key=1)).integers(0, known, length)
+    texts = np.resize(np.array(chat, np.int32), length), spread.astype(np.int32)
+    return tuple(text[: length * (point + 1) // POINTS] for text in texts for point in range(POINTS))
 
 
-def _wrong(url: str, name: str, finding: Finding) -> str:
-    distances = ", ".join(f"{far:.2e} from {which}" for which, far in finding.distance.items())
-    return (
-        f"{url} does not answer with the weights of {name}: its log-probabilities are off by up to {finding.error:.2e} "
-        f"nats (allowed {finding.allowed:.2e}); root mean square {distances}; nearest to {finding.nearest}. "
-        "Nothing was drawn with them; start the server again, or look at what it loaded"
-    )
+@torch.no_grad()
+def expected(policy: Policy, asked: Sequence[NDArray[np.int32]]) -> NDArray[np.float32]:
+    """Return the learner's log-probabilities [prompts, vocabulary]; each longest prompt serves for its prefixes."""
+    rows = []
+    with evaluating(policy.model):
+        for first in range(0, len(asked), POINTS):
+            group = asked[first : first + POINTS]
+            ids = torch.from_numpy(group[-1]).long().to(policy.device)
+            logits = policy.model(input_ids=ids[None], use_cache=False).logits[0, [len(each) - 1 for each in group]]
+            rows.append(logits.float().log_softmax(-1).cpu().numpy())
+    return np.concatenate(rows)
+
+
+def gaps(answer: Answer, right: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return how far the log-probabilities of an answer lie above those of `right` [prompts, vocabulary]."""
+    rows = zip(right, answer, strict=True)
+    return np.concatenate([np.array(list(top.values())) - row[list(top)] for row, top in rows])
+
+
+def noise(gap: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest of the differences, and their root mean square."""
+    return np.array([np.abs(gap).max(), np.sqrt(np.mean(np.square(gap)))])
+
+
+def allowed(found: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+    """Return what to take for noise of a server whose model was so far from the learner's."""
+    return np.clip(np.multiply(GROWTH, found), LEAST[dtype], LIMIT[dtype])
+
+
+def compare(
+    answer: Answer,
+    new: NDArray[np.float32],
+    others: Mapping[str, NDArray[np.float32]],
+    accepted: NDArray[np.float64],
+) -> Finding:
+    """Judge an answer: `others` are what is expected at weights that the server must not have, by name.
+
+    It is right within `accepted`. Others are apart where they differ from the new weights by more than `MARGIN + 1`
+    times that: a right answer is then `MARGIN` times nearer to the new weights than to them (triangle inequality).
+    """
+    gap, far = gaps(answer, new), {name: gaps(answer, other) for name, other in others.items()}
+    error, rms = noise(gap).tolist()
+    distance = {"the new weights": rms} | {name: float(noise(other)[1]) for name, other in far.items()}
+    if not (noise(gap) <= accepted).all():
+        return Finding(False, error, distance)
+    near = (name for name, other in far.items() if noise(gap - other)[1] <= (MARGIN + 1) * accepted[1])
+    return Finding(True, error, distance, tuple(near))

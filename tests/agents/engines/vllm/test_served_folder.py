@@ -81,12 +81,6 @@ def test_an_adapter_is_whole_or_not_there(qwen3_folder: Path, tmp_path: Path, mo
     twin = load_policy(qwen3_folder, lora=HEAD)
     twin.load_adapter(tmp_path / "v1")
     assert all(torch.equal(p, twin.trainable_parameters()[name]) for name, p in policy.trainable_parameters().items())
-    learned(policy, seed=1)
-    write_adapter(policy, tmp_path / "v1")
-    changed = load_file(tmp_path / "v1" / "adapter_model.safetensors")
-    assert not torch.equal(
-        changed["base_model.model.lm_head.lora_B.weight"], twin.base.lm_head.lora_B["default"].weight
-    )
 
     def full(self: Policy, folder: Path) -> None:
         folder.mkdir()
