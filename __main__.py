@@ -15,7 +15,7 @@ from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearc
 from .agents.terminal import mistakes
 from .training.commands import Audit, Compare, Methods, Train, recipe_of, verify_command, warmup_of
 from .training.config import TrainConfig
-from .training.signals import endings
+from .training.process import endings
 
 subcommand = tyro.conf.subcommand
 

@@ -40,10 +40,10 @@ from turngym.agents.policy import LoraSpec, Policy, load_policy
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
+from turngym.training.columns import Packed, pack
 from turngym.training.control import advantages, chain
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
-from turngym.training.packing import Packed, pack
 
 APART = 1e-4  # relative, of the gradients
 LR = 1e-6

@@ -38,13 +38,12 @@ from turngym.agents.policy import LoraSpec, load_policy
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training.columns import Current, Terms
+from turngym.training.columns import Current, Packed, Terms, pack
 from turngym.training.control import chain
 from turngym.training.head import token_stats
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
 from turngym.training.objective import objective, start_terms
-from turngym.training.packing import Packed, pack
 
 VOCABULARY = 2048
 GOAL, GOAL_RANDOM = 0.95, 0.85  # of the token ratio

@@ -331,14 +331,14 @@ def test_real_problems_are_trained_on_and_evaluated_with_any_policy(turngym, sha
     ("begun", "way"), [(False, "use the same command again"), (True, "turngym train --resume --out")]
 )
 def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path, begun, way):
-    from turngym.training import progress
+    from turngym.training import commands
 
     def interrupt(records: Iterator[object], *_: object) -> None:
         if begun:
             next(records)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress, "watch", interrupt)
+    monkeypatch.setattr(commands, "watch", interrupt)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["train", "--steps", "1", "--out", str(tmp_path / "run"), *SMALL])
     assert stopped.value.code == 130

@@ -1,16 +1,21 @@
-"""Attention over a layout in which paths share tokens: segment by segment, so no [tokens, tokens] mask ever exists.
+"""The layout of a forward pass, in which paths share tokens, and attention over it without a [tokens, tokens] mask.
 
-It is registered with transformers and used only inside `hidden_states`; what it computes of a path is what causal
-attention computes of the path alone. On CUDA one fused call takes its place: FlexAttention (Dong et al. 2024, arXiv
-2412.05496). A token sees those of its chain of segments up to itself. Segments are numbered depth first, so that those
-behind a segment are an interval of numbers: what a token sees takes two numbers a token, and blocks of 128 by 128 in
-which none is seen are never computed.
+In a `Layout` a token that several paths have is computed once. Tokens are in the order of the paths that bring them
+first; they are cut into segments where a path leaves another. A segment sees a chain of segments, from the root of its
+tree to itself. Positions count from that root.
+
+Attention goes segment by segment. It is registered with transformers and used only inside `hidden_states`; what it
+computes of a path is what causal attention computes of the path alone. On CUDA one fused call takes its place:
+FlexAttention (Dong et al. 2024, arXiv 2412.05496). A token sees those of its chain of segments up to itself. Segments
+are numbered depth first, so that those behind a segment are an interval of numbers: what a token sees takes two numbers
+a token, and blocks of 128 by 128 in which none is seen are never computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
 from typing import Any
@@ -24,12 +29,72 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from .packing import Layout
-
 NAME = "turngym-segments"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")  # arguments of other than plain attention
 
 BLOCK = 128  # tokens
+LONGEST = 512  # tokens of a segment that sees others; bounds the mask of its attention
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The tokens `[u]` of some paths, each once, in segments."""
+
+    tokens: Int[Tensor, "u"]
+    positions: Int[Tensor, "u"]
+    sizes: tuple[int, ...]  # tokens of each segment
+    chains: tuple[tuple[int, ...], ...]  # of each segment: those it sees, root first, itself last
+    places: tuple[Int[Tensor, "_"], ...]  # of each path: the places of its tokens, root to leaf
+
+
+def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_"]]) -> Layout:
+    """Return the layout of some paths.
+
+    Args:
+        tokens: The token ids of each path, root to leaf.
+        names: Of each of these tokens a number that is equal where two paths share the token, and all before it.
+    """
+    lengths = [len(name) for name in names]
+    _, first, label = np.unique(torch.cat(list(names)).numpy(), return_index=True, return_inverse=True)
+    place_of = np.empty_like(first)
+    place_of[np.argsort(first)] = np.arange(len(first))
+    places = np.split(place_of[label], np.cumsum(lengths)[:-1])
+    kept = torch.from_numpy(np.sort(first))
+    positions = torch.cat([torch.arange(length) for length in lengths])[kept]
+    starts = _cut(_starts(places, len(first)), positions.numpy())
+    return Layout(
+        tokens=torch.cat(list(tokens))[kept],
+        positions=positions,
+        sizes=tuple(np.diff(starts, append=len(first)).tolist()),
+        chains=_chains(places, starts),
+        places=tuple(torch.from_numpy(place) for place in places),
+    )
+
+
+def _starts(places: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
+    """Return where segments begin: where a path jumps to another place, and behind the place it leaves."""
+    found = []
+    for place in places:
+        (left,) = np.nonzero(np.diff(place) != 1)
+        found += [place[:1], place[left] + 1, place[left + 1]]
+    starts = np.unique(np.concatenate(found))
+    return starts[starts < size]
+
+
+def _cut(starts: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the starts with those of the pieces of segments that are too long; what begins a tree needs no mask."""
+    stops = [*starts[1:], len(positions)]
+    pieces = [np.arange(a, b, LONGEST if positions[a] else b - a) for a, b in zip(starts, stops)]
+    return np.concatenate(pieces)
+
+
+def _chains(places: Sequence[NDArray[np.int64]], starts: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+    chains: dict[int, tuple[int, ...]] = {}
+    for place in places:
+        path = np.unique(np.searchsorted(starts, place, "right") - 1).tolist()  # ascending, as places along a path are
+        for i, segment in enumerate(path):
+            chains.setdefault(segment, tuple(path[: i + 1]))
+    return tuple(chains[segment] for segment in range(len(starts)))
 
 
 def hidden_states(

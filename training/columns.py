@@ -1,19 +1,25 @@
 """The data of learning as flat columns: a slot per sampled token of a path, a row per agent turn of a path.
 
-Invariant: a token the policy did not draw has no slot, so nothing after packing knows a mask; the slots of a path
-follow each other, and micro-batches are whole paths. Of the classes here only `Current` carries gradient.
+`pack` makes them of trees: every rewarded path becomes a row of tokens, every token that the policy drew a slot. The
+mask is applied there and nowhere else: a token that the policy did not draw has no slot.
+Invariant: the slots of a path follow each other, and micro-batches are whole paths. Of the classes here only `Current`
+carries gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ..agents.trajectory import PHASES, Leaf, Tree, Turn
 from ..envs import Outcome
+from .attention import Layout, layout_of
 
 OUTCOMES = tuple(Outcome)  # `Turns.outcome` is an index in it
 
@@ -174,3 +180,152 @@ class Terms:
 
 Surrogate = Callable[[Current, Batch, Terms], Float[Tensor, "s"]]
 """The policy term per slot, to be maximised; it may reduce over whole paths, never across them."""
+
+
+class NothingToLearn(ValueError):
+    """No path of the trees was rewarded, or the policy had no turn on any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """The paths of a step, those of a tree next to each other, and their slots in the same order."""
+
+    names: list[str]  # of the paths, for messages: task id and branch
+    keys: list[tuple[int, ...]]  # of the paths: (seed, step, task, branch)
+    tokens: list[Int[Tensor, "_"]]  # of each path, root to leaf
+    shared: list[Int[Tensor, "_"]]  # of each of these tokens a number, equal where paths share it and all before it
+    sampled: list[Bool[Tensor, "_"]]
+    token: Int[Tensor, "s"]  # token id of each slot
+    temperature: Float[Tensor, "s"]
+    batch: Batch
+    estimate: bool = False  # whether the batch has log-probabilities and entropies of another engine than the learner's
+
+    def micro_batches(self, max_tokens: int, keep: Bool[Tensor, "p"]) -> Iterator[range]:
+        """Yield ranges of paths of at most `max_tokens` different tokens, leaving out paths that `keep` does not name.
+
+        A path longer than `max_tokens` gets a range of its own.
+        """
+        start, known = 0, set[int]()
+        for path, shared in enumerate(self.shared):
+            names = shared.tolist() if keep[path] else []
+            if start < path and (not names or len(known.union(names)) > max_tokens):
+                yield range(start, path)
+                start, known = path, set()
+            known.update(names)
+            start += not names
+        if start < len(self.shared):
+            yield range(start, len(self.shared))
+
+    def layout(self, paths: range) -> Layout:
+        """Return the tokens of `paths`, each once."""
+        return layout_of([self.tokens[path] for path in paths], [self.shared[path] for path in paths])
+
+
+def pack(trees: Sequence[Tree]) -> Packed:
+    """Return the rewarded paths of `trees`, without probes, as rows and slots.
+
+    Raises:
+        NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
+    """
+    paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.learned]
+    if not any(tree.replies(leaf) for _, tree, leaf in paths):
+        stops = sorted({f"{leaf.stop}" for tree in trees for leaf in tree.leaves})
+        ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
+        raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
+    turns = _turns(paths)
+    slots: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "token", "phase")
+    }
+    row = 0
+    for number, (group, tree, leaf) in enumerate(paths):
+        for node in tree.replies(leaf):
+            turn = tree.turns[node]
+            drawn = turn.sampled
+            slots["logp"].append(turn.logp_roll[drawn])
+            slots["entropy"].append(turn.entropy[drawn])
+            slots["id"].append(turn.tokens[drawn].astype(np.int64))
+            slots["temperature"].append(np.full(drawn.sum(), turn.temperature, np.float32))
+            slots["path"].append(np.full(drawn.sum(), number))
+            slots["row"].append(np.full(drawn.sum(), row))
+            slots["phase"].append(_phases(turn)[drawn])
+            slots["token"].append(_names(group, tree, node)[drawn])
+            row += 1
+    column = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
+    _, token, uses = torch.unique(column["token"], return_inverse=True, return_counts=True)
+    batch = Batch(
+        logp_old=column["logp"],
+        entropy=column["entropy"],
+        logp_roll=column["logp"],
+        path=column["path"],
+        row=column["row"],
+        token=token,
+        share=1.0 / uses[token].float(),
+        phase=column["phase"],
+        n_paths=len(paths),
+        turns=turns,
+    )
+    return Packed(
+        names=[f"{tree.task_id} branch {leaf.branch}" for _, tree, leaf in paths],
+        keys=[(*tree.key, leaf.branch) for _, tree, leaf in paths],
+        tokens=[torch.from_numpy(tree.tokens(leaf).astype(np.int64)) for _, tree, leaf in paths],
+        shared=[
+            torch.from_numpy(np.concatenate([_names(group, tree, node) for node in tree.path(leaf)]))
+            for group, tree, leaf in paths
+        ],
+        sampled=[
+            torch.from_numpy(np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)]))
+            for _, tree, leaf in paths
+        ],
+        token=column["id"],
+        temperature=column["temperature"],
+        batch=batch,
+        estimate=any(turn.estimate for _, tree, _ in paths for turn in tree.turns),
+    )
+
+
+def _phases(turn: Turn) -> NDArray[np.int64]:
+    """Return the phase of each token of a turn, as an index in `PHASES`."""
+    action = PHASES.index("answer" if "answer" in turn.info else "call")
+    return np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), action)
+
+
+def _names(group: int, tree: Tree, node: int) -> NDArray[np.int64]:
+    """Return for each token of a turn a number that is equal where paths share the token."""
+    drawers = tree.drawers(node)
+    return (((group << 20) + drawers) << 20) + np.arange(len(drawers))
+
+
+def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
+    """Return a row for each agent turn of each path; `anchor` numbers what the agent of a group had just observed."""
+    rows: list[tuple[int, int, int, int, int, int, float, float, int]] = []
+    nodes: dict[tuple[int, int], int] = {}
+    anchors: dict[tuple[int, str], int] = {}
+    for number, (group, tree, leaf) in enumerate(paths):
+        for index, node in enumerate(tree.replies(leaf)):
+            turn = tree.turns[node]
+            seen = tree.turns[turn.parent].text
+            rows.append(
+                (
+                    tree.task,
+                    group,
+                    number,
+                    nodes.setdefault((group, node), len(nodes)),
+                    index,
+                    anchors.setdefault((group, seen), len(anchors)),
+                    leaf.score,
+                    turn.reward,
+                    OUTCOMES.index(leaf.outcome),
+                )
+            )
+    task, group_, path, node_, turn_, anchor, score, reward, outcome = zip(*rows)
+    return Turns(
+        task=torch.tensor(task),
+        group=torch.tensor(group_),
+        path=torch.tensor(path),
+        node=torch.tensor(node_),
+        turn=torch.tensor(turn_),
+        anchor=torch.tensor(anchor),
+        score=torch.tensor(score, dtype=torch.float32),
+        reward=torch.tensor(reward, dtype=torch.float32),
+        outcome=torch.tensor(outcome),
+    )

@@ -26,9 +26,41 @@ from ..agents.settings import (
 )
 from ..envs.registry import EnvOptions, refuse_weaker
 from .methods import METHOD_RECIPES
-from .schedule import Schedule
 
 RECIPES = Path(__file__).parent / "recipes"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The length of a run, its validations, and its learning rate."""
+
+    steps: int = 80
+    """Number of training steps. A step is a rollout and one or more optimizer steps on it."""
+    token_budget: int = 0
+    """The run ends after the step in which training has drawn this many tokens. 0 means no limit."""
+    updates: int = 1
+    """Number of optimizer steps on each rollout. Each uses the whole rollout."""
+    eval_every: int = 20
+    """Steps between validations."""
+    lr_end: float = 0.1
+    """The learning rate falls linearly to this share of `--lr` at the last step, or when the token budget is spent, if
+    that is earlier."""
+
+    def check(self) -> None:
+        """Raise ValueError for a value out of range."""
+        check_least(self, 1, "steps", "updates", "eval_every")
+        check_least(self, 0, "token_budget")
+        if not 0 <= self.lr_end <= 1:
+            raise ValueError(f"lr_end is {self.lr_end!r}; it must lie in [0, 1]")
+
+    def over(self, step: int, tokens: int) -> bool:
+        """Return whether a run ends that has taken `step` steps and drawn `tokens` tokens."""
+        return step >= self.steps or 0 < self.token_budget <= tokens
+
+    def lr_share(self, step: int, tokens: int) -> float:
+        """Return the share of the learning rate after `step` steps and `tokens` tokens."""
+        spent = tokens / self.token_budget if self.token_budget else 0.0
+        return 1 - (1 - self.lr_end) * max(step / max(self.steps - 1, 1), spent)
 
 
 @dataclass(frozen=True)

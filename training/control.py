@@ -85,7 +85,7 @@ class Needs:
     entropy_grad: bool = False
     now: bool = False  # the current policy before later optimizer steps of an update: one more forward pass each
     functionals: Mapping[str, Functional] = field(default_factory=dict)  # run inside the chunked head, into `extras`
-    modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, see `optimizer.py`
+    modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, see `optimizer`
 
     def __or__(self, other: Needs) -> Needs:
         """Return the needs of both. Raises ValueError where one name means two things."""

@@ -22,12 +22,11 @@ from torch import Tensor
 from ..agents.checkpoint import CheckpointError
 from ..agents.policy import Policy
 from .attention import hidden_states
-from .columns import Batch, Current, Now, Terms
+from .columns import Batch, Current, Now, Packed, Terms
 from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
 from .objective import Refused, check, objective, start_terms
 from .optimizer import Modules, load_moments, save_moments
-from .packing import Packed
 from .parallel import SOLO, Team
 from .telemetry import diagnose
 

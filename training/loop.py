@@ -20,14 +20,13 @@ from ..agents import checkpoint
 from ..agents.engine import EngineFailure
 from ..agents.incidents import Incident
 from ..agents.scores import Report
+from .config import Schedule
 from .control import Request
 from .learner import Learner
 from .parallel import PeerLost, Team
-from .rollouts import Rollouts
+from .process import shield
 from .run_folder import Boundary, Logbook, Reader, Record, read_boundary, to_text
-from .schedule import Schedule
-from .signals import shield
-from .step import Step
+from .step import Rollouts, Step
 
 REFUSALS = 5  # steps in a row without an update after which a run ends
 TIMES = ("seconds", "seconds_rollout")

@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..agents.engine import keyed_rng
-from .columns import Batch, Current, Surrogate, Terms
+from .columns import Batch, Current, Packed, Surrogate, Terms
 from .credit import path_mean, path_sum
-from .packing import Packed
 
 CLIP = 0.2  # PPO's (Schulman et al., arXiv 1707.06347)
 Level = Literal["token", "sequence", "geometric"]  # what a ratio is of

@@ -28,10 +28,9 @@ from torch.nn import Parameter
 from ..agents.incidents import Incident, OnIncident
 from ..agents.journal import from_json, to_json
 from ..agents.trajectory import Tree
-from .launch import Launch
+from .columns import Packed
 from .objective import Refused
-from .packing import Packed
-from .signals import shield
+from .process import Launch, shield
 
 PATIENCE = 1800.0  # seconds that the others may take longer than the longest rollout
 Collect = Callable[..., list[Tree]]  # of tasks, and `on_incident`

@@ -29,7 +29,7 @@ from ..envs import TextEnv
 from ..envs.registry import check_levels, levels_of, make, weaker_levels
 from ..envs.sources import is_file
 from .config import TrainConfig, from_run, recorded, revision, to_toml
-from .launch import Launch, launched
+from .process import Launch, launched
 from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def resume_hint(folder: Path) -> str:
 def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loop:
     from .learner import Learner
     from .loop import Loop
-    from .rollouts import Rollouts
+    from .step import Rollouts
 
     config = prepared.config
     control = _control(config, prepared.chat)

@@ -21,7 +21,7 @@ from ..agents.journal import Origin, read_trees, write_trees
 from ..agents.scores import Report
 from ..agents.trajectory import Tree
 from .alarms import Alarm, alarms, begun
-from .schedule import Schedule
+from .config import Schedule
 
 CONFIG, METRICS, INCIDENTS, SUMMARY = "config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json"
 _JOURNAL = re.compile(r"\.?step-(\d+)\.jsonl(\.tmp)?")  # `.tmp`: of a process that was killed

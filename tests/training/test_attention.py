@@ -18,9 +18,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from turngym.training import attention, packing
-from turngym.training.attention import hidden_states
-from turngym.training.packing import layout_of
+from turngym.training import attention
+from turngym.training.attention import hidden_states, layout_of
 
 SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "initializer_range": 0.3}
 KINDS: dict[str, Callable[[], Any]] = {
@@ -74,7 +73,7 @@ def gradients(model: Any, loss: Tensor) -> Tensor:
 @pytest.mark.parametrize("longest", [512, 3])
 @pytest.mark.parametrize("seed", range(3))
 def test_hidden_states_and_gradients_are_those_of_each_path_alone(model, seed, longest, monkeypatch):
-    monkeypatch.setattr(packing, "LONGEST", longest)
+    monkeypatch.setattr(attention, "LONGEST", longest)
     tokens, names = forest(seed)
     laid = layout_of(tokens, names)
     rng = torch.Generator().manual_seed(1)

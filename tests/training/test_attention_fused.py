@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from turngym.training import attention, packing
-from turngym.training.attention import BLOCK, block_mask, hidden_states, padding
-from turngym.training.packing import Layout, layout_of
+from turngym.training import attention
+from turngym.training.attention import BLOCK, Layout, block_mask, hidden_states, layout_of, padding
 
 CPU = torch.device("cpu")
 
@@ -53,7 +52,7 @@ def relation(laid: Layout) -> Tensor:
 @pytest.mark.parametrize("longest", [512, 30])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_token_sees_what_lies_before_it_on_its_paths_and_itself(seed, longest, monkeypatch):
-    monkeypatch.setattr(packing, "LONGEST", longest)
+    monkeypatch.setattr(attention, "LONGEST", longest)
     laid = layout_of(*forest(seed))
     assert torch.equal(dense(block_mask(laid, CPU)), relation(laid))
 

@@ -28,11 +28,10 @@ from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.training import learner as module
-from turngym.training.columns import Penalty
+from turngym.training.columns import Packed, Penalty, pack
 from turngym.training.control import Control, Needs, chain
 from turngym.training.learner import Learner, Update
 from turngym.training.methods import parse_methods
-from turngym.training.packing import Packed, pack
 
 SPEC = LoraSpec(rank=4, alpha=8)
 

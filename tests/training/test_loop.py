@@ -22,15 +22,15 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
 from turngym.envs.question import QuestionEnv
-from turngym.training import alarms, learner, loop, rollouts, run_folder
+from turngym.training import alarms, learner, loop, run_folder
 from turngym.training import step as learning
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
 from turngym.training.objective import Refused
+from turngym.training.process import endings
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import read_boundary
-from turngym.training.signals import endings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -165,7 +165,7 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
     """Rollouts are of train tasks; validations of the same valid tasks with the same key, which share no problem."""
     trained, validated = set(), []
     for _, env, tasks, options in calls:
-        if options["key"][1] == rollouts.VALIDATION:
+        if options["key"][1] == learning.VALIDATION:
             assert env.tasks.split == "valid"
             validated.append((options["key"], [env.tasks[task].prompt for task in tasks]))
         else:
@@ -179,7 +179,7 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
     config = TINY.changed(
         tasks=str(questions(tmp_path)), method="grpo", prompts=5, group=1, max_tokens=1, eval_every=99
     )
-    calls, orders = spy(monkeypatch, rollouts, "collect"), []
+    calls, orders = spy(monkeypatch, learning, "collect"), []
     for seed, count in ((0, 10), (1, 1)):
         prepared = prepare(config.changed(steps=count, seed=seed, out=str(tmp_path / str(seed))))
         total = len(prepared.env.tasks)
@@ -247,7 +247,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     propose = learner.Learner.propose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learner.Learner, "propose", lambda *args: run.shares.append(args[3]) or propose(*args))
-        run.collected, run.packed = spy(patch, rollouts, "collect"), spy(patch, learning, "pack")
+        run.collected, run.packed = spy(patch, learning, "collect"), spy(patch, learning, "pack")
         run.records = run_with(control, run.folder, patch)
     return run
 
@@ -281,7 +281,7 @@ def test_knobs_reach_the_rollout_of_training_but_not_the_validation(watched):
     for tree in journal(watched.folder)[0]:
         assert {turn.temperature for turn in tree.turns if turn.role == "assistant"} == {0.5}
     for *_, options in watched.collected:
-        assert options["sampling"].temperature == (1.0 if options["key"][1] == rollouts.VALIDATION else 0.5)
+        assert options["sampling"].temperature == (1.0 if options["key"][1] == learning.VALIDATION else 0.5)
 
 
 def test_the_learning_rate_falls_linearly_towards_its_end(watched):
@@ -350,7 +350,7 @@ def go_on(config: TrainConfig) -> list[loop.Record]:
 
 KILLS = {  # one after another in one run
     "before the first checkpoint has its name": (Path, "rename", 1, False),
-    "in the first validation": (rollouts.Rollouts, "validate", 1, False),
+    "in the first validation": (learning.Rollouts, "validate", 1, False),
     "after a journal": (run_folder.Logbook, "add_trees", 1, True),
     "in the middle of a checkpoint": (Policy, "save_adapter", 1, False),
     "between a checkpoint and its line": (run_folder.Logbook, "add_metrics", 2, False),
@@ -380,14 +380,14 @@ def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp
 
 
 PHASES = {  # one after another in one run: what strikes, and the step of the checkpoint that must be there then
-    "first validation": (rollouts.Rollouts, "validate", 1, 0),
-    "rollout": (rollouts, "collect", 2, 0),
+    "first validation": (learning.Rollouts, "validate", 1, 0),
+    "rollout": (learning, "collect", 2, 0),
     "gradient": (learner.Learner, "_backward", 1, 0),
     "weights": (learner.Learner, "apply", 1, 1),
     "line": (run_folder.Logbook, "add_metrics", 1, 1),
     "an environment's answer": (QuestionEnv, "on_step", 1, 1),
     "moments": (torch.optim.AdamW, "step", 1, 2),
-    "validation": (rollouts.Rollouts, "validate", 1, 2),
+    "validation": (learning.Rollouts, "validate", 1, 2),
     "checkpoint": (Policy, "save_adapter", 1, 3),
     "last line": (run_folder.Logbook, "add_metrics", 1, 3),
 }
@@ -487,7 +487,7 @@ def test_a_control_state_that_is_no_json_ends_the_run_before_the_weights_change(
 
 def test_the_first_checkpoint_is_there_before_the_first_validation(tmp_path, monkeypatch):
     found = []
-    hit(monkeypatch, rollouts.Rollouts, "validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
+    hit(monkeypatch, learning.Rollouts, "validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
     train(QUICK.changed(steps=1, out=str(tmp_path / "run")), until=0)
     assert [path.name for path in found] == ["step-000000"]
 
@@ -509,7 +509,7 @@ def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tm
 
 def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = Outcome.INFRA_ERROR) -> None:
     """Have every path of some steps fail, and `collect` say so."""
-    collect = rollouts.collect
+    collect = learning.collect
 
     def lost(*arguments: Any, **options: Any) -> list[Tree]:
         trees = collect(*arguments, **options)
@@ -520,7 +520,7 @@ def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = O
         gone = {"outcome": outcome, "stop": str(outcome), "score": math.nan}
         return [replace(tree, leaves=[replace(leaf, **gone) for leaf in tree.leaves]) for tree in trees]
 
-    patch.setattr(rollouts, "collect", lost)
+    patch.setattr(learning, "collect", lost)
 
 
 def incidents(folder: Path) -> list[dict[str, Any]]:
@@ -571,7 +571,7 @@ def test_broken_weights_end_the_run_and_leave_its_checkpoints(tmp_path, monkeypa
     def breaks() -> None:
         raise FloatingPointError("the policy's logits are not finite")
 
-    hit(monkeypatch, rollouts, "collect", 3, breaks)
+    hit(monkeypatch, learning, "collect", 3, breaks)
     with pytest.raises(FloatingPointError, match="the policy's logits are not finite"):
         train(QUICK.changed(out=str(tmp_path / "run")))
     assert [path.name for path in steps(tmp_path / "run" / "checkpoints")] == ["step-000000"]

@@ -11,7 +11,7 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training.columns import Current, Penalty
+from turngym.training.columns import Current, Packed, Penalty, pack
 from turngym.training.objective import (
     Refused,
     check,
@@ -30,7 +30,6 @@ from turngym.training.objective import (
     weight_clip,
     with_k2_gradient,
 )
-from turngym.training.packing import Packed, pack
 
 ADVANTAGE = (1.5, -0.7, 0.0, 1.0, -1.0, 2.0, -2.0, 0.3, -0.3, 0.5, 1.0, -1.0, 0.8, 0.9, -0.4, 1.1, -1.2, 0.6, 0.2)
 

@@ -10,9 +10,9 @@ import torch
 
 from turngym.agents.trajectory import PHASES, Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training import packing as module
-from turngym.training.columns import OUTCOMES
-from turngym.training.packing import Layout, Packed, layout_of, pack
+from turngym.training import attention as module
+from turngym.training.attention import Layout, layout_of
+from turngym.training.columns import OUTCOMES, Packed, pack
 
 
 def said(parent: int, tokens: list[int], reward: float = 0.0, temperature: float = 1.0) -> Turn:

@@ -27,10 +27,10 @@ from turngym.agents.settings import flat
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training import learner
+from turngym.training.columns import pack
 from turngym.training.config import TrainConfig, read_recipe
-from turngym.training.launch import Launch, launched
-from turngym.training.packing import pack
 from turngym.training.parallel import SOLO, Processes, joined, shares
+from turngym.training.process import Launch, launched
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import Reader
 

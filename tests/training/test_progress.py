@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from turngym.agents.scores import Interval, Report
-from turngym.training import progress
+from turngym.training import commands
 from turngym.training.alarms import Alarm, Level
 from turngym.training.comparison import results
 from turngym.training.comparison.results import History, Spent, Validation
@@ -41,33 +41,33 @@ def records(steps, refused=()):
 
 
 def test_a_line_shows_calls_and_silent_groups_where_they_are_known():
-    line = progress.line({**METRICS, "tool_calls_path": 1.25, "silent_groups": 0.5})
+    line = commands.step_line({**METRICS, "tool_calls_path": 1.25, "silent_groups": 0.5})
     assert line == "reward 0.50  success 0.25  entropy [0.12 0.46]  calls 1.25  silent 0.50  150 tokens/s"
-    assert "calls" not in progress.line({**METRICS, "tool_calls_path": float("nan")})
+    assert "calls" not in commands.step_line({**METRICS, "tool_calls_path": float("nan")})
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_alarm_is_told_when_it_begins(terminal):
     alarm = Alarm("silent-groups", (Level("silent_groups", 0.9, 0.8),))
     console = Console(file=StringIO(), force_terminal=terminal, width=400, highlight=False)
-    progress.watch([Record(1, METRICS, begun=(alarm,)), Record(2, METRICS)], 2, console)
+    commands.watch([Record(1, METRICS, begun=(alarm,)), Record(2, METRICS)], 2, console)
     told = console.file.getvalue()
     assert told.count("silent-groups") == 1 and f"step 1: {alarm}" in told
 
 
 def watched(terminal, **options):
     console = Console(file=StringIO(), force_terminal=terminal, width=200, highlight=False)
-    progress.watch(records(11, **options), 11, console)
+    commands.watch(records(11, **options), 11, console)
     return console.file.getvalue()
 
 
 def test_a_line_shows_reward_success_entropy_by_turn_and_speed():
-    assert progress.line(METRICS) == "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
+    assert commands.step_line(METRICS) == "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
 
 
 def test_a_line_of_a_step_that_was_taken_before_a_crash_has_no_speed():
     """Its time is not known: it was lost with the process that took it."""
-    line = progress.line({**METRICS, "seconds": None, "reward": float("nan")})
+    line = commands.step_line({**METRICS, "seconds": None, "reward": float("nan")})
     assert line == "reward nan  success 0.25  entropy [0.12 0.46]"
 
 
@@ -97,7 +97,7 @@ def test_the_last_table_compares_what_the_summary_holds():
     before = {"success": 0.3, "low": 0.2, "high": 0.4, "tool_share": 0.9, "turns": 1.5}
     after = {"success": 0.75, "low": 0.7, "high": 0.8, "tool_share": 1.0, "turns": 1.96}
     console = Console(file=StringIO(), width=120)
-    console.print(progress.before_after({"before": before, "after": after, "steps": 60}))
+    console.print(commands.before_after({"before": before, "after": after, "steps": 60}))
     rows = [line.split() for line in console.file.getvalue().splitlines()]
     assert rows[-2:] == [
         ["before", "0", "30.0", "%", "[20.0,", "40.0]", "90", "%", "1.50"],
@@ -141,7 +141,7 @@ def histories(monkeypatch):
 
 def watched_comparison(trials, terminal=False, width=100):
     console, reports = Console(file=StringIO(), force_terminal=terminal, width=width, highlight=False), []
-    progress.watch_comparison(SimpleNamespace(trials=trials), console, lambda: reports.append(1))
+    commands.watch_comparison(SimpleNamespace(trials=trials), console, lambda: reports.append(1))
     return console.file.getvalue(), len(reports)
 
 

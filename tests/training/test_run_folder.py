@@ -18,10 +18,10 @@ from turngym.agents.journal import Origin, read_trees
 from turngym.agents.scores import Interval, Report
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
+from turngym.training.config import Schedule
 from turngym.training.control import Stats
 from turngym.training.learner import Update
 from turngym.training.run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
-from turngym.training.schedule import Schedule
 from turngym.training.step import Learned
 
 AT = Boundary(

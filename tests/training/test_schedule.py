@@ -2,7 +2,8 @@
 
 import pytest
 
-from turngym.training.schedule import Schedule, next_tasks
+from turngym.training.config import Schedule
+from turngym.training.step import next_tasks
 
 
 def test_the_learning_rate_falls_with_steps_or_tokens_whichever_is_further():

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from turngym.training import signals
-from turngym.training.signals import Interrupted, endings, shield
+from turngym.training import process as signals
+from turngym.training.process import Interrupted, endings, shield
 
 BOTH = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 

@@ -7,7 +7,7 @@ import torch
 
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training.packing import pack
+from turngym.training.columns import pack
 from turngym.training.telemetry import calls, counts, forks, stats
 
 

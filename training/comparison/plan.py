@@ -19,7 +19,7 @@ from ...agents.source import find
 from ...envs.registry import EnvOptions, weaker_levels
 from .. import run
 from ..config import TrainConfig, from_run, read_recipe, recipe_keys
-from ..launch import launched
+from ..process import launched
 from ..run_folder import CONFIG
 
 # What a method may set.

@@ -25,7 +25,7 @@ from ...agents.rollout.branching import Event, Spawn
 from ...agents.trajectory import Key, Tree
 from ..branching import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
 from ..control import Control, State
-from ..parameters import Count, Finite, NonNegative, Range, checked
+from . import Count, Finite, NonNegative, Range, checked
 from .arpo import Fork, Vocabulary
 
 Group = Annotated[int, Range(2)]  # a path at the prompt and one to fork

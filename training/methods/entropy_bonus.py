@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State
-from ..parameters import NonNegative, checked
+from . import NonNegative, checked
 
 
 @checked

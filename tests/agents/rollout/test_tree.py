@@ -24,7 +24,7 @@ from turngym.agents.rollout.deadlines import Deadlines
 from turngym.agents.rollout.path import Actor
 from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
-from turngym.training.packing import pack
+from turngym.training.columns import pack
 
 TURNS = 3
 

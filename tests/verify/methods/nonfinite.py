@@ -20,11 +20,10 @@ from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
 from turngym.envs.registry import make
 from turngym.tests.verify.rows import Row, Tally
-from turngym.training.columns import Batch, Current, Now, Penalty, Terms
+from turngym.training.columns import Batch, Current, Now, Packed, Penalty, Terms, pack
 from turngym.training.control import Control, State, chain
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
-from turngym.training.packing import Packed, pack
 
 BATCH = ("logp_old", "entropy")
 TURNS = ("score", "reward")

@@ -30,15 +30,14 @@ _MODULES = (  # imported before the first job
     "turngym.agents.engines.torch",
     "turngym.agents.policy",
     "turngym.training.loop",
-    "turngym.training.progress",
     "turngym.training.run",
     "turngym.training.methods.epo",
     "turngym.training.methods.grpo",
 )
 _PHASES = {  # where a phase begins
     "loading": "turngym.agents.policy.load_policy",
-    "validation": "turngym.training.rollouts.Rollouts.validate",
-    "rollout": "turngym.training.rollouts.Rollouts.train",
+    "validation": "turngym.training.step.Rollouts.validate",
+    "rollout": "turngym.training.step.Rollouts.train",
     "tool": "turngym.tools.python.tool.PythonTool.call",
     "grading": "turngym.envs.math.grade.MathGrader.grade",
     "gradient": "turngym.training.learner.Learner.propose",

@@ -1,7 +1,9 @@
-"""SIGTERM and SIGINT as an exception, which waits until a change that must be whole is over.
+"""This process: which of those that train together it is, and the signals that end it.
 
-`endings()` is for the main thread of a command line. Without it signals do what they always do, and `shield()` nothing.
-What a command leaves behind is then up to those who catch a `KeyboardInterrupt` on its way out.
+`launched` reads the environment variables that `torchrun` sets. `endings` and `shield` make SIGTERM and SIGINT an
+exception, which waits until a change that must be whole is over. `endings()` is for the main thread of a command line.
+Without it signals do what they always do, and `shield()` nothing. What a command leaves behind is then up to those who
+catch a `KeyboardInterrupt` on its way out.
 """
 
 from __future__ import annotations
@@ -12,15 +14,73 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+NEEDED = ("MASTER_ADDR", "MASTER_PORT")  # where the processes meet
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PATIENCE = 5.0  # seconds after which one more signal ends the process at once; checkpoints are whole at any instant
 AGAIN = 0.05  # seconds until an exception that Python dropped is raised again
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One of `size` processes that were started with the same command; `local` is its number on its machine."""
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Return whether this is the process that writes and shows what all do."""
+        return self.rank == 0
+
+    def device(self, name: str) -> str:
+        """Return the device of this process in a run on `name`.
+
+        Raises:
+            ValueError: the processes of a machine cannot each have one.
+        """
+        if self.size == 1 or name == "cpu":
+            return name
+        if name != "cuda":
+            raise ValueError(
+                f"device is {name!r}, which {self.size} processes cannot share; use cuda, where each process takes "
+                "the GPU of its number on the machine, or cpu"
+            )
+        return f"cuda:{self.local}"
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> Launch:
+    """Return which process the environment describes; a process that has no RANK and WORLD_SIZE is alone.
+
+    Raises:
+        ValueError: the environment variables are incomplete or contradict each other.
+    """
+    if "RANK" not in environ or "WORLD_SIZE" not in environ:
+        return Launch()
+    rank, size = _count(environ, "RANK"), _count(environ, "WORLD_SIZE")
+    local = _count(environ, "LOCAL_RANK") if "LOCAL_RANK" in environ else rank
+    if rank >= size:
+        raise ValueError(f"RANK is {rank} and WORLD_SIZE {size}; ranks count from 0, so let torchrun set both")
+    missing = [name for name in NEEDED if not environ.get(name)]
+    if size > 1 and missing:
+        raise ValueError(
+            f"WORLD_SIZE is {size}, but {missing[0]} is not set, so the processes cannot connect: start with torchrun "
+            "--nproc-per-node N -m turngym …, or unset WORLD_SIZE for one process"
+        )
+    return Launch(rank, size, local)
+
+
+def _count(environ: Mapping[str, str], name: str) -> int:
+    text = environ[name]
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{name} is {text!r}; it must be a number: let torchrun set it, or unset it for one process")
+    return int(text)
 
 
 class Interrupted(KeyboardInterrupt):
