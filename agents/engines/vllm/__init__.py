@@ -2,8 +2,7 @@
 
 engine: `VllmEngine` and its sessions
 fleet: which server is asked, retries, servers that are down
-client: requests to one server
-completion: the format of a turn's request and answer, and the check of the answer
+client: one server: requests, their formats, and the check of its answers
 publish: weights to servers, and the probe of a server's log-probabilities that proves them
 server: a server process of our own: started, watched, started again
 guard: the process that ends the server when its owner goes away

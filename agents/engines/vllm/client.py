@@ -1,10 +1,18 @@
-"""One server: the requests that it is sent, and what is known of it."""
+"""One server: the requests that it is sent, the check of its answers, and what is known of it.
+
+A turn is asked of `/v1/completions`: token ids in, token ids and log-probabilities out. Texts are never encoded again.
+An answer is checked against its request, and nothing is kept of a wrong one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -14,8 +22,7 @@ from numpy.typing import NDArray
 from ....tools.http.connections import Connections, split_url
 from ....tools.http.core import Fault, HttpFailure
 from ....tools.http.payload import Node, ShapeError, parse, serialize
-from ...engine import EngineFailure, EngineFault
-from .completion import CompletionRequest, Drawn, read_completion
+from ...engine import EngineFailure, EngineFault, Sampling
 
 T = TypeVar("T")
 Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
@@ -24,6 +31,74 @@ TOP = 20  # log-probabilities asked for behind each prompt of a probe: any serve
 MAX_BYTES = 16 * 2**20  # of an answer that is no turn
 FULL = (429, 503)
 FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
+FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
+SLACK = 1e-3  # nats by which float32 may miss a bound
+
+
+@dataclass(frozen=True)
+class CompletionRequest:
+    """Up to `most` tokens behind `prompt`, fewer where one of `ends` comes or, in their text, one of `stops`.
+
+    The `top` most likely tokens are shown at each. The same `seed` draws the same again; `name` is the request's own.
+    Ids from `vocabulary` on are none of the policy's.
+    """
+
+    name: str
+    prompt: list[int]
+    most: int
+    seed: int
+    sampling: Sampling
+    ends: frozenset[int]
+    vocabulary: int
+    stops: tuple[str, ...] = ()
+    top: int = 20
+
+    @property
+    def max_bytes(self) -> int:
+        """A generous bound of the answer: texts, ids and numbers of each token in full."""
+        return 2**16 + 16 * len(self.prompt) + self.most * (1024 + 96 * (self.top + 2))
+
+    def body(self, model: str) -> bytes:
+        """Return the request; it sets whatever a server has defaults for."""
+        greedy = self.sampling.temperature == 0
+        return serialize(
+            {
+                "model": model,
+                "prompt": self.prompt,
+                "request_id": self.name,
+                "max_tokens": self.most,
+                "seed": self.seed,
+                "temperature": self.sampling.temperature,
+                "top_p": 1.0 if greedy else self.sampling.top_p,
+                "top_k": 0 if greedy else self.sampling.top_k,
+                "min_p": 0.0,
+                "repetition_penalty": 1.0,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
+                "logprobs": self.top,
+                "stop": list(self.stops),
+                "stop_token_ids": sorted(self.ends),
+                "ignore_eos": True,  # the model's own end tokens: those that count are in stop_token_ids
+                "include_stop_str_in_output": True,
+                "skip_special_tokens": False,
+                "return_token_ids": True,
+                "return_tokens_as_token_ids": True,
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What was drawn: tokens [n], logp float64 [n], nats, and `top` float64 [n, at most top + 1], those shown at each.
+
+    Both are at the sampler's temperature (at 1 where it is greedy) and truncation; -inf where it leaves nothing.
+    `stopped` is the text that ended it, if one did.
+    """
+
+    tokens: list[int]
+    logp: NDArray[np.float64]
+    top: NDArray[np.float64]
+    stopped: str | None
 
 
 class PerLoop(Generic[T]):
@@ -57,9 +132,13 @@ class Endpoint:
     """
 
     def __init__(self, url: str, deadline: float = 300.0) -> None:
-        self.url, self.deadline = _base(url), deadline
+        base, secret = split_url(url)
+        if secret:
+            raise ValueError(f"the address of the server {base} has a user; it looks like http://127.0.0.1:8000")
+        self.url, self.deadline = base.removesuffix("/v1"), deadline
         self.model, self.why = "", ""
         self.up, self.inspected, self.flying = True, False, 0
+        self._tries = itertools.count()
         self._connections = PerLoop(self._connect)
 
     async def send(self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES) -> bytes:
@@ -107,16 +186,16 @@ class Endpoint:
             wait = 0.0 if lost else failure.wait
             raise self.failure(_fault(failure), f"{failure.what}{fix}", wait) from None
 
-    async def draw(self, request: CompletionRequest, vocabulary: int) -> Drawn:
-        """Draw a turn with the policy's weights.
+    async def draw(self, request: CompletionRequest) -> Drawn:
+        """Draw a turn with the policy's weights; each try has a name of its own.
 
         Raises:
             EngineFailure: as `complete`, or the answer does not belong to the request.
         """
-        model = self.model
+        model, request = self.model, replace(request, name=f"{request.name}-{next(self._tries)}")
         answer = await self.complete(request.body(model), request.max_bytes)
         try:
-            return read_completion(answer, request, model, vocabulary)
+            return read_completion(answer, request, model)
         except EngineFailure as failure:
             raise self.failure(failure.fault, str(failure), failure.wait) from None
 
@@ -210,8 +289,90 @@ def _likeliest(choice: Node) -> dict[int, float]:
     return numbers
 
 
-def _base(url: str) -> str:
-    base, secret = split_url(url)
-    if secret:
-        raise ValueError(f"the address of the server {base} has a user; it looks like http://127.0.0.1:8000")
-    return base.removesuffix("/v1")
+def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Drawn:
+    """Check an answer and return what it holds.
+
+    Raises:
+        EngineFailure: MALFORMED, MISMATCH, NUMBERS or VERSION: the answer is not what was asked for; STATUS: the
+            server aborted the request, which may be sent again.
+    """
+    try:
+        root = Node(json.loads(answer.decode()))  # NaN and infinity are let through, to be named as what they are
+        if (named := root["model"].string()) != model:
+            raise EngineFailure(EngineFault.VERSION, f"model {named[:80]!r} answered, and {model!r} was asked")
+        choices = root["choices"].array()
+        _match(len(choices) == 1, f"it holds {len(choices)} choices, and 1 was asked for")
+        return _choice(choices[0], root["id"].string(), request)
+    except ShapeError as error:
+        raise EngineFailure(EngineFault.MALFORMED, str(error)) from None
+    except (ValueError, RecursionError) as error:
+        what = f"it is not JSON: {str(error)[:200]} in {answer[:60]!r}"
+        raise EngineFailure(EngineFault.MALFORMED, what) from None
+
+
+def _choice(choice: Node, name: str, request: CompletionRequest) -> Drawn:
+    _match(name == f"cmpl-{request.name}", f"it is the answer to {name[:80]!r}, and {request.name!r} was sent")
+    index = choice["index"].integer(-(2**31), 2**31)
+    _match(index == 0, f"it holds choice {index}, and 1 was asked for")
+    _match(choice["prompt_token_ids"].value == request.prompt, "it answers another prompt")
+    if choice["finish_reason"].value == "abort":
+        raise EngineFailure(EngineFault.STATUS, "the server aborted the request", 0.0)
+    tokens = [token.integer(-(2**63), 2**63) for token in choice["token_ids"].array()]
+    _match(0 < len(tokens) <= request.most, f"it holds {len(tokens)} tokens, and 1 to {request.most} were asked for")
+    outside = [token for token in tokens if not 0 <= token < request.vocabulary]
+    _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{request.vocabulary - 1}")
+    stopped = _end(choice, tokens, request)
+    logp, top = _numbers(choice["logprobs"], tokens, min(request.top, request.vocabulary))
+    return Drawn(tokens, logp, top, stopped)
+
+
+def _end(choice: Node, tokens: list[int], request: CompletionRequest) -> str | None:
+    """Check that it ended where it had to, and return the text at which it did."""
+    early = [token for token in tokens[:-1] if token in request.ends]
+    _match(not early, f"tokens follow on token {early[:1]}, which ends a turn")
+    reason, why = choice["finish_reason"].value, choice["stop_reason"].value
+    if reason == "length":
+        full = len(tokens) == request.most and tokens[-1] not in request.ends
+        _match(full, f"it ends for length with {len(tokens)} of {request.most} tokens, the last {tokens[-1]}")
+        return None
+    if reason != "stop":
+        raise choice["finish_reason"].error("'stop' or 'length'")
+    if why in request.stops:
+        return str(why)
+    _match(type(why) is int and why == tokens[-1] and why in request.ends, f"its stop_reason is {str(why)[:80]!r}")
+    return None
+
+
+def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the log-probabilities of `tokens`, and of the likeliest at each."""
+    names, logps, tops = node["tokens"].array(), node["token_logprobs"].array(), node["top_logprobs"].array()
+    lengths = (len(names), len(logps), len(tops))
+    _match(set(lengths) == {len(tokens)}, f"it holds {len(tokens)} tokens with {lengths} names, log-probs, likeliest")
+    rows = []
+    for token, name, logp, top in zip(tokens, names, logps, tops):
+        _match(name.value == f"token_id:{token}", f"the log-prob of {str(name.value)[:60]!r} is that of token {token}")
+        shown = top.object()
+        _match(name.value in shown, f"{top.path} lacks the token itself, {token}")
+        _match(least <= len(shown) <= least + 1, f"{top.path} holds {len(shown)} tokens, and {least} were asked for")
+        rows.append([logp.value, shown[name.value], *shown.values()] + [-math.inf] * (least + 1 - len(shown)))
+    if not {float, int}.issuperset(kind for row in rows for kind in map(type, row)):
+        raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability that is no number")
+    try:
+        numbers = np.array(rows, np.float64)
+    except OverflowError:
+        raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability beyond all bounds") from None
+    logp, twin, top = numbers[:, 0], numbers[:, 1], np.where(numbers[:, 2:] <= FILTERED, -np.inf, numbers[:, 2:])
+    with np.errstate(over="ignore"):
+        mass = np.exp(top).sum(1)  # NaN or infinite where a number is
+    good = np.isfinite(logp) & (logp > FILTERED) & (logp <= SLACK) & (mass <= 1 + SLACK)
+    if not good.all():
+        at = int(np.argmin(good))
+        what = f"log-prob {at} is {logp[at]}, and the likeliest have the mass {mass[at]:.6g}"
+        raise EngineFailure(EngineFault.NUMBERS, f"{what}; these are no log-probabilities")
+    _match(bool((logp == twin).all()), "the log-prob of a token differs from that among the likeliest")
+    return np.minimum(logp, 0.0), top
+
+
+def _match(good: bool, what: str) -> None:
+    if not good:
+        raise EngineFailure(EngineFault.MISMATCH, what)

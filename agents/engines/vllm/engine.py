@@ -5,8 +5,6 @@ branches are cheap there, and a server that is started again loses nothing: requ
 """
 
 import asyncio
-import itertools
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
@@ -27,11 +25,11 @@ from ...engine import (
     keyed_rng,
 )
 from ...policy import Policy
-from .client import Endpoint
-from .completion import CompletionRequest, Drawn, entropies
+from .client import CompletionRequest, Drawn, Endpoint
 from .fleet import Fleet
 from .publish import Publisher
 
+NOISE = 1e-6  # a missing mass below this is rounding
 LEAST_TEMPERATURE = 0.01  # below it, but for 0, a server draws as if it were this
 
 
@@ -64,7 +62,6 @@ class VllmEngine:
         self.version: int | None = None  # of the weights that the servers have
         self.ends = StopRule(policy.tokenizer)
         self.drawing: set[VllmSession] = set()
-        self._numbers = itertools.count()
         self._open = True
         fleet.admit = self._admit
 
@@ -127,14 +124,8 @@ class VllmEngine:
     ) -> CompletionRequest:
         """Return a request for up to `most` tokens behind `prompt`, whose draws `key` alone decides."""
         seed = int(keyed_rng(key).integers(2**63))
-        return CompletionRequest(
-            f"turngym-{seed:016x}", prompt, most, seed, sampling, self.policy.end_ids, stops, self.top
-        )
-
-    async def draw(self, request: CompletionRequest, server: Endpoint) -> Drawn:
-        """Return what `server` draws; each try has a name of its own."""
-        request = replace(request, name=f"{request.name}-{next(self._numbers)}")
-        return await server.draw(request, self.policy.vocabulary)
+        name, policy = f"turngym-{seed:016x}", self.policy
+        return CompletionRequest(name, prompt, most, seed, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
 
     async def _admit(self, server: Endpoint) -> None:
         """Take a server back that was down."""
@@ -155,7 +146,7 @@ class VllmEngine:
             request = self.request(prompt, 1, Sampling(temperature), (0,))
             try:
                 async with asyncio.timeout(server.deadline):
-                    drawn = await self.draw(request, server)
+                    drawn = await server.draw(request)
             except TimeoutError:
                 raise server.failure(EngineFault.TIMEOUT, f"it drew no token in {server.deadline:g} s") from None
             top = np.sort(drawn.top[0][np.isfinite(drawn.top[0])])[-self.top :]
@@ -253,7 +244,7 @@ class VllmSession:
             while stop is None:
                 n = len(turn.tokens)
                 request = engine.request(self.tokens + turn.tokens, turn.most - n, turn.sampling, (*key, n), closers)
-                drawn = await engine.fleet.run(self.home, partial(engine.draw, request), ends)
+                drawn = await engine.fleet.run(self.home, partial(Endpoint.draw, request=request), ends)
                 stop = self._accept(turn, drawn)
         self.tokens.extend(turn.tokens)
         if turn.sampling.temperature == 0:
@@ -277,3 +268,30 @@ class VllmSession:
         turn.logp += drawn.logp[:n].tolist()
         turn.entropy += entropies(drawn.top[:n], turn.sampling.temperature, policy.vocabulary, top_k).tolist()
         return stop
+
+
+def entropies(
+    top: NDArray[np.float64], temperature: float, vocabulary: int, top_k: int = 0, bounds: bool = False
+) -> NDArray[np.float64]:
+    """Estimate entropies [n], nats, at temperature 1 from log-probabilities `top` [n, k] at `temperature`.
+
+    The mass that `top` lacks lies on tokens not shown. On as few as can hold it, each as likely as the least shown, it
+    has the least entropy, on all of them the most; its tokens are taken to be the geometric mean of the two in number,
+    which at temperature 1 is the mean of the two entropies. `bounds` returns these two, [2, n], instead.
+    """
+    temperature = temperature or 1.0
+    shown = np.isfinite(top)
+    missing = 1.0 - np.exp(top).sum(1)
+    missing = np.where(missing < NOISE, 0.0, missing)
+    with np.errstate(divide="ignore"):
+        mass = np.log(missing)
+    all_of_them = np.log(np.maximum((top_k or vocabulary) - shown.sum(1), 1))
+    few = np.clip(mass - np.where(shown, top, np.inf).min(1), 0.0, all_of_them)
+    spread = np.stack([few, all_of_them]) if bounds else (few + all_of_them)[None] / 2  # log of a number of tokens
+    hidden = temperature * (mass - spread)  # log-weight of each of them at temperature 1
+    weight = np.where(shown, temperature * np.where(shown, top, 0.0), -np.inf)
+    total = np.logaddexp(np.logaddexp.reduce(weight, 1), spread + hidden)[..., None]
+    logp = np.concatenate([np.broadcast_to(weight, (len(spread), *top.shape)), hidden[..., None]], -1) - total
+    count = np.concatenate([np.ones_like(logp[..., :-1]), np.exp(spread)[..., None]], -1)
+    entropy: NDArray[np.float64] = -(count * np.exp(logp) * np.where(np.isfinite(logp), logp, 0.0)).sum(-1)
+    return entropy if bounds else entropy[0]

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault, Sampling
-from turngym.agents.engines.vllm.completion import CompletionRequest, entropies, read_completion
+from turngym.agents.engines.vllm.client import CompletionRequest, read_completion
+from turngym.agents.engines.vllm.engine import entropies
 from turngym.tests.support.faults import Kept
 from turngym.tests.support.model_server import FAULTS
 
 from .served import END, made_up
 
 MODEL = made_up()
-ASK = CompletionRequest("name", [1, 2, 3], 12, 7, Sampling(), frozenset({END}), ("th", "e"), 5)
+ASK = CompletionRequest("name", [1, 2, 3], 12, 7, Sampling(), frozenset({END}), MODEL.vocabulary, ("th", "e"), 5)
 
 
 def answer(ask: CompletionRequest = ASK) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def answer(ask: CompletionRequest = ASK) -> dict[str, Any]:
 
 
 def taken(whole: Any, ask: CompletionRequest = ASK) -> Any:
-    return read_completion(json.dumps(whole).encode(), ask, "v1", MODEL.vocabulary)
+    return read_completion(json.dumps(whole).encode(), ask, "v1")
 
 
 def ended(reason: str) -> tuple[CompletionRequest, dict[str, Any]]:
@@ -79,7 +80,7 @@ def test_what_errs_is_a_typed_failure(name):
         ):
             return  # nothing of it comes so far, or the words that were drawn are needed
         with pytest.raises(EngineFailure) as failure:
-            read_completion(made[0].partition(b"\r\n\r\n")[2], ask, "v1", MODEL.vocabulary)
+            read_completion(made[0].partition(b"\r\n\r\n")[2], ask, "v1")
         assert failure.value.fault is way.fault, failure.value
         assert failure.value.wait == (0 if name == "abort" else None)
 
