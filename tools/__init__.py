@@ -5,7 +5,8 @@
 - `python`: the Python tool, a sandbox
 - `search`: the `search` and `visit` tools
 - `http`: JSON over HTTP, for clients of search and model servers
-- `process`: child processes with limits and deadlines; `frames`: their messages; `pool`: several that answer requests
+- `process`: child processes that answer requests, with limits and deadlines, and pools of them
+- `frames`: their messages
 - `threads`: calls on threads of their own, with a deadline
 """
 

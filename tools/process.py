@@ -1,9 +1,11 @@
-"""The supervisor of child processes: it starts them, sets their limits, keeps deadlines, kills and reaps.
+"""Child processes that answer requests, with limits and deadlines: one, or a pool of them.
 
 A child answers requests over a socket. It inherits this socket and nothing else of the parent: no other descriptor, no
 environment but a few keys. Deadlines are kept by waiting on the socket, never by signals, so every method works from
 any thread.
 """
+
+from __future__ import annotations
 
 import contextlib
 import fcntl
@@ -12,15 +14,21 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
+from . import frames
 from .frames import MAX_FRAME, encode, read_exactly, read_frame, send
+
+START_SECONDS = 60.0  # until a worker of a pool must be ready
+CPU_SECONDS = 3600  # of such a worker, so that one whose parent was killed in the middle of an answer ends some day
 
 
 class Deadline(RuntimeError):
@@ -29,6 +37,10 @@ class Deadline(RuntimeError):
 
 class Died(RuntimeError):
     """The child ended, or answered with something that is no frame; it has been killed and reaped."""
+
+
+class StartFailure(RuntimeError):
+    """No worker could be started; it is nobody's request that failed."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,11 @@ class Child:
     @property
     def alive(self) -> bool:
         """False once the child has ended or was killed."""
-        return self._usable and not _has_ended(self._process.pid)
+        try:  # it is not reaped, so that the number of its group stays its own until the group is killed
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # another thread has just reaped it
+            return False
+        return self._usable and ended is None
 
     @property
     def _usable(self) -> bool:
@@ -150,10 +166,7 @@ class Child:
                 send(self._socket, frame, fds)
                 return read_frame(self._socket, until)
             except TimeoutError:
-                if reap:
-                    self.kill()
-                else:
-                    self._kill_unreaped()
+                self.kill(reap=reap)
                 raise Deadline(f"the child did not answer within {deadline:g} s") from None
             except (EOFError, OSError, ValueError, RecursionError) as error:
                 self.kill()
@@ -163,25 +176,23 @@ class Child:
                 self.kill()
                 raise
 
-    def kill(self) -> None:
+    def kill(self, *, reap: bool = True) -> None:
         """Kill the child's process group and reap the child; a request under way in another thread raises `Died`.
 
-        A child that is being closed is left to end by itself, since it may have processes of its own to end first.
+        With `reap=False` nothing waits for its end, and the caller has to call `kill` or `close` afterwards. A child
+        that is being closed is left to end by itself, since it may have processes of its own to end first.
         """
-        if not self._finalizer.alive:
-            return
-        with self._killing:
-            _kill(self._process)
-            # Not closed: another thread may be reading, and would go on with whatever gets the number next.
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-    def _kill_unreaped(self) -> None:
         if not self._finalizer.alive:
             return
         with self._killing:
             self._signalled = True
             _signal_end(self._process)
+            if not reap:
+                return
+            self._process.wait()
+            # Not closed: another thread may be reading, and would go on with whatever gets the number next.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let the child end by itself, kill it if it does not within 3 seconds, and release everything."""
@@ -200,17 +211,145 @@ class Child:
         _release(self._socket, self._errors)
 
 
-_living: "weakref.WeakSet[Child]" = weakref.WeakSet()
+class Pool:
+    """Processes that run a script and answer requests, JSON objects all, from any thread and after a fork.
+
+    Workers start when they are needed. One that was late, died, has answered often or has grown is replaced while
+    nobody waits for it, so no hanging answer delays another.
+
+    Args:
+        script: It gets the path of the file with `serve`, and answers `{}` when it is ready. Its replies say in
+            `memory_mb` how large it is, if it calls `serve` with `sized`.
+        size: Workers at most; as many as the machine has cores, up to 4, when left out.
+        answers: Answers after which a worker is replaced.
+        memory_mb: Address space of a worker in MiB.
+        grown_mb: A worker with a larger resident size in MiB is replaced.
+    """
+
+    _changed: threading.Condition
+    _free: list[Child]
+    _answered: dict[Child, int]  # how often each worker has answered that is ready or at work
+    _starting: int
+    _failures: int  # how many starts have failed, and why the last one did
+    _reason: str
+
+    def __init__(
+        self, script: Path, *, size: int | None = None, answers: int = 500, memory_mb: int = 2048, grown_mb: int = 512
+    ) -> None:
+        self.script, self.answers, self.grown_mb = script, answers, grown_mb
+        self.size = min(4, os.cpu_count() or 1) if size is None else size
+        if self.size < 1 or answers < 1:
+            raise ValueError(f"a pool of {self.size} workers with {answers} answers each; both must be at least 1")
+        self.limits = ResourceLimits(memory_mb=memory_mb, cpu_seconds=CPU_SECONDS)
+        self._forget()
+        _pools.add(self)
+
+    def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        """Return the reply of a worker, which has `deadline` seconds from when it gets the request.
+
+        Raises:
+            StartFailure: There is no worker, and none can be started.
+            Deadline, Died: The worker was late, and is killed; it died.
+        """
+        worker = self._take()
+        try:
+            reply: dict[str, Any] = worker.request(dict(request), deadline, reap=False)
+        except (ValueError, TypeError):  # the request cannot be sent; the worker has not seen it
+            self._give(worker)
+            raise
+        except BaseException:
+            self._replace(worker)
+            raise
+        self._answered[worker] += 1
+        if reply.pop("memory_mb", 0) > self.grown_mb or self._answered[worker] >= self.answers:
+            self._replace(worker)
+        else:
+            self._give(worker)
+        return reply
+
+    def close(self) -> None:
+        """End all workers but those at work; the next request starts a new one."""
+        with self._changed:
+            while self._starting:
+                self._changed.wait()
+            idle, self._free = self._free, []
+            for worker in idle:
+                del self._answered[worker]
+        for worker in idle:
+            worker.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the processes that are ready or at work."""
+        with self._changed:
+            return [worker.pid for worker in self._answered]
+
+    def _take(self) -> Child:
+        """Wait for a free worker; let one more start where there is none."""
+        with self._changed:
+            failures = self._failures
+            while True:
+                while self._free:
+                    worker = self._free.pop()
+                    if worker.alive:
+                        return worker
+                    self._replace(worker)
+                if self._failures == failures and len(self._answered) + self._starting < self.size:
+                    self._launch(None)
+                if self._failures > failures and not (self._answered or self._starting):
+                    raise StartFailure(f"{self.script.name} cannot start: {self._reason}")
+                self._changed.wait()
+
+    def _give(self, worker: Child) -> None:
+        with self._changed:
+            self._free.append(worker)
+            self._changed.notify()
+
+    def _replace(self, worker: Child) -> None:
+        with self._changed:
+            del self._answered[worker]
+            self._launch(worker)
+
+    def _launch(self, old: Child | None) -> None:
+        """Start a worker in a thread of its own, after the end of `old`; the caller holds the lock."""
+        thread = threading.Thread(target=self._start, args=(old,), name=f"start {self.script.name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the interpreter is ending, or there are too many threads
+            self._failures, self._reason = self._failures + 1, str(error)
+            self._changed.notify_all()
+        else:
+            self._starting += 1
+
+    def _start(self, old: Child | None) -> None:
+        if old is not None:
+            old.close()
+        worker, reason = None, ""
+        try:
+            worker = Child([sys.executable, "-I", str(self.script), frames.__file__], limits=self.limits)
+            worker.request({}, START_SECONDS)
+        except Exception as error:  # whatever it is, those who wait have to hear of it
+            worker, reason = None, str(error)
+        with self._changed:
+            self._starting -= 1
+            if worker is None:
+                self._failures, self._reason = self._failures + 1, reason
+            else:
+                self._answered[worker] = 0
+                self._free.append(worker)
+            self._changed.notify_all()
+
+    def _forget(self) -> None:
+        """Begin with no worker: what there was belongs to the process that this one was forked from."""
+        self._changed = threading.Condition(threading.RLock())
+        self._free, self._answered = [], {}
+        self._starting, self._failures, self._reason = 0, 0, ""
+
+
+_living: weakref.WeakSet[Child] = weakref.WeakSet()
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 # A process that is forked off in the middle of a start would keep a socket that it cannot know of.
 _starting = threading.RLock()
-
-
-def _has_ended(pid: int) -> bool:
-    # It is not reaped, so that the number of its group stays its own until the group is killed.
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # another thread has just reaped it
-        return True
 
 
 def _signal_end(process: subprocess.Popen[bytes]) -> None:
@@ -220,17 +359,13 @@ def _signal_end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    _signal_end(process)
-    process.wait()
-
-
 def _end(process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes]) -> None:
     # The child sees the end of its stream; its own end of the socket closes when it exits.
     with contextlib.suppress(EOFError, OSError):
         sock.shutdown(socket.SHUT_WR)
         read_exactly(sock, MAX_FRAME, time.monotonic() + 3.0)
-    _kill(process)
+    _signal_end(process)
+    process.wait()
     _release(sock, errors)
 
 
@@ -243,6 +378,8 @@ def _disown_all() -> None:
     # A fork of the parent owns none of its children: it must not end them, nor keep their sockets open.
     for child in list(_living):
         child._disown()
+    for pool in list(_pools):
+        pool._forget()
 
 
 os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...tools import process
-from ...tools.pool import Pool, StartFailure
+from ...tools.process import Deadline, Died, Pool, StartFailure
 from ..core import EnvFailure
 from .extract import EXTRACTIONS
 from .notation import RELATION, based, formula, ranges, split_unit, spoken, tidy, unnamed, unwrapped, words
@@ -220,18 +219,18 @@ def _bare(gold: str, answer: str) -> tuple[str, str]:
 def _math_verify(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
     try:
         return _ask(gold, answer, deadline)
-    except process.Died:
+    except Died:
         # Once may be the machine's fault; twice on the same answer is the answer's.
         try:
             return _ask(gold, answer, deadline)
-        except process.Died as error:
+        except Died as error:
             return 0.0, "failed", f"comparing killed the grader's process: {error}"
 
 
 def _ask(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
     try:
         reply = _workers.ask({"gold": gold, "answer": answer, "seconds": deadline}, deadline)
-    except process.Deadline:
+    except Deadline:
         return 0.0, "timeout", f"comparing took over {deadline:g} s"
     return float(reply["equal"]), "failed" if "error" in reply else "math-verify", reply.get("error")
 

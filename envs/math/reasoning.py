@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...tools import process
+from ...tools.process import Deadline, Died
 from ..tasks import SPLITS, Task, check_index, check_split, did_you_mean
 from .extract import extract_answer
 from .grade import Grade, Workers
@@ -123,9 +123,9 @@ class ReasoningGrader:
         request = {"dataset": name, "seed": seed, "size": SIZE, "index": index, "answer": plain}
         try:
             reply = _workers.ask(request, self.deadline)
-        except process.Deadline:
+        except Deadline:
             return Grade(0.0, answer, "timeout", f"scoring took over {self.deadline:g} s")
-        except process.Died as error:
+        except Died as error:
             return Grade(0.0, answer, "failed", f"scoring killed the grader's process: {error}")
         return Grade(reply["score"], answer, "failed" if "error" in reply else "reasoning-gym", reply.get("error"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from turngym.tools import process
-from turngym.tools.pool import Pool, StartFailure
+from turngym.tools.process import Pool, StartFailure
 
 SCRIPT = """
 import os, runpy, sys, time

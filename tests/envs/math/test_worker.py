@@ -11,7 +11,7 @@ from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
 from turngym.envs.math import reasoning_worker, worker
 from turngym.envs.math.grade import GraderFailure, MathGrader, Workers
-from turngym.tools import frames, pool, process
+from turngym.tools import frames, process
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_a_worker_that_died_is_replaced():
 
 def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
     monkeypatch.setattr(grade_module, "_workers", Workers("worker.py", "math-verify"))
-    monkeypatch.setattr(pool.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(process.sys, "executable", "/nowhere/python")
     assert graded("42", "42.0").score == 1.0
     with pytest.raises(GraderFailure, match=r"(?s)process cannot start: .* check that math-verify imports"):
         graded("2", r"\sqrt{4}")

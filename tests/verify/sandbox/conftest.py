@@ -1,6 +1,6 @@
 import pytest
 
-from turngym.tools import pool
+from turngym.tools import process
 from turngym.tools.python import server
 
 
@@ -10,5 +10,5 @@ def alone():
     for kept in list(server._servers.values()):
         kept.child.close()
     server._servers.clear()
-    for workers in list(pool._pools):
+    for workers in list(process._pools):
         workers.close()
