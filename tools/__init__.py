@@ -6,7 +6,7 @@
 - `search`: the `search` and `visit` tools
 - `http`: JSON over HTTP, for clients of search and model servers
 - `process`: child processes that answer requests, with limits and deadlines, and pools of them
-- `frames`: their messages
+- `messages`: messages between processes
 - `threads`: calls on threads of their own, with a deadline
 """
 

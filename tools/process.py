@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from . import frames
-from .frames import MAX_FRAME, encode, read_exactly, read_frame, send
+from . import messages
+from .messages import MAX_FRAME, encode, read_exactly, read_frame, send_frame
 
 START_SECONDS = 60.0  # until a worker of a pool must be ready
 CPU_SECONDS = 3600  # of such a worker, so that one whose parent was killed in the middle of an answer ends some day
@@ -163,7 +163,7 @@ class Child:
             try:
                 self._errors.truncate(0)
                 self._socket.settimeout(deadline)
-                send(self._socket, frame, fds)
+                send_frame(self._socket, frame, fds)
                 return read_frame(self._socket, until)
             except TimeoutError:
                 self.kill(reap=reap)
@@ -326,7 +326,7 @@ class Pool:
             old.close()
         worker, reason = None, ""
         try:
-            worker = Child([sys.executable, "-I", str(self.script), frames.__file__], limits=self.limits)
+            worker = Child([sys.executable, "-I", str(self.script), messages.__file__], limits=self.limits)
             worker.request({}, START_SECONDS)
         except Exception as error:  # whatever it is, those who wait have to hear of it
             worker, reason = None, str(error)

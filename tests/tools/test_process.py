@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from turngym.tools import process
-from turngym.tools.frames import MAX_FRAME
+from turngym.tools.messages import MAX_FRAME
 from turngym.tools.process import Child, Deadline, Died, ResourceLimits
 
 # Answers what it is told to: an echo by default.
 WORKER = """
 import os, subprocess, sys, time
-from turngym.tools.frames import serve
+from turngym.tools.messages import serve
 def handle(request):
     match request:
         case {"sleep": seconds}: time.sleep(seconds)

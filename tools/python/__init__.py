@@ -3,7 +3,6 @@
 - `tool`: `PythonTool`, the tool itself
 - `session`: a live interpreter as the parent sees it; `probe` and `require` try the levels of this machine
 - `server`: the parent's handle on the server process, and on the group of a session and its forks
-- `packets`: messages between the processes
 - `supervisor`: the server process, which keeps boundaries ready and watches their memory
 - `boundary`: what confines a session and its forks, and ends with one process
 - `zygote`: a warm interpreter that forks workers

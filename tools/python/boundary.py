@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-from . import linux, packets
+from .. import messages
+from . import linux
 from .isolation import DEVICES, PROCESSES, become_agent, map_users, mount_private, visible
 from .worker import WorkerSpec, work
 
@@ -54,8 +55,8 @@ class Boundary:
 
     def connect(self) -> None:
         """Make its descriptors."""
-        ours, theirs = packets.pair()
-        packets.show_senders(ours)
+        ours, theirs = messages.pair()
+        messages.show_senders(ours)
         self.ours, self.theirs = [ours.detach()], [theirs.detach()]
         for _ in ("output", "exit"):
             reading, writing = os.pipe()
@@ -68,7 +69,7 @@ class Boundary:
         self.init, self.prepared = start_init()
         self.pidfd = os.pidfd_open(self.init)
         map_users(self.init)
-        packets.send(self.prepared, {})
+        messages.send(self.prepared, {})
         return self.prepared
 
     def ended(self, wait: float = 0.0) -> bool:
@@ -93,7 +94,7 @@ class Boundary:
         """Close what descriptors it has."""
         if self.prepared:
             self.prepared.close()
-        packets.close(*(fd for fd in (self.pidfd, self.exit_pipe, *self.ours, *self.theirs) if fd >= 0))
+        messages.close(*(fd for fd in (self.pidfd, self.exit_pipe, *self.ours, *self.theirs) if fd >= 0))
 
 
 @dataclass
@@ -151,7 +152,7 @@ def start_init() -> tuple[int, socket.socket]:
 
     It then prepares its file systems, answers `{"proc": bool}` or `{"failed": reason}`, and sleeps until it is killed.
     """
-    ours, theirs = packets.pair()
+    ours, theirs = messages.pair()
     pid = linux.clone(_NAMESPACES)
     if pid:
         theirs.close()
@@ -161,17 +162,17 @@ def start_init() -> tuple[int, socket.socket]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps its orphans
         ours.close()
-        packets.receive(theirs)
+        messages.receive(theirs)
         become_agent()
         linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else nobody may join its namespaces
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        packets.send(theirs, {"proc": mount_private()})
+        messages.send(theirs, {"proc": mount_private()})
         os.closerange(0, 1 << 16)
         while True:
             signal.pause()
     except BaseException as error:
         with contextlib.suppress(OSError):
-            packets.send(theirs, {"failed": str(error)})
+            messages.send(theirs, {"failed": str(error)})
     finally:
         os._exit(1)
 
@@ -189,7 +190,7 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         linux.die_with(own)
         work(_with_rules(spec), control, output)
-    packets.close(control, output)
+    messages.close(control, output)
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
     while children := _children():
@@ -215,7 +216,7 @@ def _reap(worker: int, exit_pipe: int, awaited: int = 0) -> None:
         while (ended := os.waitpid(-1, 0 if awaited > 0 else os.WNOHANG))[0]:
             awaited -= 1
             if ended[0] == worker:
-                packets.report(exit_pipe, packets.EXIT, ended[1])
+                messages.report(exit_pipe, messages.EXIT, ended[1])
 
 
 def _children() -> list[int]:

@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import packets
+from .. import messages
 from .isolation import limit_memory
 
 MEMORY_SIGNAL = signal.SIGRTMAX
@@ -58,7 +58,7 @@ class Interpreter:
     def serve(self, fork: "Callable[[Interpreter, str, list[int], list[int]], tuple[str, str] | None]") -> None:
         """Answer `code` and, by `fork`, `fork` messages; raises EOFError when the parent goes away."""
         while True:
-            message, fds = packets.receive(self.control)
+            message, fds = messages.receive(self.control)
             if "code" in message:
                 code = _read(*fds)
                 limit_memory(self.mapped + message["memory"])

@@ -21,8 +21,9 @@ import resource
 import sys
 from pathlib import Path
 
+from .. import messages
 from ..core import ToolFailure
-from . import linux, packets
+from . import linux
 
 LEVELS = ("namespaces", "landlock", "rlimits-only")
 """The strongest first."""
@@ -126,13 +127,13 @@ def enter_namespaces() -> None:
     A privileged process maps a second user for its boundaries, since limits on processes do not bind the first one.
     """
     maps = {name: _maps(f"/proc/self/{name}", identity) for name, identity in _identities().items()}
-    ours, theirs = packets.pair()
+    ours, theirs = messages.pair()
     pid, helper = os.getpid(), os.fork()
     if not helper:
         # From outside, where the privilege to map is.
         try:
             ours.close()
-            packets.receive(theirs)
+            messages.receive(theirs)
             if os.geteuid():
                 Path(f"/proc/{pid}/setgroups").write_text("deny")
             for name, text in maps.items():
@@ -143,7 +144,7 @@ def enter_namespaces() -> None:
     theirs.close()
     try:
         linux.unshare(linux.NEWUSER | linux.NEWNS)
-        packets.send(ours, {})
+        messages.send(ours, {})
     finally:
         ours.close()
         _, status = os.waitpid(helper, 0)

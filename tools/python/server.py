@@ -18,9 +18,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from . import packets
 from .isolation import LevelRefused, check_level
 
 DEADLINE = 60.0
@@ -78,11 +78,11 @@ class Server:
         """
         until = time.monotonic() + DEADLINE
         try:
-            packets.send(self.notes, {"want": kind})
+            messages.send(self.notes, {"want": kind})
             while True:
                 # A short timeout, since the sockets' own is shared by all threads that wait.
                 try:
-                    message, fds = packets.receive(self.queues[kind])
+                    message, fds = messages.receive(self.queues[kind])
                     break
                 except TimeoutError:
                     if time.monotonic() > until:
@@ -96,11 +96,11 @@ class Server:
 
     def note(self, serial: int, *, busy: bool, memory: int) -> None:
         """Say that a boundary of at most `memory` bytes works now, or rests."""
-        packets.send(self.notes, {"serial": serial, "busy": busy, "memory": memory})
+        messages.send(self.notes, {"serial": serial, "busy": busy, "memory": memory})
 
     def _connect(self) -> None:
-        self.notes, notes = packets.pair()
-        pairs = [packets.pair() for _ in KINDS]
+        self.notes, notes = messages.pair()
+        pairs = [messages.pair() for _ in KINDS]
         self.queues = {kind: ours for kind, (ours, _) in zip(KINDS, pairs)}
         weakref.finalize(self, _close, [self.notes, *self.queues.values()])
         fds = [notes.fileno(), *(theirs.fileno() for _, theirs in pairs)]
@@ -172,7 +172,7 @@ class SessionGroup:
             self.wait()
             if self.server.folder:
                 shutil.rmtree(Path(self.folder).parent, ignore_errors=True)
-        packets.close(self.init, self.exit_pipe)
+        messages.close(self.init, self.exit_pipe)
 
     def kill(self) -> None:
         """End all processes; they may not be gone yet."""
@@ -189,10 +189,10 @@ class SessionGroup:
         with self._lock:
             if not self.alive or not wait(self.exit_pipe, timeout):
                 return
-            reports = packets.reports(self.exit_pipe)
+            reports = messages.reports(self.exit_pipe)
             self.lost = not reports and self.exit_status is None and not self.out_of_memory
             for kind, value in reports:
-                if kind == packets.MEMORY:
+                if kind == messages.MEMORY:
                     self.out_of_memory = True
                 else:
                     self.exit_status = value

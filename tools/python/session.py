@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .. import messages
 from ..core import Status, ToolFailure
 from ..process import Died
-from . import linux, packets
+from . import linux
 from .interpreter import MEMORY_SIGNAL
 from .isolation import LEVELS, OUTPUT_CAP, LevelRefused
 from .server import DEADLINE, SessionGroup, current_server, wait
@@ -60,8 +61,8 @@ class Session:
         """Wait until the worker is ready; raises `ToolFailure` with what it could not do."""
         self.control.settimeout(DEADLINE)
         try:
-            message, fds, sender = packets.receive_from(self.control)
-            packets.close(*fds)
+            message, fds, sender = messages.receive_from(self.control)
+            messages.close(*fds)
             if "failed" not in message:
                 self.process = os.pidfd_open(sender)
                 self._fds.append(self.process)
@@ -102,9 +103,9 @@ class Session:
         Raises `CannotFork` with the reason when this session cannot be copied; it lives on.
         """
         self._check_owner()
-        ours, theirs = packets.pair()
+        ours, theirs = messages.pair()
         reading, writing = os.pipe()
-        packets.show_senders(ours)
+        messages.show_senders(ours)
         member, left = self.group.join()
         twin = Session(self.group, ours, reading, member)
         key = secrets.token_hex(8)
@@ -130,11 +131,11 @@ class Session:
 
     def _ask(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
-            packets.send(self.control, message, fds)
+            messages.send(self.control, message, fds)
         except OSError:
             pass  # it is dead, which is found out at once
         finally:
-            packets.close(*fds)
+            messages.close(*fds)
 
     def _await_exit(self, until: float, output: bytearray) -> Status | None:
         """Collect output until the process has ended; None when it has, else the limit that it overstepped."""
@@ -177,10 +178,10 @@ class Session:
         while True:
             self.control.settimeout(max(until - time.monotonic(), 0.001))
             try:
-                message, fds = packets.receive(self.control)
+                message, fds = messages.receive(self.control)
             except ValueError:
                 continue
-            packets.close(*fds)
+            messages.close(*fds)
             if message.get("key") == key:
                 return message
 
@@ -257,7 +258,7 @@ def open_session(level: str, kind: str) -> Session:
                 raise ToolFailure(f"no Python session can be opened: {error}") from error
             continue  # a server that died since the last call is replaced
         if wait(init, 0):  # it ended unused, with the zygote that it came from
-            packets.close(control, output, exit_pipe, init)
+            messages.close(control, output, exit_pipe, init)
             continue
         group = SessionGroup(server, message["serial"], message["folder"], init, exit_pipe)
         session = Session(group, socket.socket(fileno=control), output, 1)
@@ -316,4 +317,4 @@ def _memory_file(text: str) -> int:
 def _end(group: SessionGroup, member: int, control: socket.socket, fds: list[int]) -> None:
     control.close()
     group.leave(member)
-    packets.close(*fds)
+    messages.close(*fds)

@@ -16,8 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from ..frames import inherited_socket, read_frame_with_fds, write_frame
-from . import linux, packets
+from .. import messages
+from ..messages import inherited_socket, read_frame_with_fds, write_frame
+from . import linux
 from .boundary import Boundary, Stock, start_init
 from .isolation import HOME, enter_namespaces, map_users, raise_open_files
 from .zygote import Zygote, start_zygote
@@ -69,8 +70,8 @@ def _prepare(level: str) -> None:
         enter_namespaces()
         pid, sock = start_init()
         map_users(pid)
-        packets.send(sock, {})
-        message, _ = packets.receive(sock)
+        messages.send(sock, {})
+        message, _ = messages.receive(sock)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         sock.close()
@@ -150,7 +151,7 @@ class Supervisor:
 
     def note(self, notes: socket.socket) -> None:
         """Act on a message of the parent."""
-        message, _ = packets.receive(notes)
+        message, _ = messages.receive(notes)
         if "want" in message:
             stock = self.stocks[message["want"]]
             stock.asked += 1
@@ -196,7 +197,7 @@ class Supervisor:
         """Request the worker of a boundary that is prepared."""
         self.poller.forget(sock.fileno())
         try:
-            message, _ = packets.receive(sock)
+            message, _ = messages.receive(sock)
         except (EOFError, OSError):
             return  # its init was killed, which is found out at once
         finally:
@@ -215,13 +216,13 @@ class Supervisor:
         urgent = self.stocks[boundary.kind].waiting > 0
         try:
             requests = self.zygote(boundary.kind).requests
-            packets.send(requests, {"serial": serial, "folder": boundary.folder, "urgent": urgent}, fds)
+            messages.send(requests, {"serial": serial, "folder": boundary.folder, "urgent": urgent}, fds)
         except (BrokenPipeError, ConnectionResetError):
             return  # the zygote has just died, which is found out at once, and takes this boundary along
         except OSError as error:
             self.fail(serial, str(error))
             return
-        packets.close(*boundary.theirs)
+        messages.close(*boundary.theirs)
         boundary.theirs = []
 
     def zygote(self, kind: str) -> Zygote:
@@ -235,7 +236,7 @@ class Supervisor:
         """Hand out a boundary whose worker is forked."""
         zygote = self.zygotes[kind]
         try:
-            message, fds = packets.receive(zygote.requests)
+            message, fds = messages.receive(zygote.requests)
         except (EOFError, OSError):
             self.lose(kind)
             return
@@ -246,7 +247,7 @@ class Supervisor:
         boundary = self.boundaries.get(serial)
         zygote.proven |= "pid" in message
         if boundary is None:  # its init was killed meanwhile
-            packets.close(*fds)
+            messages.close(*fds)
             return
         if "error" in message:
             self.fail(serial, message["error"], known=not boundary.ended(_DYING))
@@ -256,7 +257,7 @@ class Supervisor:
             boundary.init, boundary.pidfd = message["pid"], fds[0]
             self.poller.on(boundary.pidfd, lambda: self.end(serial))
         else:
-            packets.close(*fds)
+            messages.close(*fds)
         self.hand(serial)
 
     def hand(self, serial: int) -> None:
@@ -264,11 +265,11 @@ class Supervisor:
         boundary = self.boundaries[serial]
         bundle = {"serial": serial, "folder": boundary.folder}
         try:
-            packets.send(self.queues[boundary.kind], bundle, [*boundary.ours, boundary.pidfd])
+            messages.send(self.queues[boundary.kind], bundle, [*boundary.ours, boundary.pidfd])
         except OSError as error:
             self.fail(serial, str(error))
             return
-        packets.close(*boundary.ours)
+        messages.close(*boundary.ours)
         boundary.ours, boundary.handed = [], True
         stock = self.stocks[boundary.kind]
         stock.hand()
@@ -279,7 +280,7 @@ class Supervisor:
         """Put the reason why there is no boundary into the queue of a kind."""
         self.stocks[kind].tell()
         with contextlib.suppress(BrokenPipeError):
-            packets.send(self.queues[kind], {"error": reason})
+            messages.send(self.queues[kind], {"error": reason})
 
     def fail(self, serial: int, reason: str, *, known: bool = True) -> None:
         """Let go of a boundary that cannot be made; `known` is a reason that would hold for the next one too."""
@@ -330,7 +331,7 @@ class Supervisor:
         """End each boundary whose processes are too many or hold too much memory."""
         for boundary in self.boundaries.values():
             if boundary.busy and boundary.oversteps():
-                packets.report(boundary.exit_pipe, packets.MEMORY)
+                messages.report(boundary.exit_pipe, messages.MEMORY)
                 boundary.signal(STOP[self.level])
 
     def stop(self) -> None:

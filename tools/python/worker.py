@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from . import linux, packets, seccomp
+from .. import messages
+from . import linux, seccomp
 from .interpreter import Interpreter
 from .isolation import HOME, OPEN_FILES, become_agent, open_files, set_limits
 
@@ -62,9 +63,9 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
             _rehearse(sock, spec)
             session = Interpreter(sock, output, spec.folder, spec.mapped)
         except Exception as error:
-            packets.send(sock, {"failed": f"{type(error).__name__}: {error}"})
+            messages.send(sock, {"failed": f"{type(error).__name__}: {error}"})
             raise
-        packets.send(sock, {"ready": True})
+        messages.send(sock, {"ready": True})
         session.serve(fork_session)
     except EOFError:
         code = 0
@@ -111,7 +112,7 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
     control, output = os.dup2(control, 3), os.dup2(output, 4)
     os.closerange(5, 1 << 16)
     ends = os.dup2(control, last - 1, inheritable=False), os.dup2(output, last, inheritable=False)
-    packets.close(control, output)
+    messages.close(control, output)
     return socket.socket(fileno=ends[0]), ends[1]
 
 
@@ -145,7 +146,7 @@ def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: li
         _take_over(interpreter, folder, fds)
         random.setstate(generator)
         return None
-    packets.close(*fds)
+    messages.close(*fds)
     if refusal:
         return "refused", "".join(mark for mark in refusal if mark.isprintable() and mark not in '"\\')[:500]
     return "status", "ok"
@@ -172,7 +173,7 @@ def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
     interpreter.control.detach()
     for fd, mine in zip(fds, (control, output)):
         os.dup2(fd, mine, inheritable=False)
-    packets.close(*fds)
+    messages.close(*fds)
     interpreter.control = socket.socket(fileno=control)
     try:
         os.setsid()
@@ -182,9 +183,9 @@ def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
         with contextlib.suppress(OSError, ValueError):
             os.chdir(Path(folder) / here.relative_to(interpreter.folder))
         interpreter.folder = folder
-        packets.send(interpreter.control, {"ready": True})
+        messages.send(interpreter.control, {"ready": True})
     except BaseException as error:
-        packets.send(interpreter.control, {"failed": f"{type(error).__name__}: {error}"})
+        messages.send(interpreter.control, {"failed": f"{type(error).__name__}: {error}"})
         os._exit(1)
 
 

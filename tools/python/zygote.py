@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from . import linux, packets, seccomp
+from .. import messages
+from . import linux, seccomp
 from .boundary import run_subreaper
 from .worker import WorkerSpec, work
 
@@ -80,7 +81,7 @@ class Zygote:
 
 def start_zygote(level: str, kind: str) -> Zygote:
     """Start a warm interpreter."""
-    ours, theirs = packets.pair()
+    ours, theirs = messages.pair()
     own, pid = os.getpid(), os.fork()
     if not pid:
         requests = os.dup2(theirs.fileno(), 3)
@@ -115,7 +116,7 @@ class _Forker:
 
     def answer(self) -> int | None:
         """Carry out a request, and return a pidfd of the worker whose death is to be awaited, if any."""
-        message, fds = packets.receive(self.requests)
+        message, fds = messages.receive(self.requests)
         control, output, exit_pipe, *init = fds
         reply = {"serial": message["serial"]}
         try:
@@ -124,12 +125,12 @@ class _Forker:
             )  # a caller that waits is better served by a worker that begins at once
             spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, *init)
             pid = self.fork(spec, control, output, exit_pipe)
-            packets.send(self.requests, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
+            messages.send(self.requests, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
         except OSError as error:
-            packets.send(self.requests, {**reply, "error": str(error)})
-            packets.close(*fds)
+            messages.send(self.requests, {**reply, "error": str(error)})
+            messages.close(*fds)
             return None
-        packets.close(control, output, *init)
+        messages.close(control, output, *init)
         self.workers[pid] = exit_pipe
         return pidfd
 
@@ -151,7 +152,7 @@ class _Forker:
                 exit_pipe = self.workers.pop(ended[0], None)
                 if exit_pipe is not None:
                     if self.level == "namespaces":  # else it was a subreaper, which has reported its worker's end
-                        packets.report(exit_pipe, packets.EXIT, ended[1])
+                        messages.report(exit_pipe, messages.EXIT, ended[1])
                     os.close(exit_pipe)
 
 
@@ -168,7 +169,7 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
         _Forker(requests, level, kind).serve()
     except BaseException as error:
         if own == os.getpid():
-            packets.send(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
+            messages.send(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
     finally:
         os._exit(1)  # also in its forks: nothing may come back to the server's code
 

@@ -11,12 +11,12 @@ from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
 from turngym.envs.math import reasoning_worker, worker
 from turngym.envs.math.grade import GraderFailure, MathGrader, Workers
-from turngym.tools import frames, process
+from turngym.tools import messages, process
 
 
 @pytest.fixture(scope="module")
 def ask():
-    child = process.Child([sys.executable, "-I", worker.__file__, frames.__file__])
+    child = process.Child([sys.executable, "-I", worker.__file__, messages.__file__])
     assert child.request({}, 60).keys() == {"memory_mb"}
 
     def ask(gold: str, answer: str, seconds: float = 60.0) -> dict:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.tools import PythonTool
-from turngym.tools.python import isolation, packets
+from turngym.tools import PythonTool, messages
+from turngym.tools.python import isolation
 from turngym.tools.python.boundary import SPARE, TRIES, Boundary, Stock
 from turngym.tools.python.isolation import LEVELS
 
@@ -24,9 +24,9 @@ def test_a_boundary_has_two_ends_of_everything_and_closes_all():
     (control, output, exit_pipe), (theirs, writing) = boundary.ours, boundary.theirs
     os.write(theirs, b"answer")
     os.write(writing, b"output")
-    packets.report(boundary.exit_pipe, packets.EXIT, 7)
+    messages.report(boundary.exit_pipe, messages.EXIT, 7)
     assert (os.read(control, 99), os.read(output, 99)) == (b"answer", b"output")
-    assert packets.reports(exit_pipe) == [(packets.EXIT, 7)]
+    assert messages.reports(exit_pipe) == [(messages.EXIT, 7)]
     assert not any(map(os.get_inheritable, (*boundary.ours, *boundary.theirs, boundary.exit_pipe)))
     boundary.close()
     assert _descriptors() == before

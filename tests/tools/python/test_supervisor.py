@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
-from turngym.tools.python import packets, supervisor
+from turngym.tools import PythonTool, Status, ToolFailure, ToolResult, messages
+from turngym.tools.python import supervisor
 from turngym.tools.python.boundary import SPARE, TRIES, Stock
 from turngym.tools.python.supervisor import Poller
 from turngym.tools.python.zygote import Zygote
@@ -156,9 +156,9 @@ class Fake:
     """A serving loop without namespaces; its warm interpreters, and their workers, are processes that only sleep."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.life, theirs = packets.pair()
+        self.life, theirs = messages.pair()
         self.supervisor = supervisor.Supervisor(theirs, "rlimits-only", str(folder))
-        self.queue, self.supervisor.queues[""] = packets.pair()
+        self.queue, self.supervisor.queues[""] = messages.pair()
         self.queue.settimeout(0.0)
         self.stock = self.supervisor.stocks[""] = Stock()
         self.requests: list[socket.socket] = []
@@ -170,7 +170,7 @@ class Fake:
         return self.pids[-1]
 
     def start_zygote(self, level: str, kind: str) -> Zygote:
-        ours, theirs = packets.pair()
+        ours, theirs = messages.pair()
         self.requests.append(theirs)
         return Zygote(self.sleeper(), ours)
 
@@ -190,11 +190,11 @@ class Fake:
 
     def answer(self, **reply: object) -> None:
         """Carry out the next request, or reply something else to it."""
-        message, fds = packets.receive(self.requests[-1])
-        packets.close(*fds)
+        message, fds = messages.receive(self.requests[-1])
+        messages.close(*fds)
         pidfd = [] if reply else [os.pidfd_open(pid := self.sleeper())]
-        packets.send(self.requests[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd)
-        packets.close(*pidfd)
+        messages.send(self.requests[-1], {"serial": message["serial"], **(reply or {"pid": pid})}, pidfd)
+        messages.close(*pidfd)
         self.turn()
 
     def handed(self) -> list[str]:
@@ -202,8 +202,8 @@ class Fake:
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                message, fds = packets.receive(self.queue)
-                packets.close(*fds)
+                message, fds = messages.receive(self.queue)
+                messages.close(*fds)
                 found.append(message.get("error", "a boundary"))
         return found
 
@@ -285,9 +285,9 @@ def test_a_worker_whose_boundary_has_ended_meanwhile_is_let_go(fake: Fake):
     fake.supervisor.discard(1)
     fake.supervisor.restock()
     before = len(list(Path("/proc/self/fd").iterdir()))
-    message, fds = packets.receive(fake.requests[-1])
-    packets.close(*fds)
-    packets.send(fake.requests[-1], {"serial": message["serial"], "pid": 1}, [fake.queue.fileno()])
+    message, fds = messages.receive(fake.requests[-1])
+    messages.close(*fds)
+    messages.send(fake.requests[-1], {"serial": message["serial"], "pid": 1}, [fake.queue.fileno()])
     fake.turn()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert fake.handed() == []

@@ -22,7 +22,7 @@ from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.grader.processes import family
 from turngym.tools import PythonTool, ToolResult, get_format
-from turngym.tools.frames import serve
+from turngym.tools.messages import serve
 
 _PR_SET_CHILD_SUBREAPER = 36
 _RUNS = ("exec", "compile", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "subprocess.Popen")

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turngym.tools.frames import serve
+from turngym.tools.messages import serve
 from turngym.tools.process import Child
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -1,7 +1,10 @@
-"""Requests and replies between a parent and its child: frames over a socket, and the loop of a child that answers them.
+"""Messages between processes: JSON values, as frames on a stream or as packets.
 
-A frame is a 4-byte big-endian length and that many bytes of JSON. This file runs by itself too, in children that import
-nothing of the package, and imports nothing heavy.
+A frame is a 4-byte big-endian length and that many bytes of JSON; `serve` is the loop of a child that answers them. A
+packet is sent and received at once, with the descriptors it carries: any number of threads may send and receive on one
+socket, and what a program writes onto a descriptor that it finds open is one more packet, not a break in a stream.
+
+This file runs by itself too, in children that import nothing of the package, and imports nothing heavy.
 """
 
 import contextlib
@@ -16,12 +19,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_FRAME = 8 * 2**20
+PACKET = 4096  # bytes of a packet at most
 _LENGTH = struct.Struct(">I")
+_CREDENTIALS = struct.Struct("3i")
+_ANCILLARY = socket.CMSG_SPACE(6 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+_REPORT = struct.Struct("=Bi")
+
+EXIT, MEMORY = 0, 1
+"""Reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory."""
 
 
 def write_frame(sock: socket.socket, payload: Any, fds: Sequence[int] = ()) -> None:
     """Send a JSON value, with open descriptors if any; ValueError when it is over `MAX_FRAME` bytes."""
-    send(sock, encode(payload), fds)
+    send_frame(sock, encode(payload), fds)
 
 
 def read_frame(sock: socket.socket, until: float | None = None) -> Any:
@@ -79,7 +89,7 @@ def encode(payload: Any) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def send(sock: socket.socket, frame: bytes, fds: Sequence[int]) -> None:
+def send_frame(sock: socket.socket, frame: bytes, fds: Sequence[int]) -> None:
     """Send a frame, with open descriptors if any."""
     sent = socket.send_fds(sock, [frame], fds) if fds else 0
     sock.sendall(memoryview(frame)[sent:])
@@ -106,3 +116,74 @@ def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
             raise EOFError("the stream has ended")
         data += piece
     return bytes(data)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a packet connection."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    """Send one packet; raises OSError when nobody can receive it."""
+    body = json.dumps(message).encode()
+    if fds:
+        socket.send_fds(sock, [body], fds)
+    else:
+        sock.send(body)
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Receive one packet and its descriptors.
+
+    Raises EOFError when the other end is gone, TimeoutError after the socket's timeout, ValueError for what is no JSON
+    object.
+    """
+    message, fds, _ = receive_from(sock)
+    return message, fds
+
+
+def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
+    """Receive one packet, its descriptors and the number of the process that sent it, 0 without `show_senders`."""
+    body, ancillary, flags, _ = sock.recvmsg(PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    fds: list[int] = []
+    sender = 0
+    for _, kind, data in ancillary:
+        if kind == socket.SCM_RIGHTS:
+            fds += memoryview(data)[: len(data) // 4 * 4].cast("i")
+        else:
+            sender = _CREDENTIALS.unpack(data)[0]
+    try:
+        if not body:
+            raise EOFError("the other end is gone")
+        try:
+            message = json.loads(body)
+        except RecursionError:
+            message = None
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not isinstance(message, dict):
+            raise ValueError("not a message")
+    except BaseException:
+        close(*fds)
+        raise
+    return message, fds, sender
+
+
+def show_senders(sock: socket.socket) -> None:
+    """Have the kernel say, of each message to this end, which process sent it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+
+
+def report(fd: int, kind: int, value: int = 0) -> None:
+    """Write a report onto an exit pipe; it does not matter whether anyone still reads."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(fd, _REPORT.pack(kind, value))
+
+
+def reports(fd: int) -> list[tuple[int, int]]:
+    """Read the reports that are there; an empty list at the end of the exit pipe."""
+    return list(_REPORT.iter_unpack(os.read(fd, _REPORT.size * 16)))
+
+
+def close(*fds: int) -> None:
+    """Close descriptors."""
+    for fd in fds:
+        os.close(fd)
