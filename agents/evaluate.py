@@ -19,7 +19,7 @@ from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, make
 from .chat.chat import Chat, check_fit
 from .engine import Continued, Cut, Engine, Sampling
-from .engines.opening import open_engine
+from .engines import open_engine
 from .journal import origin_of, write_trees
 from .players import PLAYERS, play_all
 from .rollout.collect import collect

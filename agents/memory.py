@@ -27,11 +27,12 @@ class Needed:
     weights: int  # frozen
     lora: int
     optimizer: int  # gradient and both moments of the LoRA weights
+    cache: int = 0  # keys and values
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.lora + self.optimizer
+        return self.weights + self.lora + self.optimizer + self.cache
 
 
 def check_fits(
@@ -42,6 +43,7 @@ def check_fits(
     rank: int = 0,
     targets: Sequence[str] | str = "all-linear+head",
     lora_dtype: str = "float32",
+    context: int = 0,
     free: int | None = None,
 ) -> Needed:
     """Return what a policy of the model in `folder` takes on `device`, if that is free.
@@ -55,20 +57,23 @@ def check_fits(
         rank: Of the LoRA weights; 0 without.
         targets: The layers they are on, by the last part of their names.
         lora_dtype: Their type.
+        context: Tokens whose keys and values are kept.
         free: Bytes that are free; asked of the device where not given.
 
     Raises:
         TooLarge: it does not fit; the message has the numbers.
     """
-    matrices = rank * sum(sum(shape) for name, shape in linear_shapes(read_config(folder)) if _on(name, targets))
-    lora = matrices * BYTES[lora_dtype]
-    needed = Needed(parameters(folder) * BYTES[dtype], lora, 3 * lora)
+    config = read_config(folder)
+    matrices = rank * sum(sum(shape) for name, shape in linear_shapes(config) if _on(name, targets))
+    lora, cache = matrices * BYTES[lora_dtype], context * cache_bytes(config, dtype) if context else 0
+    needed = Needed(parameters(folder) * BYTES[dtype], lora, 3 * lora, cache)
     there = free_bytes(device) if free is None else free
     if there is not None and needed.total > there:
-        smaller = ", dtype bfloat16" if dtype == "float32" else ""
+        smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
+        kept = f", {cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
         raise TooLarge(
             f"{folder} does not fit: {needed.weights / GIB:.1f} GiB of weights in {dtype}, {needed.lora / GIB:.2f} GiB "
-            f"of LoRA weights and {needed.optimizer / GIB:.2f} GiB for their optimizer need "
+            f"of LoRA weights{kept} and {needed.optimizer / GIB:.2f} GiB for their optimizer need "
             f"{needed.total / GIB:.1f} GiB; {device} has {there / GIB:.1f} GiB free; use a smaller model{smaller} or "
             "a larger device"
         )

@@ -19,7 +19,7 @@ from ..agents.chat.chat import Chat
 from ..agents.checkpoint import latest, steps
 from ..agents.durable import alone, write
 from ..agents.engine import Sampling
-from ..agents.engines.opening import open_engine
+from ..agents.engines import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.incidents import Incident
 from ..agents.rollout.deadlines import Deadlines

@@ -1,6 +1,79 @@
-"""Engines behind the interface of `agents.engine`.
+"""Engines behind the interface of `agents.engine`, and the choice of one.
 
-opening: the choice of an engine, and its start and end
 torch: the embedded engine, which runs the model in this process
 vllm: the engine whose turns vLLM servers draw
 """
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..policy import Policy
+    from ..settings import EngineChoice
+    from .torch import TorchEngine
+    from .vllm import VllmEngine
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_engine(
+    choice: EngineChoice,
+    policy: Policy,
+    folder: Path,
+    report: Callable[[str], None] = log.info,
+    deadline: float = 600.0,
+) -> Iterator[TorchEngine | VllmEngine]:
+    """Have an engine that draws from `policy`, and end with it what was started for it.
+
+    Args:
+        choice: Which engine.
+        policy: The policy.
+        folder: Where a server finds adapters, and writes its log.
+        report: Called with what is being waited for, and what a server did that it should not.
+        deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
+
+    Raises:
+        ValueError: a server does not fit the policy.
+        EngineFailure: a server cannot be had.
+    """
+    with ExitStack() as stack:
+        engine: TorchEngine | VllmEngine
+        if choice.engine == "torch":
+            from .torch import TorchEngine
+
+            engine = TorchEngine(policy)
+        else:
+            engine = _vllm_engine(choice, policy, folder, report, deadline, stack)
+        stack.callback(engine.close)
+        yield engine
+
+
+def _vllm_engine(
+    choice: EngineChoice,
+    policy: Policy,
+    folder: Path,
+    report: Callable[[str], None],
+    deadline: float,
+    stack: ExitStack,
+) -> VllmEngine:
+    """Return an engine that draws from the servers named, or from one that ends with `stack`."""
+    from .vllm import VllmEngine
+    from .vllm.fleet import Fleet
+    from .vllm.publish import Publisher
+    from .vllm.server import policy_server
+
+    if choice.own_server:
+        server = stack.enter_context(policy_server(policy, folder, choice.server_option, report))
+        fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
+    else:
+        fleet = Fleet(choice.server, deadline=deadline)
+    publisher = Publisher(policy, fleet.servers, folder / "adapters", report=report)
+    if not choice.own_server:
+        publisher.check()
+    return VllmEngine(policy, fleet, publisher)

@@ -60,6 +60,15 @@ def test_this_machine_is_asked_where_nothing_is_said(large, monkeypatch):
     assert check_fits(large, "bfloat16", "mps").weights == 2 * NUMBERS
 
 
+def test_keys_and_values_of_a_conversation_count(large):
+    free = 2 * NUMBERS + 80 * 2 * 8 * 128 * 2 * 1024
+    assert check_fits(large, "bfloat16", context=1024, free=free).total == free
+    with pytest.raises(
+        TooLarge, match=r"0\.31 GiB of keys and values for 1025 tokens .*, a shorter context or a larger"
+    ):
+        check_fits(large, "bfloat16", context=1025, free=free)
+
+
 def test_a_policy_that_does_not_fit_is_refused_before_it_is_read(qwen3_folder, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     monkeypatch.setattr("turngym.agents.policy._load_model", lambda *_: pytest.fail("the weights were read"))

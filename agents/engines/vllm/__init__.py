@@ -5,7 +5,6 @@ fleet: which server is asked, retries, servers that are down
 client: one server: requests, their formats, and the check of its answers
 publish: weights to servers, and the probe of a server's log-probabilities that proves them
 server: a server process of our own: started, watched, started again
-guard: the process that ends the server when its owner goes away
 """
 
 from .engine import VllmEngine

@@ -9,10 +9,13 @@ another one does, its folder is written again under that type: a new `config.jso
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,9 +30,8 @@ import httpx
 from ....tools.process import Child, ResourceLimits
 from ... import durable
 from ...engine import EngineFailure, EngineFault
-from ...memory import BYTES, GIB, cache_bytes, free_bytes, parameters, read_config
+from ...memory import check_fits
 from ...policy import ADAPTER, Policy
-from . import guard
 
 BASE = "policy"  # the name under which the model without an adapter is served
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone
@@ -41,13 +43,13 @@ OURS = frozenset(("model", "served-model-name", "host", "port", *_LORA, *_NUMBER
 # The CPU build (0.32) ends at a prompt in parts whose request has a seed ("CPU Generator does not use offset").
 ON_CPU = ("enable-chunked-prefill=false",)
 LAST_LINES = 15
-SHARE = 0.9  # of the memory that is free may be taken
 HEAD = "lm_head"
 # Types whose class in vLLM 0.32 lists the head among its `embedding_modules`.
 HEADED = frozenset({"llama", "qwen3", "qwen3_moe", "granite", "nemotron", "exaone4"})
 # Types that are Llama with these settings, where no window slides.
 AS_LLAMA = {"qwen2": {"qkv_bias": True}, "mistral": {"qkv_bias": False}}
 REPORT_EVERY = 10.0  # seconds
+PATIENCE = 2.0  # seconds in which the server may end by itself
 _POLL = 0.5  # seconds between two looks at the server
 
 
@@ -74,10 +76,6 @@ def flags(options: Sequence[str]) -> list[str]:
             raise ValueError(f"server option {name!r} follows from the run's own settings; leave it out")
         found += {"true": [f"--{name}"], "false": [f"--no-{name}"]}.get(value.lower(), [f"--{name}", value])
     return found
-
-
-def _ignore(line: str) -> None:
-    del line
 
 
 class VllmServer:
@@ -108,7 +106,7 @@ class VllmServer:
         python: Path | None = None,
         start: float = 900.0,
         restarts: int = 20,
-        report: Callable[[str], None] = _ignore,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.log, self.starts = log, 0
         self.failure: EngineFailure | None = None
@@ -183,7 +181,9 @@ class VllmServer:
             "HF_HUB_OFFLINE": "1",  # the model is a folder
             "TMPDIR": str(self._scratch),
         }
-        command = [sys.executable, "-I", guard.__file__, str(self.log.resolve()), *self.command]
+        names = ("contextlib", "os", "signal", "socket", "subprocess", "sys", "threading")
+        guard = f"import {', '.join(names)}\n{inspect.getsource(_guard)}\n_guard({PATIENCE}, *sys.argv[1:])"
+        command = [sys.executable, "-I", "-c", guard, str(self.log.resolve()), *self.command]
         self._child = Child(command, env={**os.environ, **ours}, limits=ResourceLimits())
         self.starts += 1
 
@@ -224,6 +224,37 @@ class VllmServer:
         return EngineFailure(fault, f"{what}; the last lines of {self.log}:\n{text}")
 
 
+def _guard(patience: float, log: str, *rest: str) -> None:
+    """Run a server, and end it with all that it started when the process that asked for it goes away.
+
+    It is run by an interpreter of its own, which imports nothing of the package. The server shares its process group,
+    so one signal ends them all; the other end of the socket closes with its holder, however that one dies.
+
+    Args:
+        patience: Seconds in which the server may end by itself.
+        log: File that the server writes to.
+        rest: The server's command, and the number of the socket.
+    """
+    *command, number = rest
+    holder = socket.socket(fileno=int(number))
+    holder.set_inheritable(False)
+    file = open(log, "ab")  # noqa: PTH123, SIM115
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+    def end_with_holder() -> None:
+        with contextlib.suppress(OSError):
+            holder.recv(1)
+        server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(patience)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end_with_holder, daemon=True).start()
+    file.write(f"the server's process ended with exit code {server.wait()}\n".encode())
+    file.flush()
+    os.killpg(0, signal.SIGKILL)
+
+
 def _unready(client: httpx.Client) -> str:
     """Return why the server cannot draw yet; "" when it drew a token."""
     try:
@@ -249,7 +280,7 @@ def policy_server(policy: Policy, folder: Path, options: Sequence[str], report: 
     """
     dtype = str(policy.base.dtype).removeprefix("torch.")
     rank = policy.lora.rank if policy.lora else 0
-    check_memory(policy.folder, dtype, max_context=policy.max_context, rank=rank, device=str(policy.device))
+    check_fits(policy.folder, dtype, str(policy.device), context=policy.max_context)
     return VllmServer(
         served_folder(policy, folder / "served"),
         log=folder / "server.log",
@@ -293,23 +324,3 @@ def served_folder(policy: Policy, folder: Path) -> Path:
     text = json.dumps({**kept, **llama, **AS_LLAMA[kind]}, indent=2, default=str)
     durable.write(folder / "config.json", text + "\n")
     return folder
-
-
-def check_memory(
-    folder: Path, dtype: str, *, max_context: int, rank: int = 0, device: str = "cpu", free: int | None = None
-) -> None:
-    """Refuse a model whose server would not fit into memory with the keys and values of one whole conversation.
-
-    Raises:
-        ValueError: it does not fit; the message has the numbers.
-    """
-    if rank:
-        served_rank(rank)
-    weights, cache = parameters(folder) * BYTES[dtype], max_context * cache_bytes(read_config(folder), dtype)
-    there = free_bytes(device) if free is None else free
-    if there is not None and weights + cache > SHARE * there:
-        raise ValueError(
-            f"{folder} does not fit: {weights / GIB:.1f} GiB of weights in {dtype} and {cache / GIB:.2f} GiB of keys "
-            f"and values for one conversation of {max_context} tokens, and {device} has {there / GIB:.1f} GiB free, of "
-            f"which {SHARE:.0%} may be taken; use a smaller model, dtype bfloat16 or a shorter context"
-        )

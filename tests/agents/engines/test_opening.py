@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.engines.opening import open_engine
+from turngym.agents.engines import open_engine
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import LoraSpec, load_policy

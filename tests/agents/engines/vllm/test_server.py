@@ -13,7 +13,7 @@ import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import server as module
-from turngym.agents.engines.vllm.server import BASE, VllmServer, check_memory, flags, served_rank
+from turngym.agents.engines.vllm.server import BASE, VllmServer, flags, served_rank
 from turngym.agents.source import TINY
 
 STAND_IN = """#!{python} -S
@@ -169,11 +169,3 @@ def test_ranks_and_options() -> None:
         flags(["enforce-eager"])
     with pytest.raises(ValueError, match="'max-model-len' follows from the run's own settings"):
         flags(["max_model_len=5"])
-
-
-def test_memory_is_refused_with_numbers() -> None:
-    check_memory(TINY, "float32", max_context=1024, rank=32, free=2**30)
-    with pytest.raises(ValueError, match=r"0\.0 GiB of weights in float32 and 4\.00 GiB of keys .* has 1\.0 GiB free"):
-        check_memory(TINY, "float32", max_context=2**20, free=2**30)
-    with pytest.raises(ValueError, match="vLLM serves ranks up to 512"):
-        check_memory(TINY, "float32", max_context=1024, rank=600)
