@@ -1,16 +1,14 @@
 """How an agent writes a tool call in text: formats, chosen by name, the rows of `FORMATS`.
 
-- `core`: `Format`, from which all derive
-- `json_call`: `Hermes` and `LlamaJson`, calls as one JSON object
+- `core`: `Format`, from which all derive; `Hermes` and `LlamaJson`, calls as one JSON object
 - `delimited`: `Tags` and `Fenced`, calls between two marks
 - `pythonic`: `Pythonic`, calls as Python writes them
 """
 
 import difflib
 
-from .core import Format, Parsed, ToolCall
+from .core import Format, Hermes, LlamaJson, Parsed, ToolCall
 from .delimited import Fenced, Tags
-from .json_call import Hermes, LlamaJson
 from .pythonic import Pythonic
 
 __all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format"]

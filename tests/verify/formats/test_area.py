@@ -11,7 +11,7 @@ from turngym.tests.verify.formats.recorded import Recorded, recorded, tool_names
 from turngym.tests.verify.templates import tokenizers
 from turngym.tests.verify.templates.tokenizers import Case
 from turngym.tools import FORMATS, Parsed, ToolCall
-from turngym.tools.formats.json_call import Hermes
+from turngym.tools.formats.core import Hermes
 
 ROW = Recorded("here", "hermes", 'So: <tool_call>{"name": "f", "arguments": {}}</tool_call> x', ToolCall("f", {}))
 
