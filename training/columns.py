@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,20 +96,9 @@ class Batch:
     def slice(self, paths: range) -> Batch:
         """Return contiguous `paths` as a batch of their own, renumbered from 0; `row` and `turns` stay as they are."""
         span = self.span(paths)
-        return replace(
-            self,
-            logp_old=self.logp_old[span],
-            entropy=self.entropy[span],
-            logp_roll=self.logp_roll[span],
-            path=self.path[span] - paths.start,
-            row=self.row[span],
-            token=self.token[span],
-            share=self.share[span],
-            phase=self.phase[span],
-            n_paths=len(paths),
-            logp_ref=None if self.logp_ref is None else self.logp_ref[span],
-            extras={name: column[span] for name, column in self.extras.items()},
-        )
+        columns = _cut(vars(self), span)
+        columns["path"] = columns["path"] - paths.start
+        return replace(self, **columns, n_paths=len(paths), extras=_cut(self.extras, span))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,21 +155,17 @@ class Terms:
 
     def slice(self, span: slice) -> Terms:
         """Return the terms of a span of slots, as `Batch.span` gives it."""
-        return Terms(
-            advantage=self.advantage[span],
-            weight=self.weight[span],
-            clip_low=self.clip_low[span],
-            clip_high=self.clip_high[span],
-            kl_coef=self.kl_coef[span],
-            entropy_coef=self.entropy_coef[span],
-            scale=self.scale[span],
-            surrogate=self.surrogate,
-            penalties=tuple(replace(penalty, coef=penalty.coef[span]) for penalty in self.penalties),
-        )
+        penalties = tuple(replace(penalty, coef=penalty.coef[span]) for penalty in self.penalties)
+        return replace(self, **_cut(vars(self), span), penalties=penalties)
 
 
 Surrogate = Callable[[Current, Batch, Terms], Float[Tensor, "s"]]
 """The policy term per slot, to be maximised; it may reduce over whole paths, never across them."""
+
+
+def _cut(columns: Mapping[str, Any], span: slice) -> dict[str, Tensor]:
+    """Return a span of those values that are columns."""
+    return {name: column[span] for name, column in columns.items() if isinstance(column, Tensor)}
 
 
 class NothingToLearn(ValueError):
@@ -297,35 +283,16 @@ def _names(group: int, tree: Tree, node: int) -> NDArray[np.int64]:
 
 def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
     """Return a row for each agent turn of each path; `anchor` numbers what the agent of a group had just observed."""
-    rows: list[tuple[int, int, int, int, int, int, float, float, int]] = []
+    rows: list[tuple[int | float, ...]] = []  # in the order of the fields of `Turns`
     nodes: dict[tuple[int, int], int] = {}
     anchors: dict[tuple[int, str], int] = {}
     for number, (group, tree, leaf) in enumerate(paths):
         for index, node in enumerate(tree.replies(leaf)):
             turn = tree.turns[node]
-            seen = tree.turns[turn.parent].text
-            rows.append(
-                (
-                    tree.task,
-                    group,
-                    number,
-                    nodes.setdefault((group, node), len(nodes)),
-                    index,
-                    anchors.setdefault((group, seen), len(anchors)),
-                    leaf.score,
-                    turn.reward,
-                    OUTCOMES.index(leaf.outcome),
-                )
-            )
-    task, group_, path, node_, turn_, anchor, score, reward, outcome = zip(*rows)
-    return Turns(
-        task=torch.tensor(task),
-        group=torch.tensor(group_),
-        path=torch.tensor(path),
-        node=torch.tensor(node_),
-        turn=torch.tensor(turn_),
-        anchor=torch.tensor(anchor),
-        score=torch.tensor(score, dtype=torch.float32),
-        reward=torch.tensor(reward, dtype=torch.float32),
-        outcome=torch.tensor(outcome),
-    )
+            same = nodes.setdefault((group, node), len(nodes))
+            anchor = anchors.setdefault((group, tree.turns[turn.parent].text), len(anchors))
+            outcome = OUTCOMES.index(leaf.outcome)
+            rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome))
+    *labels, score, reward, outcomes = zip(*rows)
+    floats = (torch.tensor(column, dtype=torch.float32) for column in (score, reward))
+    return Turns(*map(torch.tensor, labels), *floats, torch.tensor(outcomes))

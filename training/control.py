@@ -120,30 +120,6 @@ class Replay:
     shape: Callable[[Terms, Batch, Now], Terms]
 
 
-def _no_state() -> State:
-    return {}
-
-
-def _same_sampling(sampling: Sampling, state: State) -> Sampling:
-    return sampling
-
-
-def _keep_all(trees: Sequence[Tree], state: State) -> list[Verdict]:
-    return [Verdict.KEEP] * len(trees)
-
-
-def _same_score(batch: Batch, state: State) -> Float[Tensor, "r"]:
-    return batch.turns.score
-
-
-def _same_terms(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-    return terms
-
-
-def _same_state(stats: Stats, state: State) -> tuple[State, Requests]:
-    return state, Requests()
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Control:
     """One method. Parts left out change nothing; `shape` and the others must not modify their arguments.
@@ -155,14 +131,14 @@ class Control:
     name: str
     needs: Needs = Needs()
     sets: frozenset[Sets] = frozenset()  # what it replaces rather than adds to or multiplies
-    init: Callable[[], State] = _no_state
-    sample: Callable[[Sampling, State], Sampling] = _same_sampling
+    init: Callable[[], State] = dict
+    sample: Callable[[Sampling, State], Sampling] = lambda sampling, state: sampling
     plan: Callable[[Tree, Event, Key, State], list[Spawn]] | None = None
-    select: Callable[[Sequence[Tree], State], list[Verdict]] = _keep_all
-    reward: Callable[[Batch, State], Float[Tensor, "r"]] = _same_score  # the new `Turns.score`
+    select: Callable[[Sequence[Tree], State], list[Verdict]] = lambda trees, state: [Verdict.KEEP] * len(trees)
+    reward: Callable[[Batch, State], Float[Tensor, "r"]] = lambda batch, state: batch.turns.score  # the new one
     credit: Callable[[Batch, State], Float[Tensor, "s"]] | None = None  # the advantage of each slot
-    shape: Callable[[Terms, Batch, Now, State], Terms] = _same_terms
-    observe: Callable[[Stats, State], tuple[State, Requests]] = _same_state
+    shape: Callable[[Terms, Batch, Now, State], Terms] = lambda terms, batch, now, state: terms
+    observe: Callable[[Stats, State], tuple[State, Requests]] = lambda stats, state: (state, Requests())
     replay: Callable[[State], Replay | None] | None = None
     parts: tuple[Control, ...] | None = None  # what a chain is made of; None for a single control
 

@@ -25,7 +25,7 @@ from .control import Request
 from .learner import Learner
 from .parallel import PeerLost, Team
 from .process import shield
-from .run_folder import Boundary, Logbook, Reader, Record, read_boundary, to_text
+from .run_folder import Boundary, Logbook, Record, read_boundary, to_text
 from .step import Rollouts, Step
 
 REFUSALS = 5  # steps in a row without an update after which a run ends
@@ -51,7 +51,7 @@ class Loop:
     _lines: list[dict[str, Any]] = field(default_factory=list)  # of metrics, up to the step
 
     def __post_init__(self) -> None:
-        self.logbook = Logbook(self.folder) if self.team.first else Reader(self.folder)
+        self.logbook = Logbook(self.folder, writes=self.team.first)
 
     @property
     def team(self) -> Team:

@@ -4,7 +4,7 @@ L = (1/N) Σ scale·[ −weight·surrogate + kl_coef·k3(logp, logp_ref) − ent
 
 Policy terms (`ppo`, …) are pure functions of the current policy, the batch and the terms, per slot, to be maximised.
 The estimators of KL(current ‖ reference) take the sampled token alone: x = logp - logp_ref, held in ±20. On samples of
-the current policy k1 and k3 are unbiased in value and k2 in gradient.
+the current policy `k1` and `k3` are unbiased in value.
 
 An update with a number that is not finite is refused before its loss is computed.
 Invariant: N counts the sampled tokens of the whole optimizer step, so its micro-batches' losses add up to its own.
@@ -152,23 +152,10 @@ def k1(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, 
     return log_ratio(logp, logp_ref)
 
 
-def k2(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
-    """Return x²/2, whose gradient is that of the reverse KL."""
-    return 0.5 * log_ratio(logp, logp_ref).square()
-
-
 def k3(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
     """Return exp(-x) + x - 1 ≥ 0, the low-variance value; its gradient is (1 - exp(-x))·∇logp."""
     x = log_ratio(logp, logp_ref)
     return torch.expm1(-x) + x
-
-
-def with_k2_gradient(
-    value: Float[Tensor, "s"], logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]
-) -> Float[Tensor, "s"]:
-    """Return `value` (an estimate by k1 or k3) with the gradient of k2."""
-    carrier = k2(logp, logp_ref)
-    return value.detach() + carrier - carrier.detach()
 
 
 def start_terms(advantage: Float[Tensor, "s"]) -> Terms:

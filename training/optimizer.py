@@ -44,13 +44,7 @@ def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: 
     Raises:
         CheckpointError: it does not fit the parameters to the last name, shape and type, or is not finite.
     """
-    found, needed = load_file(folder / MOMENTS), _moments(optimizer, parameters)
-    for name in sorted(found.keys() | needed.keys()):
-        have, need = _described(found.get(name)), _described(needed.get(name))
-        if have != need:
-            raise CheckpointError(f"{folder / MOMENTS}: {name} is {have}, and the policy needs {need}")
-        if not bool(torch.isfinite(found[name]).all()):
-            raise CheckpointError(f"{folder / MOMENTS}: {name} has a value that is not finite")
+    found = _fitting(folder / MOMENTS, _moments(optimizer, parameters))
     for name, parameter in parameters.items():
         state = {part: found[f"{name}/{part}"] for part in _fresh(parameter)}
         optimizer.state[parameter] = {
@@ -70,6 +64,18 @@ def _fresh(parameter: Parameter) -> dict[str, Tensor]:
     """Return what AdamW keeps of a parameter before its first step."""
     zeros = torch.zeros_like(parameter, requires_grad=False)
     return {"step": torch.zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+
+
+def _fitting(path: Path, needed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file, which must be like those `needed`, and finite; a missing file has none."""
+    found = load_file(path) if path.exists() else {}
+    for name in sorted(found.keys() | needed.keys()):
+        have, need = (_described(tensors.get(name)) for tensors in (found, needed))
+        if have != need:
+            raise CheckpointError(f"{path}: {name} is {have}, and the run needs {need}")
+        if not bool(torch.isfinite(found[name]).all()):
+            raise CheckpointError(f"{path}: {name} has a value that is not finite")
+    return found
 
 
 def _described(tensor: Tensor | None) -> str:
@@ -113,16 +119,8 @@ class Modules:
             CheckpointError: it does not fit the modules to the last name, shape and type, or is not finite.
         """
         mine = self.parameters()
-        found = load_file(folder / MODULES) if (folder / MODULES).exists() else {}
-        for name in sorted(mine.keys() | found.keys()):
-            have, need = (
-                None if part is None else (part.shape, part.dtype) for part in (found.get(name), mine.get(name))
-            )
-            if have != need or not bool(torch.isfinite(found[name]).all()):
-                raise CheckpointError(
-                    f"{folder / MODULES}: {name} is {have or 'missing'}, and the run needs {need}, finite"
-                )
-            mine[name].copy_(found[name])
+        for name, value in _fitting(folder / MODULES, mine).items():
+            mine[name].copy_(value)
 
 
 def _seeded(name: str, factory: Callable[[int], nn.Module], width: int) -> nn.Module:

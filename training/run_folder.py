@@ -134,14 +134,16 @@ class Record:
 
 
 class Logbook:
-    """The written record of the run in `folder`."""
+    """The written record of the run in `folder`; a process that leaves the writing to another `writes` no step."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, writes: bool = True) -> None:
+        self.writes = writes
         self.metrics, self.incidents, self.trees = (folder / name for name in (METRICS, INCIDENTS, "trees"))
 
     def add_metrics(self, line: str) -> None:
         """Add the line of a step."""
-        append(self.metrics, line)
+        if self.writes:
+            append(self.metrics, line)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the metrics, line by line."""
@@ -150,12 +152,14 @@ class Logbook:
 
     def add_incident(self, step: int, incident: Incident) -> None:
         """Add an incident of the step that is being taken, or that was taken last."""
-        append(self.incidents, json.dumps({"step": step, **incident.to_json()}))
+        if self.writes:
+            append(self.incidents, json.dumps({"step": step, **incident.to_json()}))
 
     def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
         """Write the journal of a step."""
-        self.trees.mkdir(parents=True, exist_ok=True)
-        write_trees(self._journal(step), trees, origin)
+        if self.writes:
+            self.trees.mkdir(parents=True, exist_ok=True)
+            write_trees(self._journal(step), trees, origin)
 
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
         """Return the trees of these paths (seed, step, task, branch), each with these of its paths alone.
@@ -200,19 +204,6 @@ class Logbook:
         if (whole := "".join(kept)) != text:
             write(self.metrics, whole)
         return len(kept) == step + 1
-
-
-class Reader(Logbook):
-    """The same record for a process that leaves the writing to another."""
-
-    def add_metrics(self, line: str) -> None:
-        """Write nothing."""
-
-    def add_incident(self, step: int, incident: Incident) -> None:
-        """Write nothing."""
-
-    def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
-        """Write nothing."""
 
 
 def _step(line: str) -> int:

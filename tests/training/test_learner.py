@@ -532,15 +532,15 @@ def without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda found, name: without(found, name), "is missing, and the policy needs torch.float32 [4, "),
+        (lambda found, name: without(found, name), "is missing, and the run needs torch.float32 [4, "),
         (
             lambda found, name: {**found, "x/step": torch.zeros(())},
-            "x/step is torch.float32 [], and the policy needs mis",
+            "x/step is torch.float32 [], and the run needs mis",
         ),
         (lambda found, name: {**found, name: found[name].double()}, "is torch.float64 [4, "),
         (
             lambda found, name: {**found, name: found[name].T.contiguous()},
-            ", 4], and the policy needs torch.float32 [4, ",
+            ", 4], and the run needs torch.float32 [4, ",
         ),
         (lambda found, name: {**found, name: found[name] / 0.0}, "has a value that is not finite"),
     ],

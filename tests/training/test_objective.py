@@ -18,7 +18,6 @@ from turngym.training.objective import (
     dual_clip,
     hold,
     k1,
-    k2,
     k3,
     log_ratio,
     objective,
@@ -28,7 +27,6 @@ from turngym.training.objective import (
     sequence_clip,
     start_terms,
     weight_clip,
-    with_k2_gradient,
 )
 
 ADVANTAGE = (1.5, -0.7, 0.0, 1.0, -1.0, 2.0, -2.0, 0.3, -0.3, 0.5, 1.0, -1.0, 0.8, 0.9, -0.4, 1.1, -1.2, 0.6, 0.2)
@@ -283,7 +281,6 @@ REF = torch.tensor([-0.3, -1.2, -0.8], dtype=torch.float64)
 
 def test_sheet_examples_of_the_estimators() -> None:
     assert k1(LOGP, REF).tolist() == pytest.approx([0.2, 0.1, -0.2], abs=1e-6)
-    assert k2(LOGP, REF).tolist() == pytest.approx([0.02, 0.005, 0.02], abs=1e-6)
     assert k3(LOGP, REF).tolist() == pytest.approx([0.018731, 0.004837, 0.021403], abs=1e-6)
 
 
@@ -296,14 +293,6 @@ def test_gradient_of_k3_is_one_minus_the_inverse_ratio() -> None:
     logp = LOGP.clone().requires_grad_()
     k3(logp, REF).sum().backward()
     assert torch.allclose(logp.grad, 1 - torch.exp(REF - LOGP))
-
-
-def test_with_k2_gradient_keeps_the_value_and_takes_the_gradient_of_k2() -> None:
-    logp = LOGP.clone().requires_grad_()
-    value = with_k2_gradient(k3(logp, REF), logp, REF)
-    value.sum().backward()
-    assert torch.allclose(value, k3(LOGP, REF))
-    assert torch.allclose(logp.grad, LOGP - REF)
 
 
 def test_k3_in_expectation_is_the_kl_divergence() -> None:

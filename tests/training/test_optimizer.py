@@ -41,14 +41,14 @@ def test_moments_are_whole_and_go_on_to_the_bit(tmp_path, steps):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("a/exp_avg", None, "a/exp_avg is missing, and the policy needs torch.float32 [2, 3]"),
-        ("c/step", torch.zeros(()), "c/step is torch.float32 [], and the policy needs missing"),
+        ("a/exp_avg", None, "a/exp_avg is missing, and the run needs torch.float32 [2, 3]"),
+        ("c/step", torch.zeros(()), "c/step is torch.float32 [], and the run needs missing"),
         (
             "b/step",
             torch.zeros((), dtype=torch.int64),
-            "b/step is torch.int64 [], and the policy needs torch.float32 []",
+            "b/step is torch.int64 [], and the run needs torch.float32 []",
         ),
-        ("b/exp_avg_sq", torch.zeros(5), "b/exp_avg_sq is torch.float32 [5], and the policy needs torch.float32 [4]"),
+        ("b/exp_avg_sq", torch.zeros(5), "b/exp_avg_sq is torch.float32 [5], and the run needs torch.float32 [4]"),
         ("b/exp_avg", torch.full((4,), torch.inf), "b/exp_avg has a value that is not finite"),
     ],
 )

@@ -32,7 +32,7 @@ from turngym.training.config import TrainConfig, read_recipe
 from turngym.training.parallel import SOLO, Processes, joined, shares
 from turngym.training.process import Launch, launched
 from turngym.training.run import execute, prepare
-from turngym.training.run_folder import Reader
+from turngym.training.run_folder import Logbook
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -301,8 +301,8 @@ def test_a_tree_that_no_journal_could_hold_is_refused_by_its_key():
         Echo(Launch(0, 2), 2, 1.0).grow(lambda tasks, on_incident: [broken], [3], print)
 
 
-def test_a_reader_leaves_the_writing_to_another(tmp_path):
-    book = Reader(tmp_path)
+def test_a_process_that_does_not_write_leaves_the_writing_to_another(tmp_path):
+    book = Logbook(tmp_path, writes=False)
     book.add_metrics("{}")
     book.add_incident(1, Incident("retry", "again"))
     book.add_trees(1, [], Origin("turngym/Math-v0", {}))

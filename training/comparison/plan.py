@@ -77,12 +77,11 @@ class Comparison:
     @property
     def trials(self) -> list[Trial]:
         """Return the trials in the order in which they are made."""
-        return [self.trial(method, seed) for seed in self.seeds for method in self.methods]
-
-    def trial(self, method: str, seed: int) -> Trial:
-        """Return the trial of a method with a seed."""
-        folder = self.folder / method / f"seed-{seed}"
-        return Trial(method, replace(self.methods[method], seed=seed, out=str(folder)))
+        return [
+            Trial(method, replace(config, seed=seed, out=str(self.folder / method / f"seed-{seed}")))
+            for seed in self.seeds
+            for method, config in self.methods.items()
+        ]
 
 
 def plan(

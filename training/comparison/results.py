@@ -241,7 +241,10 @@ def _progress(folder: Path) -> str:
 def _run(history: History) -> dict[str, Any]:
     return {
         "spent": asdict(history.spent),
-        "validations": [_validation(found) for found in history.validations],
+        "validations": [
+            {"success": found.success, "won": found.won, "episodes": found.episodes, **asdict(found.spent)}
+            for found in history.validations
+        ],
         "entropy_by_turn": {
             str(turn): {"mean": one.mean, "variance": one.variance, "jumps": one.jumps, "steps": len(one.values)}
             for turn, one in history.entropy.items()
@@ -249,12 +252,8 @@ def _run(history: History) -> dict[str, Any]:
     }
 
 
-def _validation(found: Validation) -> dict[str, Any]:
-    return {"success": found.success, "won": found.won, "episodes": found.episodes, **asdict(found.spent)}
-
-
 def _json(mean: Mean | None) -> dict[str, Any] | None:
-    return None if mean is None else mean.to_json()
+    return None if mean is None else asdict(mean)
 
 
 @dataclass(frozen=True)
@@ -264,10 +263,6 @@ class Mean:
     value: float
     half: float | None
     n: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON data."""
-        return asdict(self)
 
 
 def mean_of(values: Sequence[float]) -> Mean | None:
