@@ -9,15 +9,13 @@ source: where a policy comes from
 memory: what a model needs in memory
 chat/: conversations as tokens
 rollout/: paths and trees that a policy grows in copies of an environment
-trajectory: trees, turns and leaves; one step of an environment
+trajectory: trees, turns, leaves and branches; one step of an environment
 players: episodes of experts and scripts, without a policy
-journal: trees on disk
+journal: trees on disk, incidents, and writes that survive a crash
 replay: the episodes of a journal played again
 evaluate: a policy or player on an environment
 scores: avg@k and pass@k with intervals
-incidents: failures that were dealt with
 checkpoint: checkpoints that are complete or absent
-durable: writes that survive a crash
 warmup/: small policies made from nothing; tiny/: the one that is shipped
 check/: the contract of environments; pytest_plugin: its clauses as tests
 doctor: what works on this machine

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .durable import sync
-from .incidents import Incident, OnIncident, ignore
+from .journal import Incident, OnIncident, ignore, sync
 
 log = logging.getLogger(__name__)
 

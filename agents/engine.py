@@ -1,7 +1,8 @@
 """What every generation engine offers: token ids in, drawn token ids with their log-probabilities and entropies out.
 
 A session is one conversation whose prefix the engine keeps cached. Randomness is keyed: token i of a turn is the
-inverse CDF at the i-th uniform of a generator seeded by the turn's key alone, so no draw X
+inverse CDF at the i-th uniform of a generator seeded by the turn's key alone, so no draw depends on batching order.
+What the engines share is here too: a turn in progress and the rule by which it ends.
 """
 
 from __future__ import annotations

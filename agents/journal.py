@@ -2,13 +2,19 @@
 
 Every line ends in its own checksum and the header says how many trees follow, so that a journal that was cut or damaged
 is never taken for a whole one, and an undamaged one needs nothing else to be replayed.
+
+A journal depends on a run's keys and weights alone. A failure that was dealt with, such as a retry, is an `Incident`,
+which is written elsewhere. Files are written so that they survive the death of the process and of the machine.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,7 +24,6 @@ import numpy as np
 
 from .. import __version__
 from ..envs import Outcome, TextEnv
-from .durable import write
 from .trajectory import Leaf, Tree, Turn
 
 FORMAT = 3  # of the lines; a journal of another format is refused
@@ -26,6 +31,34 @@ FORMAT = 3  # of the lines; a journal of another format is refused
 _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "entropy": np.float32}
 _SEAL = b', "crc32": "%08x"}\n'  # of all that stands in front of it
 _SEALED = len(_SEAL % 0)
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What went wrong and was dealt with: data for `incidents.jsonl`, never for the journal.
+
+    kind: `retry` (a failed path begins again with the same key), `failed` (a path has failed for good), `stall`
+        (nothing moves, but no deadline has passed yet), `close` (an environment could not be closed), `refused` (an
+        update was not applied), `checkpoint` (a damaged one was passed over), `alarm` (metrics say that a run goes
+        wrong).
+    what: The thing and what is wrong with it.
+    key: (seed, step, task, branch) as far as they apply.
+    """
+
+    kind: str
+    what: str
+    key: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data."""
+        return {"kind": self.kind, "what": self.what, "key": list(self.key)}
+
+
+OnIncident = Callable[[Incident], None]
+
+
+def ignore(incident: Incident) -> None:
+    """Do nothing: for callers that write no run folder."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +101,7 @@ def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
     trees = list(trees)
     _all_different(trees)
     header = _sealed({"journal": FORMAT, **asdict(origin), "trees": len(trees)})
-    write(path, chain([header], map(_line, trees)))
+    write_file(path, chain([header], map(_line, trees)))
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
@@ -208,3 +241,80 @@ def _path(value: Any) -> str:
 
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same out of a folder. Leaves nothing behind, however the process ends.
+
+    Raises:
+        BlockingIOError: another one is in it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"another process is writing {folder}; wait until it has ended, or choose another folder with --out"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, content: str | Iterable[bytes]) -> None:
+    """Write a file under a temporary name first, so that it is complete, or what it was before.
+
+    Raises:
+        OSError: it cannot be written; `path` is what it was before.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.writelines([content.encode()] if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line, in place of a last one that a process left unfinished when it died.
+
+    Raises:
+        OSError: it cannot be written; what is there of it counts as unfinished.
+    """
+    new = not path.exists()
+    with path.open("ab") as file:
+        file.truncate(_complete(path))
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        sync(path.parent)
+
+
+def _complete(path: Path) -> int:
+    """Return the number of bytes up to the end of the last complete line of a file."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(end - 4096, 0)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0

@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Completion, Cut, Sampling
-from turngym.agents.rollout.branching import Event, Plan, Spawn
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
-from turngym.agents.trajectory import Tree
+from turngym.agents.trajectory import Event, Plan, Spawn, Tree
 from turngym.envs import Reply, StopReason, TextEnv
 
 PATHS = (1, 8, 64, 512)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import log
 
 from ..agents.engine import keyed_rng
-from ..agents.rollout.branching import Event, Spawn
-from ..agents.trajectory import Key, Tree
+from ..agents.trajectory import Event, Key, Spawn, Tree
 
 SALT = 0xA890  # parts a rule's draws from those of tokens
 

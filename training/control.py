@@ -23,8 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..agents.engine import Sampling
-from ..agents.rollout.branching import Event, Spawn
-from ..agents.trajectory import Key, Tree
+from ..agents.trajectory import Event, Key, Spawn, Tree
 from .columns import Batch, Now, Terms
 from .head import Functional
 

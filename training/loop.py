@@ -18,7 +18,7 @@ from typing import Any
 
 from ..agents import checkpoint
 from ..agents.engine import EngineFailure
-from ..agents.incidents import Incident
+from ..agents.journal import Incident
 from ..agents.scores import Report
 from .config import Schedule
 from .control import Request

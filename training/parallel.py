@@ -25,8 +25,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import Parameter
 
-from ..agents.incidents import Incident, OnIncident
-from ..agents.journal import from_json, to_json
+from ..agents.journal import Incident, OnIncident, from_json, to_json
 from ..agents.trajectory import Tree
 from .columns import Packed
 from .objective import Refused

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..agents.chat.chat import Chat
 from ..agents.checkpoint import latest, steps
-from ..agents.durable import alone, write
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
-from ..agents.incidents import Incident
+from ..agents.journal import Incident, locked, write_file
 from ..agents.rollout.deadlines import Deadlines
 from ..agents.settings import DeadlineOptions, EngineChoice, flat
 from ..agents.source import Source, find
@@ -120,7 +119,7 @@ def execute(prepared: Prepared) -> Iterator[Any]:
     with joined(launch, device, config.deadlines.step_deadline, growers) as team:
         begins = {"version": __version__, "checkpoint": prepared.checkpoint.name if prepared.checkpoint else ""}
         team.agree("the run", lambda: to_toml(config, begins))
-        with alone(prepared.folder) if team.first else nullcontext():
+        with locked(prepared.folder) if team.first else nullcontext():
             yield from _train(prepared, team, device, config.engine if team.rank < growers else EngineChoice())
             if team.first:
                 write_summary(prepared.folder, time.monotonic() - began)
@@ -155,7 +154,7 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
         if engine.mode == "batch-dependent":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
         if team.first:
-            write(prepared.folder / CONFIG, to_toml(config, record))
+            write_file(prepared.folder / CONFIG, to_toml(config, record))
         if prepared.checkpoint is not None:
             loop.load(prepared.checkpoint, prepared.incidents)
         yield from loop.run()

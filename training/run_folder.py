@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.checkpoint import CheckpointError, read_state
-from ..agents.durable import append, write
-from ..agents.incidents import Incident
-from ..agents.journal import Origin, read_trees, write_trees
+from ..agents.journal import Incident, Origin, append_line, read_trees, write_file, write_trees
 from ..agents.scores import Report
 from ..agents.trajectory import Tree
 from .alarms import Alarm, alarms, begun
@@ -143,7 +141,7 @@ class Logbook:
     def add_metrics(self, line: str) -> None:
         """Add the line of a step."""
         if self.writes:
-            append(self.metrics, line)
+            append_line(self.metrics, line)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the metrics, line by line."""
@@ -153,7 +151,7 @@ class Logbook:
     def add_incident(self, step: int, incident: Incident) -> None:
         """Add an incident of the step that is being taken, or that was taken last."""
         if self.writes:
-            append(self.incidents, json.dumps({"step": step, **incident.to_json()}))
+            append_line(self.incidents, json.dumps({"step": step, **incident.to_json()}))
 
     def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
         """Write the journal of a step."""
@@ -202,7 +200,7 @@ class Logbook:
             if name and (name[2] or int(name[1]) > step):
                 path.unlink()
         if (whole := "".join(kept)) != text:
-            write(self.metrics, whole)
+            write_file(self.metrics, whole)
         return len(kept) == step + 1
 
 
@@ -229,7 +227,7 @@ def write_summary(folder: Path, seconds: float) -> None:
         "refused_steps": sum(bool(line.get("refused")) for line in lines),
         "seconds": round(seconds, 1),
     }
-    write(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
+    write_file(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
 
 
 def summarized(folder: Path) -> int | None:

@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 
 from ..agents.engine import Sampling
 from ..agents.evaluate import task_count
-from ..agents.incidents import Incident
-from ..agents.journal import origin_of
-from ..agents.rollout.branching import Plan
+from ..agents.journal import Incident, origin_of
 from ..agents.rollout.collect import collect, shuffled_scores
 from ..agents.rollout.deadlines import Deadlines
 from ..agents.rollout.path import Actor
 from ..agents.scores import Report, from_trees, summarize
 from ..agents.settings import DeadlineOptions
-from ..agents.trajectory import Tree
+from ..agents.trajectory import Plan, Tree
 from ..envs import TextEnv
 from .columns import NothingToLearn, Packed, pack
 from .config import Schedule

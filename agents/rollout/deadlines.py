@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TypeVar
 
-from ..incidents import Incident, OnIncident
+from ..journal import Incident, OnIncident
 from ..settings import DeadlineOptions
 from ..trajectory import Key
 

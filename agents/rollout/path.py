@@ -15,11 +15,12 @@ from ...envs import StopReason, TextEnv
 from ...tools.threads import start
 from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
-from ..incidents import Incident
+from ..journal import Incident
 from ..trajectory import (
     NO_TOKENS,
     Key,
     Leaf,
+    Spawn,
     StepResult,
     Tree,
     Turn,
@@ -28,7 +29,6 @@ from ..trajectory import (
     root_turn,
     step,
 )
-from .branching import Spawn
 from .deadlines import Overdue, Watch
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ import numpy as np
 from ...envs import TextEnv
 from ...envs.registry import check_levels, make
 from ..checkpoint import latest, read_state, save
-from ..durable import write
 from ..evaluate import cut, task_count, writable
+from ..journal import write_file
 from .demonstrations import Demonstration, demonstrations
 from .settings import Settings
 
@@ -84,7 +84,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     settings, out = prepared.settings, prepared.out
     training = settings.training
     began = time.monotonic()
-    write(out / SETTINGS, json.dumps(settings.to_json(), indent=1) + "\n")
+    write_file(out / SETTINGS, json.dumps(settings.to_json(), indent=1) + "\n")
     played: list[Demonstration] = []
     for one in demonstrations(prepared.env, training.episodes, training.noise, training.seed):
         played.append(one)
@@ -94,7 +94,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
         raise ValueError(
             f"{settings.env} has changed since the warm-up in {out} was started; start again in another folder"
         )
-    write(out / TOKENIZER, chat.tokenizer.to_str())
+    write_file(out / TOKENIZER, chat.tokenizer.to_str())
     examples = _examples(chat, played, prepared)
     yield Progress(len(played), training.episodes, note=_about(played, examples, chat))
     torch.set_num_threads(training.threads)

@@ -13,7 +13,7 @@ import pytest
 
 from turngym.agents import checkpoint
 from turngym.agents.checkpoint import CheckpointError
-from turngym.agents.incidents import Incident
+from turngym.agents.journal import Incident
 
 STATE = {"control": {"ema": 0.1 + 0.2, "n": 3}, "names": ["é", "b"]}
 

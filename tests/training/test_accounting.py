@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.incidents import Incident
-from turngym.agents.journal import Origin, read_trees, write_trees
+from turngym.agents.journal import Incident, Origin, read_trees, write_trees
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, StopReason
 from turngym.training.accounting import CHECKS, audit

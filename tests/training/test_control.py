@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from turngym.agents.engine import Sampling
-from turngym.agents.rollout.branching import Event, Spawn
+from turngym.agents.trajectory import Event, Spawn
 from turngym.envs import Outcome
 from turngym.training.columns import Now
 from turngym.training.control import Control, Needs, Request, Stats, Verdict, advantages, chain

@@ -21,11 +21,10 @@ from turngym.agents.checkpoint import CheckpointError
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.policy import LoraSpec, Policy, load_policy
-from turngym.agents.rollout.branching import Event, Spawn
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
 from turngym.agents.source import TINY
-from turngym.agents.trajectory import Leaf, Tree
+from turngym.agents.trajectory import Event, Leaf, Spawn, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.training import learner as module
 from turngym.training.columns import Packed, Penalty, pack

@@ -15,8 +15,7 @@ import torch
 
 from turngym.agents import checkpoint
 from turngym.agents.checkpoint import read_state, steps
-from turngym.agents.incidents import Incident
-from turngym.agents.journal import read_trees
+from turngym.agents.journal import Incident, read_trees
 from turngym.agents.policy import Policy
 from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome

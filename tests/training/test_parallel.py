@@ -21,8 +21,7 @@ from torch.distributed import TCPStore
 from turngym.__main__ import main
 from turngym.agents.checkpoint import steps
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.incidents import Incident
-from turngym.agents.journal import Origin, read_trees, to_json
+from turngym.agents.journal import Incident, Origin, read_trees, to_json
 from turngym.agents.settings import flat
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome

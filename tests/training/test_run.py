@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from turngym import __version__
 from turngym.agents import evaluate
-from turngym.agents.durable import alone
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.journal import locked
 from turngym.agents.policy import load_policy
 from turngym.agents.source import TINY, find
 from turngym.envs import TextEnv
@@ -145,7 +145,7 @@ def test_a_mistake_in_the_methods_is_found_before_the_policy_is_loaded(tmp_path,
         prepare(SMALL.changed(method=method, out=str(tmp_path)))
 
 
-def locked():
+def unforkable():
     raise RuntimeError("it holds a lock")
 
 
@@ -155,7 +155,7 @@ def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp
 
     fork = TextEnv.fork
     for fails in (bool, lambda began: True):  # once an episode has begun, and always
-        monkeypatch.setattr(TextEnv, "fork", lambda env, fails=fails: locked() if fails(env._began) else fork(env))
+        monkeypatch.setattr(TextEnv, "fork", lambda env, fails=fails: unforkable() if fails(env._began) else fork(env))
         with pytest.raises(
             ValueError, match=r"MathPython-v0 cannot be forked \(it holds a lock\); choose a method with"
         ):
@@ -326,15 +326,18 @@ def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     prepared = prepare(SMALL.changed(out=str(tmp_path / "run")))
-    with alone(prepared.folder), pytest.raises(BlockingIOError, match=f"another process is writing {prepared.folder};"):
+    with (
+        locked(prepared.folder),
+        pytest.raises(BlockingIOError, match=f"another process is writing {prepared.folder};"),
+    ):
         next(execute(prepared))
     assert [*prepared.folder.iterdir()] == []
     steps = execute(prepared)
     next(steps)
-    with pytest.raises(BlockingIOError), alone(prepared.folder):
+    with pytest.raises(BlockingIOError), locked(prepared.folder):
         pass
     steps.close()
-    with alone(prepared.folder):
+    with locked(prepared.folder):
         pass
 
 

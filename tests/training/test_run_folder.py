@@ -13,8 +13,7 @@ import pytest
 
 from turngym.agents import checkpoint
 from turngym.agents.checkpoint import CheckpointError
-from turngym.agents.incidents import Incident
-from turngym.agents.journal import Origin, read_trees
+from turngym.agents.journal import Incident, Origin, read_trees
 from turngym.agents.scores import Interval, Report
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from turngym.agents.incidents import Incident
-from turngym.agents.journal import to_json
+from turngym.agents.journal import Incident, to_json
 from turngym.agents.rollout.deadlines import Deadlines as Limits
 from turngym.envs.math import make_math_python
 from turngym.envs.question import QuestionEnv

@@ -13,7 +13,7 @@ import numpy as np
 import rich.table
 
 from ... import __version__
-from ...agents.durable import write
+from ...agents.journal import write_file
 from ...agents.scores import Interval
 from ..config import revision
 from .plan import Comparison
@@ -56,10 +56,10 @@ def write_report(comparison: Comparison) -> list[Table]:
     """
     found, what = method_results(comparison), describe(comparison)
     made = tables(found, comparison.reference, len(comparison.seeds))
-    write(comparison.folder / NAMES[0], markdown(what, made))
+    write_file(comparison.folder / NAMES[0], markdown(what, made))
     data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
     data["results"] = {method: result.to_json() for method, result in found.items()}
-    write(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_file(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     draw(found, comparison.folder / NAMES[2])
     return made
 

@@ -21,8 +21,7 @@ from collections.abc import Callable
 from math import exp
 from typing import Annotated
 
-from ...agents.rollout.branching import Event, Spawn
-from ...agents.trajectory import Key, Tree
+from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..branching import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
 from ..control import Control, State
 from . import Count, Finite, NonNegative, Range, checked

@@ -26,8 +26,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from ...agents.rollout.branching import Event, Spawn
-from ...agents.trajectory import Key, Tree
+from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..branching import answered, decides, draws, forks, just_taken, surprise
 from ..columns import Batch, Now, Terms
 from ..control import Control, State

@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from ... import durable
 from ...engine import EngineFailure, EngineFault, evaluating
+from ...journal import sync
 from ...policy import Policy
 from .client import Answer, Endpoint
 
@@ -285,9 +285,9 @@ def write_adapter(policy: Policy, folder: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     policy.save_adapter(temporary)
     for file in (*temporary.iterdir(), temporary):
-        durable.sync(file)
+        sync(file)
     temporary.rename(folder)
-    durable.sync(folder.parent)
+    sync(folder.parent)
 
 
 def _write_zeros(policy: Policy, folder: Path) -> None:

@@ -28,8 +28,8 @@ from typing import Self
 import httpx
 
 from ....tools.process import Child, ResourceLimits
-from ... import durable
 from ...engine import EngineFailure, EngineFault
+from ...journal import write_file
 from ...memory import check_fits
 from ...policy import ADAPTER, Policy
 
@@ -322,5 +322,5 @@ def served_folder(policy: Policy, folder: Path) -> Path:
             link.unlink(missing_ok=True)
             link.symlink_to(file.resolve())
     text = json.dumps({**kept, **llama, **AS_LLAMA[kind]}, indent=2, default=str)
-    durable.write(folder / "config.json", text + "\n")
+    write_file(folder / "config.json", text + "\n")
     return folder

@@ -15,8 +15,7 @@ from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.engine import TorchSession
-from turngym.agents.incidents import Incident
-from turngym.agents.journal import to_json
+from turngym.agents.journal import Incident, to_json
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout import path
 from turngym.agents.rollout.collect import collect

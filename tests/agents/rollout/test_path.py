@@ -12,7 +12,7 @@ import pytest
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Completion, Continued, Sampling
-from turngym.agents.incidents import Incident
+from turngym.agents.journal import Incident
 from turngym.agents.rollout.deadlines import Deadlines, Watch
 from turngym.agents.rollout.path import Actor, Driver, FirstTurn, Path, PathFailed, thought_length, tokens_before
 from turngym.agents.source import TINY

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from turngym.agents.journal import to_json
-from turngym.agents.rollout.branching import Event, Spawn
+from turngym.agents.trajectory import Event, Spawn
 from turngym.training.branching import draws, forked_before, forks_in_a_row
 from turngym.training.columns import Current, Now
 from turngym.training.methods.aepo import aepo, aepo_advantage, aepo_clip, aepo_clip_code, standardized

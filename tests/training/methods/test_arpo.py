@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from turngym.agents.journal import to_json
-from turngym.agents.rollout.branching import Event, Spawn
+from turngym.agents.trajectory import Event, Spawn
 from turngym.training.branching import decides, draws, just_taken, surprise, uncertainty
 from turngym.training.columns import Now
 from turngym.training.credit import group_advantage, shared_mean

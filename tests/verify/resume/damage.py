@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from turngym.agents.checkpoint import CheckpointError, latest, steps
-from turngym.agents.incidents import Incident
+from turngym.agents.journal import Incident
 from turngym.tests.verify.resume.corruption import PLANTED, WAYS
 from turngym.tests.verify.rows import Row, Tally
 from turngym.training.run_folder import read_boundary
