@@ -27,7 +27,7 @@ from ...engine import EngineFailure, EngineFault, Sampling
 T = TypeVar("T")
 Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
 
-TOP = 20  # log-probabilities asked for behind each prompt of a probe: any server gives so many
+TOP = 20  # log-probabilities of the likeliest tokens asked for: any server gives so many
 MAX_BYTES = 16 * 2**20  # of an answer that is no turn
 FULL = (429, 503)
 FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
@@ -51,7 +51,7 @@ class CompletionRequest:
     ends: frozenset[int]
     vocabulary: int
     stops: tuple[str, ...] = ()
-    top: int = 20
+    top: int = TOP
 
     @property
     def max_bytes(self) -> int:
@@ -351,26 +351,26 @@ def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.floa
     rows = []
     for token, name, logp, top in zip(tokens, names, logps, tops):
         _match(name.value == f"token_id:{token}", f"the log-prob of {str(name.value)[:60]!r} is that of token {token}")
-        shown = top.object()
-        _match(name.value in shown, f"{top.path} lacks the token itself, {token}")
-        _match(least <= len(shown) <= least + 1, f"{top.path} holds {len(shown)} tokens, and {least} were asked for")
-        rows.append([logp.value, shown[name.value], *shown.values()] + [-math.inf] * (least + 1 - len(shown)))
+        likely = top.object()
+        _match(name.value in likely, f"{top.path} lacks the token itself, {token}")
+        _match(least <= len(likely) <= least + 1, f"{top.path} holds {len(likely)} tokens, and {least} were asked for")
+        rows.append([logp.value, likely[name.value], *likely.values()] + [-math.inf] * (least + 1 - len(likely)))
     if not {float, int}.issuperset(kind for row in rows for kind in map(type, row)):
         raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability that is no number")
     try:
         numbers = np.array(rows, np.float64)
     except OverflowError:
         raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability beyond all bounds") from None
-    logp, twin, top = numbers[:, 0], numbers[:, 1], np.where(numbers[:, 2:] <= FILTERED, -np.inf, numbers[:, 2:])
+    drawn, twin, shown = numbers[:, 0], numbers[:, 1], np.where(numbers[:, 2:] <= FILTERED, -np.inf, numbers[:, 2:])
     with np.errstate(over="ignore"):
-        mass = np.exp(top).sum(1)  # NaN or infinite where a number is
-    good = np.isfinite(logp) & (logp > FILTERED) & (logp <= SLACK) & (mass <= 1 + SLACK)
+        mass = np.exp(shown).sum(1)  # NaN or infinite where a number is
+    good = np.isfinite(drawn) & (drawn > FILTERED) & (drawn <= SLACK) & (mass <= 1 + SLACK)
     if not good.all():
         at = int(np.argmin(good))
-        what = f"log-prob {at} is {logp[at]}, and the likeliest have the mass {mass[at]:.6g}"
+        what = f"log-prob {at} is {drawn[at]}, and the likeliest have the mass {mass[at]:.6g}"
         raise EngineFailure(EngineFault.NUMBERS, f"{what}; these are no log-probabilities")
-    _match(bool((logp == twin).all()), "the log-prob of a token differs from that among the likeliest")
-    return np.minimum(logp, 0.0), top
+    _match(bool((drawn == twin).all()), "the log-prob of a token differs from that among the likeliest")
+    return np.minimum(drawn, 0.0), shown
 
 
 def _match(good: bool, what: str) -> None:

@@ -25,7 +25,7 @@ from ...engine import (
     keyed_rng,
 )
 from ...policy import Policy
-from .client import CompletionRequest, Drawn, Endpoint
+from .client import TOP, CompletionRequest, Drawn, Endpoint
 from .fleet import Fleet
 from .publish import Publisher
 
@@ -40,25 +40,19 @@ class VllmEngine:
         policy: Whose turns.
         fleet: The servers.
         publisher: Keeps them at the policy's weights.
-        max_context: Tokens; lowers the policy's own limit. `sync` lowers it to that of the servers.
         top: Likeliest tokens shown at each, from which `Completion.entropy` is estimated; servers allow 20 by default.
 
-    Raises:
-        ValueError: a value is out of range.
+    `max_context` (tokens) is the policy's limit, which `sync` lowers to that of the servers.
     """
 
     mode: Literal["server"] = "server"  # accounting and distributions are promised, not bits
     mode_reason = "a server's numbers depend on what else is in its batch"
 
-    def __init__(
-        self, policy: Policy, fleet: Fleet, publisher: Publisher, *, max_context: int | None = None, top: int = 20
-    ) -> None:
-        self.max_context = policy.max_context if max_context is None else max_context
-        if not 2 <= self.max_context <= policy.max_context:
-            raise ValueError(f"max_context is {max_context}; the policy takes 2..{policy.max_context} tokens")
+    def __init__(self, policy: Policy, fleet: Fleet, publisher: Publisher, *, top: int = TOP) -> None:
         if top < 2:
             raise ValueError(f"top is {top}; an entropy needs 2 tokens or more")
         self.policy, self.fleet, self.publisher, self.top = policy, fleet, publisher, top
+        self.max_context = policy.max_context
         self.version: int | None = None  # of the weights that the servers have
         self.ends = StopRule(policy.tokenizer)
         self.drawing: set[VllmSession] = set()
@@ -80,18 +74,15 @@ class VllmEngine:
         await self.publisher.publish()
         self.version = version
         for server in self.fleet.servers:
-            if not server.model:
-                server.set_down("it was away when weights were published")
-            else:
-                try:
-                    await self._inspect(server)
-                    server.up = True
-                except EngineFailure as failure:
-                    if failure.fault is not EngineFault.CONNECT:
-                        raise
-                    server.set_down(str(failure))
-            if not server.up:
-                await self.fleet.watch(server)
+            try:
+                if not server.model:
+                    raise EngineFailure(EngineFault.CONNECT, "it was away when weights were published")
+                await self._inspect(server)
+                server.up = True
+            except EngineFailure as failure:
+                if failure.fault is not EngineFault.CONNECT:
+                    raise
+                server.set_down(str(failure))
 
     def close(self) -> None:
         """End every turn in progress with RuntimeError. Connections end with the event loop they were made on."""

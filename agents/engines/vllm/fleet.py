@@ -66,7 +66,7 @@ class Fleet:
             )
         self.servers = [Endpoint(url, deadline) for url in urls]
         self.in_flight, self.tries, self.deadline, self.ended = in_flight, tries, deadline, ended
-        self.admit: Callable[[Endpoint], Awaitable[None]] = _nothing  # for a server that was down; may raise
+        self.admit: Callable[[Endpoint], Awaitable[None]] | None = None  # for a server that was down; may raise
         self._here = PerLoop(self._live)
 
     @asynccontextmanager
@@ -93,8 +93,7 @@ class Fleet:
                     except EngineFailure as failure:
                         tried += 1
                         last = f" (before that {failure})"
-                        if not server.up:
-                            await self.watch(server)
+                        await self._watch()
                         if tried == self.tries or failure.wait is None:
                             raise
                         pause = max(min(PAUSE * 2 ** (tried - 1), LONGEST), failure.wait)
@@ -102,10 +101,6 @@ class Fleet:
         except TimeoutError:
             why = last or next((f" ({s.url} is down: {s.why})" for s in self.servers if not s.up), "")
             raise EngineFailure(EngineFault.TIMEOUT, f"no answer before the turn's deadline{why}") from None
-
-    async def watch(self, server: Endpoint) -> None:
-        """Have a server that is down admitted as soon as it is healthy."""
-        self._watch(await self._here.get(), server)
 
     async def aclose(self) -> None:
         """Close all connections; the fleet may be used again."""
@@ -115,9 +110,6 @@ class Fleet:
 
     async def _live(self) -> AsyncGenerator[_State]:
         state = _State(asyncio.Semaphore(self.in_flight * len(self.servers)))
-        for server in self.servers:
-            if not server.up:
-                self._watch(state, server)
         try:
             yield state
         finally:
@@ -128,16 +120,20 @@ class Fleet:
 
     async def _server(self, home: bytes) -> Endpoint:
         """Return the server to ask, waiting where all are down."""
-        news = (await self._here.get()).news
+        news = (await self._watch()).news
         async with news:
             await news.wait_for(lambda: self.ended() or any(server.up for server in self.servers))
         if (failure := self.ended()) is not None:
             raise failure
         return choose([server for server in self.servers if server.up], home)
 
-    def _watch(self, state: _State, server: Endpoint) -> None:
-        if server not in state.waking:
-            state.waking[server] = asyncio.get_running_loop().create_task(self._wake(state, server))
+    async def _watch(self) -> _State:
+        """Have servers that are down admitted as soon as they are healthy."""
+        state = await self._here.get()
+        for server in self.servers:
+            if not server.up and server not in state.waking:
+                state.waking[server] = asyncio.get_running_loop().create_task(self._wake(state, server))
+        return state
 
     async def _wake(self, state: _State, server: Endpoint) -> None:
         """Look at a server that is down until it has been admitted, or has ended for good."""
@@ -147,7 +143,8 @@ class Fleet:
                     await server.send("GET", "/health")
                 while server.flying:  # a probe may need the server for itself
                     await asyncio.sleep(DRAIN)
-                await self.admit(server)
+                if self.admit is not None:
+                    await self.admit(server)
             except (HttpFailure, TimeoutError):
                 await asyncio.sleep(POLL)
             except Exception as error:
@@ -168,7 +165,3 @@ def choose(servers: Sequence[Endpoint], home: bytes) -> Endpoint:
     mine = max(servers, key=lambda server: blake2b(home + server.url.encode(), digest_size=8).digest())
     idlest = min(servers, key=lambda server: server.flying)
     return idlest if mine.flying > 2 * idlest.flying + SPILL else mine
-
-
-async def _nothing(server: Endpoint) -> None:
-    """A server needs nothing to be admitted."""

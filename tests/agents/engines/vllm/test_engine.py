@@ -314,7 +314,7 @@ def test_a_turn_in_progress_can_be_ended(how):
     run(server, work)
 
 
-@pytest.mark.parametrize("options", [{"max_context": 1}, {"max_context": 201}, {"deadline": 0.0}, {"top": 1}])
+@pytest.mark.parametrize("options", [{"deadline": 0.0}, {"top": 1}])
 def test_bad_options_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         engine(made_policy(), ["http://a"], **options)

@@ -215,7 +215,6 @@ def test_time_that_is_over_says_what_was_wrong():
     async def work() -> None:
         fleet = Fleet(["http://127.0.0.1:9"])
         fleet.servers[0].set_down("it was switched off")
-        await fleet.watch(fleet.servers[0])
         for _ in range(2):
             with pytest.raises(EngineFailure, match=r"127.0.0.1:9 is down: it was switched off") as failure:
                 await asked(fleet, ends=soon(0.05))
@@ -258,16 +257,12 @@ def test_what_no_try_can_help_is_not_tried_again():
 
 
 def test_a_server_that_was_down_is_looked_at_on_the_next_loop_too():
-    async def first(url: str) -> None:
+    async def first() -> None:
         fleet.servers[0].set_down("gone")
-        await fleet.watch(fleet.servers[0])
+        await fleet._watch()
 
     with FaultServer(lambda request: OK) as server:
         fleet = Fleet([server.url])
-        run(first(server.url))
+        run(first())
         assert not fleet.servers[0].up
-        assert run(asked_now(fleet)) == b"ok"
-
-
-async def asked_now(fleet: Fleet) -> bytes:
-    return await asked(fleet)
+        assert run(asked(fleet, ends=2.0**40)) == b"ok"
