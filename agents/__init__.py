@@ -5,8 +5,7 @@ terminal: the console of the commands, and how they report mistakes
 settings: options that several commands share
 engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights
-source: where a policy comes from
-memory: what a model needs in memory
+source: where a policy comes from, and what its model needs in memory
 chat/: conversations as tokens
 rollout/: paths and trees that a policy grows in copies of an environment
 trajectory: trees, turns, leaves and branches; one step of an environment

@@ -17,8 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from .memory import check_fits
-from .source import Source, model_folder
+from .source import Source, check_fits, model_folder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"

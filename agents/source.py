@@ -1,18 +1,27 @@
-"""Where a policy comes from, checked before torch is imported: `tiny`, a run folder, a model folder, a hub name."""
+"""Where a policy comes from, checked before torch is imported: `tiny`, a run folder, a model folder, a hub name.
+
+What its model needs in memory is read from the small files of its folder alone.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from .checkpoint import latest
-from .memory import header, layer_names
 
 TINY = Path(__file__).parent / "tiny"
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}  # of a number
+GIB = 1 << 30
+_STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1}  # in safetensors
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -118,3 +127,175 @@ def _download(name: str) -> Path:
             f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
             "the spelling, the connection, or give a folder"
         ) from error
+
+
+class TooLarge(ValueError):
+    """A model does not fit into the memory that is free."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Bytes that a policy takes before its first forward pass."""
+
+    weights: int  # frozen
+    lora: int
+    optimizer: int  # gradient and both moments of the LoRA weights
+    cache: int = 0  # keys and values
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.lora + self.optimizer + self.cache
+
+
+def check_fits(
+    folder: Path,
+    dtype: str,
+    device: str = "cpu",
+    *,
+    rank: int = 0,
+    targets: Sequence[str] | str = "all-linear+head",
+    lora_dtype: str = "float32",
+    context: int = 0,
+    free: int | None = None,
+) -> Needed:
+    """Return what a policy of the model in `folder` takes on `device`, if that is free.
+
+    What forward and backward passes take comes on top; it depends on the tokens of a micro-batch.
+
+    Args:
+        folder: With `config.json`, and weights or at least their index.
+        dtype: Of the frozen weights.
+        device: "cpu", "cuda", "cuda:1", …; of others nothing is known, and all fits.
+        rank: Of the LoRA weights; 0 without.
+        targets: The layers they are on, by the last part of their names.
+        lora_dtype: Their type.
+        context: Tokens whose keys and values are kept.
+        free: Bytes that are free; asked of the device where not given.
+
+    Raises:
+        TooLarge: it does not fit; the message has the numbers.
+    """
+    config = read_config(folder)
+    matrices = rank * sum(sum(shape) for name, shape in linear_shapes(config) if _on(name, targets))
+    lora, cache = matrices * BYTES[lora_dtype], context * cache_bytes(config, dtype) if context else 0
+    needed = Needed(parameters(folder) * BYTES[dtype], lora, 3 * lora, cache)
+    there = free_bytes(device) if free is None else free
+    if there is not None and needed.total > there:
+        smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
+        kept = f", {cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
+        raise TooLarge(
+            f"{folder} does not fit: {needed.weights / GIB:.1f} GiB of weights in {dtype}, {needed.lora / GIB:.2f} GiB "
+            f"of LoRA weights{kept} and {needed.optimizer / GIB:.2f} GiB for their optimizer need "
+            f"{needed.total / GIB:.1f} GiB; {device} has {there / GIB:.1f} GiB free; use a smaller model{smaller} or "
+            "a larger device"
+        )
+    return needed
+
+
+def parameters(folder: Path) -> int:
+    """Return how many numbers the weights in `folder` hold, without reading them.
+
+    Raises:
+        FileNotFoundError: there are neither safetensors nor an index of them.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        about: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["metadata"]
+        if "total_parameters" in about:
+            return int(about["total_parameters"])
+        config = read_config(folder)
+        return int(about["total_size"]) // BYTES.get(str(config.get("dtype", config.get("torch_dtype"))), 4)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder} has neither *.safetensors nor their index; save it with save_pretrained")
+    return sum(prod(entry["shape"]) for file in files for entry in header(file).values() if entry["dtype"] in _STORED)
+
+
+def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]]:
+    """Return name and (inputs, outputs) of every linear layer of a dense decoder, the head included; none of others."""
+    if not {"hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"} <= config.keys():
+        return []
+    width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    of_head = int(config.get("head_dim") or width // heads)
+    own, shared = heads * of_head, int(config.get("num_key_value_heads") or heads) * of_head
+    inner = int(config.get("intermediate_size") or 4 * width)
+    layer = [
+        ("q_proj", (width, own)),
+        ("k_proj", (width, shared)),
+        ("v_proj", (width, shared)),
+        ("o_proj", (own, width)),
+        ("gate_proj", (width, inner)),
+        ("up_proj", (width, inner)),
+        ("down_proj", (inner, width)),
+    ]
+    return [*layer * int(config["num_hidden_layers"]), ("lm_head", (width, int(config["vocab_size"])))]
+
+
+def layer_names(folder: Path) -> set[str]:
+    """Return the last parts of the names of all matrices within layers of the weights in `folder`, and `lm_head`.
+
+    Linear layers are among them, unless a model's file and its code call them otherwise.
+    """
+    found = {"lm_head"}  # where the head shares the embedding's matrix, the files do not name it
+    for file in folder.glob("*.safetensors"):
+        for name, entry in header(file).items():
+            parts = name.split(".")
+            if parts[-1] == "weight" and len(entry["shape"]) == 2 and any(part.isdecimal() for part in parts):
+                found.add(parts[-2])
+    return found
+
+
+def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:
+    """Return what keys and values of one token take in all layers."""
+    width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    of_head = int(config.get("head_dim") or width // heads)
+    shared = int(config.get("num_key_value_heads") or heads)
+    return 2 * int(config["num_hidden_layers"]) * shared * of_head * BYTES[dtype]
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the model's `config.json`; that of the language model where it has several.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    file = folder / "config.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} has no config.json, so it is no model folder")
+    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return {**config, **config.get("text_config", {})}
+
+
+def header(file: Path) -> dict[str, Any]:
+    """Return what a safetensors file says of its tensors: "dtype", such as "BF16", and "shape" by name."""
+    with file.open("rb") as stream:
+        found: dict[str, Any] = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    found.pop("__metadata__", None)
+    return found
+
+
+def free_bytes(device: str = "cpu") -> int | None:
+    """Return how much memory `device` has free, on the host within the limits of the container; None if unknown."""
+    kind = device.split(":")[0]
+    if kind == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(torch.device(device))[0])
+    if kind != "cpu" or not _MEMINFO.is_file():
+        return None
+    line = next(line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable"))
+    return min([int(line.split()[1]) << 10, *_within_limits()])
+
+
+def _within_limits() -> list[int]:
+    """Return what the container's limit leaves; files that the kernel keeps in memory can be given up."""
+    limit, used, about = (_CGROUP / f"memory.{name}" for name in ("max", "current", "stat"))
+    if not (limit.is_file() and used.is_file() and about.is_file()) or limit.read_text().strip() == "max":
+        return []
+    kept = dict(line.split() for line in about.read_text().splitlines()).get("inactive_file", 0)
+    return [int(limit.read_text()) - int(used.read_text()) + int(kept)]
+
+
+def _on(name: str, targets: Sequence[str] | str) -> bool:
+    return targets == "all-linear+head" or name in targets

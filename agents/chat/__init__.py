@@ -3,5 +3,4 @@
 chat: messages to token ids and back; whether a chat template fits an environment
 template: rendering of chat templates, and which of them preserve prefixes
 encoder: text to token ids, where control tokens come only from the template
-marked: text that knows which of its characters the template wrote
 """

@@ -19,8 +19,7 @@ from tokenizers import Tokenizer
 from ...envs import Message, TextEnv
 from ...envs.question import QuestionEnv
 from ...tools import FORMATS, Format
-from .encoder import Encoder, add_named_tokens
-from .marked import MarkedText
+from .encoder import Encoder, MarkedText, add_named_tokens
 from .template import Template, TemplateError
 
 _TEMPLATE = "put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"

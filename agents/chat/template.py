@@ -15,8 +15,7 @@ from typing import Any
 import jinja2
 
 from ...envs import Message
-from .encoder import special_tokens
-from .marked import MarkedEnvironment, MarkedText, template_text
+from .encoder import MarkedEnvironment, MarkedText, special_tokens, template_text
 
 _CONTENT = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]

@@ -30,8 +30,8 @@ import httpx
 from ....tools.process import Child, ResourceLimits
 from ...engine import EngineFailure, EngineFault
 from ...journal import write_file
-from ...memory import check_fits
 from ...policy import ADAPTER, Policy
+from ...source import check_fits
 
 BASE = "policy"  # the name under which the model without an adapter is served
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone

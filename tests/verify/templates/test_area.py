@@ -1,7 +1,6 @@
 import pytest
 
-from turngym.agents.chat.encoder import Encoder
-from turngym.agents.chat.marked import template_text
+from turngym.agents.chat.encoder import Encoder, template_text
 from turngym.agents.chat.template import Template
 from turngym.tests.verify.templates import area
 from turngym.tests.verify.templates.area import SPECIAL, TRL
