@@ -62,21 +62,6 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class Check:
-    """One thing that must add up: for how many of how many steps it does; `note` names problems, or else totals."""
-
-    what: str
-    held: int
-    of: int
-    note: str
-
-    @property
-    def good(self) -> bool:
-        """Return whether all steps pass; a run without a step does not."""
-        return self.held == self.of > 0
-
-
-@dataclass(frozen=True)
 class _Step:
     number: int
     line: dict[str, Any]  # of metrics
@@ -85,21 +70,17 @@ class _Step:
     reported: frozenset[tuple[int, ...]]  # keys of paths, or of whole groups, that incidents call failed
 
 
-def checks(folder: Path, most: int = 9) -> Iterator[Check]:
-    """Yield what must add up in every step of a run, with at most `most` notes each.
+def checks(folder: Path, most: int = 9) -> Iterator[tuple[str, int, int, str]]:
+    """Yield what must add up in every step of a run, in how many steps it does, of how many, and at most `most` notes.
 
-    Raises:
-        FileNotFoundError: `folder` holds no run.
-        ValueError: a line of `metrics.jsonl` or `incidents.jsonl` is damaged; the message names it.
+    Notes name problems, or else totals. Raises as `audit` does.
     """
-    if not (folder / "config.toml").is_file():
-        raise FileNotFoundError(f"{folder} has no config.toml; give a run folder")
     found = audit(folder)
     for check, what in CHECKS.items():
         notes = [str(problem) for problem in found.problems if problem.check == check]
         notes = notes or [f"{n} {name}" for name, n in sorted(found.totals.items()) if name.startswith(check)]
         more = f" (+{len(notes) - most} more)" if len(notes) > most else ""
-        yield Check(what, *found.held(check), ", ".join(notes[:most]) + more)
+        yield what, *found.held(check), ", ".join(notes[:most]) + more
 
 
 def audit(folder: Path) -> Audit:

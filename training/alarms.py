@@ -53,14 +53,9 @@ class Alarm:
     kind: Kind
     levels: tuple[Level, ...]
 
-    @property
-    def advice(self) -> str:
-        """Return what to do, with the option that does it."""
-        return ADVICE[self.kind]
-
     def __str__(self) -> str:
         """Return it as a line."""
-        return f"{self.kind}: {', '.join(map(str, self.levels))}; {self.advice}"
+        return f"{self.kind}: {', '.join(map(str, self.levels))}; {ADVICE[self.kind]}"
 
 
 def alarms(lines: Sequence[Line]) -> list[Alarm]:
@@ -74,8 +69,8 @@ def alarms(lines: Sequence[Line]) -> list[Alarm]:
     """
     taken = [line for line in lines if line.get("refused") == ""]
     found: dict[Kind, list[Level]] = {
-        "entropy-collapse": list(_collapsed(taken)),
-        "entropy-explosion": list(_exploded(taken)),
+        "entropy-collapse": list(_moved(taken, up=False)),
+        "entropy-explosion": list(_moved(taken, up=True)),
         "silent-tools": list(_silent_tools(taken)),
         "silent-groups": list(_above(taken, ("silent_groups",), SILENT)),
         "clipping": list(_above(taken, _names(taken, "clip_"), CLIPPED)),
@@ -89,18 +84,12 @@ def begun(found: Iterable[Alarm], past: Sequence[Line]) -> tuple[Alarm, ...]:
     return tuple(alarm for alarm in found if alarm.kind not in known)
 
 
-def _collapsed(lines: Sequence[Line]) -> Iterable[Level]:
+def _moved(lines: Sequence[Line], up: bool) -> Iterable[Level]:
+    """Yield the turns whose entropy has collapsed, or exploded if `up`, and still goes that way."""
     for name in _names(lines, "entropy_turn/"):
         early, before, now = _levels(lines, name)
-        if early >= LEAST and now < COLLAPSED * early and now < before:
-            yield Level(name, now, COLLAPSED * early)
-
-
-def _exploded(lines: Sequence[Line]) -> Iterable[Level]:
-    for name in _names(lines, "entropy_turn/"):
-        early, before, now = _levels(lines, name)
-        limit = EXPLODED * max(early, LEAST)
-        if isfinite(early) and now > limit and now > before:
+        limit = EXPLODED * max(early, LEAST) if up else COLLAPSED * early
+        if (isfinite(early) and limit < now > before) if up else (early >= LEAST and limit > now < before):
             yield Level(name, now, limit)
 
 

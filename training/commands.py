@@ -173,12 +173,14 @@ class Audit:
             from .accounting import checks
 
             done = list(checks(self.folder))
-        for check in done:
-            mark = "[green]holds[/green]" if check.good else "[bold red]FAILS[/bold red]"
-            console.print(f"{mark}  {check.held}/{check.of}  steps with {escape(check.what)}")
-            if check.note:
-                console.print(f"       [dim]{escape(check.note)}[/dim]")
-        return 0 if all(check.good for check in done) else 1
+        good = True
+        for what, held, steps, note in done:
+            good &= (holds := held == steps > 0)  # a run without a step does not pass
+            mark = "[green]holds[/green]" if holds else "[bold red]FAILS[/bold red]"
+            console.print(f"{mark}  {held}/{steps}  steps with {escape(what)}")
+            if note:
+                console.print(f"       [dim]{escape(note)}[/dim]")
+        return 0 if good else 1
 
 
 @dataclass(frozen=True)

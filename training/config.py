@@ -134,7 +134,7 @@ def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({}), weake
         ValueError: a key is unknown, a value has the wrong type or range, or an isolation level is too weak.
     """
     values, where = _recipe(name)
-    _trusted(from_mapping(values, where), weaker, where)
+    refuse_weaker(from_mapping(values, where).environment.kwargs(), weaker, where)
     return from_mapping({**base, **values}, where)
 
 
@@ -195,11 +195,8 @@ def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
     values = _toml(path).get("train")
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
-    return _trusted(from_mapping(values, str(path)), weaker, str(path))
-
-
-def _trusted(config: TrainConfig, weaker: Collection[str], where: str) -> TrainConfig:
-    refuse_weaker(config.environment.kwargs(), weaker, where)
+    config = from_mapping(values, str(path))
+    refuse_weaker(config.environment.kwargs(), weaker, str(path))
     return config
 
 
@@ -211,18 +208,15 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def revision() -> str:
     """Return the git revision of the code, with `+` where files differ from it; `unknown` outside a checkout."""
-    folder = Path(__file__).parent
+
+    def git(*command: str) -> str:
+        line = ["git", "-C", str(Path(__file__).parent), *command]
+        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+
     try:
-        git = ["git", "-C", str(folder)]
-        head = subprocess.run(
-            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5
-        ).stdout.strip()
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True, timeout=5
-        ).stdout
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return head + ("+" if changed else "")
 
 
 def _toml(path: Path) -> dict[str, Any]:

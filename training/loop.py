@@ -121,11 +121,11 @@ class Loop:
     def _step(self, at: Boundary) -> Boundary:
         """Take a step from a boundary and return the next."""
         began = time.monotonic()
-        rolled = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
+        kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
         learning = time.monotonic()
         with self.team.steady():
             step = Step(self.learner, self.schedule, self.logbook, at)
-            learned = step.propose(rolled.kept)
+            learned = step.propose(kept)
             if Request.RESET_REFERENCE in learned.requests:
                 raise ValueError(
                     "a control asked to reset the reference, which is the frozen base model in this version"
@@ -133,11 +133,11 @@ class Loop:
             with shield():
                 self.at = None
                 learned = step.apply(learned)
-                line = learned.line(rolled.grown, refilled=len(rolled.grown) - self.rollouts.prompts)
+                line = learned.line(grown, refilled=len(grown) - self.rollouts.prompts)
                 self.at = Boundary(
                     control=learned.control,
                     step=at.step + 1,
-                    cursor=rolled.cursor,
+                    cursor=cursor,
                     version=self.learner.policy.version,
                     tokens=at.tokens + json.loads(line)["tokens"],
                     refused=0 if learned.updates else at.refused + 1,

@@ -1,16 +1,13 @@
-"""A training run from its config: check everything first, then load, train, and write the run folder.
-
-A run folder holds `config.toml`, `metrics.jsonl`, `trees/` (one journal a step), `checkpoints/`, `summary.json`, and
-`incidents.jsonl` where anything went wrong on the way.
-"""
+"""A training run from its config: check everything first, then load, train, and write the run folder."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +89,12 @@ def prepare(config: TrainConfig) -> Prepared:
     source = find(config.policy)
     source.check_targets(config.lora.targets)
     chat = checked_chat(source.folder, env)
-    folder = Path(config.out) if config.out else _free_folder(config)
+    name = config.env.rpartition("/")[2].partition("-v")[0].lower()
+    folder = (
+        Path(config.out)
+        if config.out
+        else free_folder(name, lambda folder: not config.resume and (folder / CONFIG).exists())
+    )
     incidents: list[Incident] = []
     checkpoint = _resumable(config, folder, incidents)
     if config.resume:
@@ -192,15 +194,10 @@ def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loo
     return Loop(prepared.folder, rollouts, learner, config.schedule)
 
 
-def _free_folder(config: TrainConfig) -> Path:
-    """Return the first of runs/NAME, runs/NAME-2, … that holds no run."""
-    name = config.env.rpartition("/")[2].partition("-v")[0].lower()
-    number = 1
-    while True:
-        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if config.resume or not (folder / CONFIG).exists():
-            return folder
-        number += 1
+def free_folder(name: str, taken: Callable[[Path], bool]) -> Path:
+    """Return the first of runs/NAME, runs/NAME-2, … that is not taken."""
+    folders = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in count(1))
+    return next(folder for folder in folders if not taken(folder))
 
 
 def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> Path | None:

@@ -94,11 +94,8 @@ def to_text(state: Any) -> str:
 
 def to_line(values: Mapping[str, Any]) -> str:
     """Return `values` as JSON text, with null for a number that is not finite."""
-    return json.dumps({name: _number(value) for name, value in values.items()}, allow_nan=False)
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    bad = [name for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
+    return json.dumps({**values, **dict.fromkeys(bad)}, allow_nan=False)
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,6 @@ REFILLS = 8  # rollouts a step may ask for in place of dropped trees
 
 
 @dataclass(frozen=True)
-class Rolled:
-    """What a step rolled out."""
-
-    kept: list[Tree]  # to learn from
-    grown: list[Tree]  # all, dropped ones included
-    cursor: int  # tasks that the run has used by then
-
-
-@dataclass(frozen=True)
 class Rollouts:
     """Who acts, where, and how much of it makes a step."""
 
@@ -58,8 +49,11 @@ class Rollouts:
     deadlines: Deadlines = field(default_factory=Deadlines)
     retries: int = DeadlineOptions.retries
 
-    def train(self, at: Boundary, control: Control, team: Team, logbook: Logbook) -> Rolled:
-        """Roll out the step behind a boundary, and write its journal."""
+    def train(self, at: Boundary, control: Control, team: Team, logbook: Logbook) -> tuple[list[Tree], list[Tree], int]:
+        """Roll out the step behind a boundary, and write its journal.
+
+        Return the trees to learn from, all trees, and how many tasks the run has used by then.
+        """
         kept: list[Tree] = []
         grown: list[Tree] = []
         cursor, wanted, total = at.cursor, self.prompts, task_count(self.env)
@@ -79,7 +73,7 @@ class Rollouts:
             if not wanted:
                 break
         logbook.add_trees(at.step + 1, grown, origin_of(self.env))
-        return Rolled(shuffled_scores(kept, key) if self.shuffle_rewards else kept, grown, cursor)
+        return shuffled_scores(kept, key) if self.shuffle_rewards else kept, grown, cursor
 
     def validate(self, at: Boundary, team: Team, logbook: Logbook) -> Report:
         """Return how the policy does on the held-out tasks; the same tasks and keys every time."""

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ..agents.trajectory import PHASES, ROLES, Leaf, Tree, Turn
+from ..agents.trajectory import PHASES, ROLES, Leaf, Tree
 from ..envs import Outcome
 from .columns import Batch, Terms
 from .control import Stats
@@ -139,12 +139,9 @@ def share(part: int | float, whole: int | float) -> float:
 
 
 def _sequence(tree: Tree, leaf: Leaf) -> tuple[tuple[str | None, bytes], ...]:
-    return tuple(_call(turn) for node in tree.replies(leaf) if "tool_status" in (turn := tree.turns[node]).info)
-
-
-def _call(turn: Turn) -> tuple[str | None, bytes]:
-    """Return a turn's tool, None where the call was malformed, and the tokens of its call, without its reasoning."""
-    return turn.info.get("tool"), turn.tokens[turn.thought :].tobytes()
+    """Return the calls of a path: the tool, None where the call was malformed, and its tokens without the reasoning."""
+    turns = (tree.turns[node] for node in tree.replies(leaf))
+    return tuple((t.info.get("tool"), t.tokens[t.thought :].tobytes()) for t in turns if "tool_status" in t.info)
 
 
 def forks(trees: Sequence[Tree]) -> dict[str, float | int]:

@@ -22,5 +22,5 @@ class Accounting:
         """Yield a row for each thing that must add up in every step."""
         from turngym.training.accounting import checks
 
-        for check in checks(self.run):
-            yield Row(f"steps with {check.what}", check.held, check.of, check.note)
+        for what, held, steps, note in checks(self.run):
+            yield Row(f"steps with {what}", held, steps, note)

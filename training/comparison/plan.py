@@ -176,10 +176,7 @@ def _folder(out: str, resume: bool) -> Path:
         if Path(out).is_dir() and any(Path(out).iterdir()):
             raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
         return Path(out)
-    number = 1
-    while (folder := Path("runs") / ("compare" if number == 1 else f"compare-{number}")).exists():
-        number += 1
-    return folder
+    return run.free_folder("compare", Path.exists)
 
 
 def _check_same(trial: Trial) -> None:

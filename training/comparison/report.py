@@ -215,21 +215,21 @@ def draw(found: Mapping[str, MethodResult], path: Path) -> None:
 def successes(histories: Iterable[History]) -> Series:
     """Return held-out success by tokens drawn, linear between validations; a run keeps its last value."""
     curves = [{found.spent.tokens: found.success for found in history.validations} for history in histories]
-    series = []
-    for tokens in sorted({tokens for curve in curves for tokens in curve}):
-        ys = [float(np.interp(tokens, list(curve), list(curve.values()))) for curve in curves]
-        series.append((float(tokens), min(ys), fmean(ys), max(ys)))
-    return series
+    return _band(
+        (float(tokens), [float(np.interp(tokens, list(curve), list(curve.values()))) for curve in curves])
+        for tokens in sorted({tokens for curve in curves for tokens in curve})
+    )
 
 
 def entropies(histories: Iterable[History], turn: int) -> Series:
     """Return the entropy of a turn index by step, over the seeds that reached it in that step."""
     values = [history.entropy[turn].values for history in histories if turn in history.entropy]
-    series = []
-    for step in sorted({step for one in values for step in one}):
-        ys = [one[step] for one in values if step in one]
-        series.append((float(step), min(ys), fmean(ys), max(ys)))
-    return series
+    steps = sorted({step for one in values for step in one})
+    return _band((float(step), [one[step] for one in values if step in one]) for step in steps)
+
+
+def _band(points: Iterable[tuple[float, list[float]]]) -> Series:
+    return [(x, min(ys), fmean(ys), max(ys)) for x, ys in points]
 
 
 def _draw_success(axes: Axes, found: Mapping[str, MethodResult]) -> None:
