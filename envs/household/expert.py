@@ -109,7 +109,10 @@ class Expert:
             raise ValueError(f"the first text, {text[:60]!r}, states no task; begin with the first text of a game")
         else:
             self.memory.read(self.command, text)
-        self.command = self._next() or self._anew()
+        self.command = self._next()
+        if not self.command:  # a new search begins
+            self.memory.forget()
+            self.command = self._next() or "look"
         return self.command
 
     def _next(self) -> str:
@@ -124,11 +127,6 @@ class Expert:
         if task.state and task.state not in memory.states.get(memory.held, ()):
             return self._treat()
         return self._put_into(self._targets())
-
-    def _anew(self) -> str:
-        """Forget what was seen and return the first command of a new search."""
-        self.memory.forget()
-        return self._next() or "look"
 
     def _take(self) -> str:
         memory, task = self.memory, self.task

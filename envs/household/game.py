@@ -116,7 +116,8 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
     if not isinstance(data, dict):
         raise ValueError(f"{where} is a {type(data).__name__}; a game is a JSON object with grammar and pddl_problem")
     task, text = _grammar(_field(data, "grammar", where), where)
-    _check_rules(_field(data, "pddl_domain", where), where)
+    if _digest(_COMMENT.sub("", _field(data, "pddl_domain", where)).lower()) not in _DOMAINS:
+        raise ValueError(f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones supported")
     folders = path.resolve().parent.parts
     kind = next((part.partition("-")[0] for part in reversed(folders) if part.partition("-")[0] in TASK_TYPES), "")
     split = split or next((part for part in reversed(folders) if part in SPLITS), "")
@@ -150,11 +151,6 @@ def _grammar(grammar: str, where: str) -> tuple[str, str]:
             f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
         )
     return str(json.loads(found[2], strict=False)), text
-
-
-def _check_rules(domain: str, where: str) -> None:
-    if _digest(_COMMENT.sub("", domain).lower()) not in _DOMAINS:
-        raise ValueError(f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones supported")
 
 
 def _digest(text: str) -> str:

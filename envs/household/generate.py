@@ -76,19 +76,16 @@ DIFFICULTIES = {
 
 def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
     """Return a house of a split, drawn with `rng`."""
+    by_thing = chores(task_type)
     for _ in range(ATTEMPTS):
-        sketch = _Sketch(rng, _chore(task_type, rng), DIFFICULTIES[difficulty], SIZES[size])
+        chore = rng.choice(by_thing[rng.choice(tuple(by_thing))])
+        sketch = _Sketch(rng, chore, DIFFICULTIES[difficulty], SIZES[size])
         for _ in range(1 + MOVES * len(sketch.others)):
             house = sketch.house()
             if in_split(house.signature, split):
                 return house
             sketch.move()
     raise RuntimeError(f"{task_type} at size {size} has no house for split {split}; add variety to it")
-
-
-def _chore(task_type: str, rng: KeyedRandom) -> Chore:
-    by_thing = chores(task_type)
-    return rng.choice(by_thing[rng.choice(tuple(by_thing))])
 
 
 class _Sketch:

@@ -60,7 +60,7 @@ def parse_problem(text: str) -> Problem:
     if len(parts[":goal"]) != 1:
         raise ValueError("has a :goal that is not one expression")
     facts = frozenset(tuple(fact) for fact in map(_fact, parts[":init"]) if fact[0] != "=")
-    return Problem(_types(parts[":objects"]), facts, parts[":goal"][0])
+    return Problem(dict(typed(parts[":objects"])), facts, parts[":goal"][0])
 
 
 def typed(words: list[Expression]) -> list[tuple[str, str]]:
@@ -78,10 +78,6 @@ def typed(words: list[Expression]) -> list[tuple[str, str]]:
         else:
             waiting.append(word)
     return pairs + [(name, "object") for name in waiting]
-
-
-def _types(words: list[Expression]) -> dict[str, str]:
-    return dict(typed(words))
 
 
 def _fact(expression: Expression) -> list[str]:

@@ -20,8 +20,6 @@ from .numbers import quick_verdict, read_collections, read_number, same_collecti
 
 MAX_ANSWER = 5000
 
-__all__ = ["Grade", "GraderFailure", "MathGrader"]
-
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
@@ -135,11 +133,9 @@ class MathGrader:
             verdict = _numbers(gold, answer)
         except ZeroDivisionError:
             return 0.0, "failed", "the answer divides by zero"
-        return verdict or _words(gold, answer) or self._formulas(gold, answer)
-
-    def _formulas(self, gold: str, answer: str) -> tuple[float, str, str | None]:
-        reason = refusal(gold, answer, number=_is_number(gold))
-        if reason:
+        if verdict := verdict or _words(gold, answer):
+            return verdict
+        if reason := refusal(gold, answer, number=_is_number(gold)):
             return 0.0, "failed", reason
         return _math_verify(*_bare(gold, answer), self.deadline)
 

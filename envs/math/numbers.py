@@ -137,7 +137,7 @@ def read_collections(text: str) -> tuple[Collection, ...] | None:
     Raises ZeroDivisionError for an element like 1/0.
     """
     parts = [_collection(part) for part in _JOINT.split(text.rstrip(" ."))]
-    if len(parts) > 1 and not all(part and _is_interval(part) for part in parts):
+    if len(parts) > 1 and any(not part or len(part.elements) != 2 or part.brackets in ("", "{}") for part in parts):
         return None
     return tuple(part for part in parts if part) if all(parts) else None
 
@@ -186,10 +186,6 @@ def _element(text: str) -> Element | None:
         return match[1] or "+"
     number = read_number(text)
     return None if number is None or number.unit else number
-
-
-def _is_interval(collection: Collection) -> bool:
-    return len(collection.elements) == 2 and collection.brackets not in ("", "{}")
 
 
 def _equal(gold: Element, answer: Element) -> bool:

@@ -96,7 +96,9 @@ def make_search(
         questions = load(tasks, options)
     tools: list[Tool] = [Search(retriever, k, passage_chars, max_query)]
     if visit:
-        tools.append(_visit(timeout))
+        from ...tools.search.visit import Visit  # it brings along what few need
+
+        tools.append(Visit(timeout))
     return SearchEnv(questions, tools, format, system, max_turns, timeout + TOOL_TIMEOUT, expert)
 
 
@@ -131,12 +133,6 @@ def _searched(
         return served(url, backend or SERVERS[0], index, timeout)
     except SearchFailure as failure:
         raise ValueError(str(failure)) from failure
-
-
-def _visit(timeout: float) -> Tool:
-    from ...tools.search.visit import Visit  # it brings along what few need
-
-    return Visit(timeout)
 
 
 def _refuse(what: str, **options: object) -> None:

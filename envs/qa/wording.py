@@ -121,12 +121,8 @@ def query(name: str, relation: str) -> str:
     return f"{name} {RELATIONS[relation].words}"
 
 
-def _question_pattern(text: str) -> re.Pattern[str]:
-    return re.compile(re.escape(text).replace(r"\{x\}", "(.+)"))
-
-
 def _compiled(texts: Iterator[tuple[Relation, str]]) -> list[tuple[Relation, re.Pattern[str]]]:
-    return [(relation, _question_pattern(text)) for relation, text in texts]
+    return [(relation, re.compile(re.escape(text).replace(r"\{x\}", "(.+)"))) for relation, text in texts]
 
 
 _ASKS = _compiled((relation, text) for relation in RELATIONS.values() for text in relation.asks)

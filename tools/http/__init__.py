@@ -1,10 +1,10 @@
 """JSON over HTTP, for clients of servers that may be slow, broken or hostile.
 
-- `core`: `Fault`, `HttpFailure` and `Limits` (seconds, tries, bytes)
+- `core`: `Fault`, `HttpFailure` and `Limits` (seconds, tries, bytes); `parse` and `serialize` for strict JSON; `Node`,
+  which reads values and names the path of a wrong one
 - `connections`: `Connections`, asynchronous requests over reused connections; `retried`, which tries again with growing
   pauses; `BoundedBody`, which unpacks with a limit; `split_url`, which checks an address
 - `client`: `JsonClient`, the same for threads: it runs the requests on an event loop of its own
-- `payload`: `parse` and `serialize` for strict JSON; `Node`, which reads values and names the path of a wrong one
 
 An asynchronous caller bounds one attempt by `asyncio.timeout`, or several by `retried`:
 

@@ -14,8 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from .connections import Connections, retried, split_url
-from .core import Fault, HttpFailure, Limits
-from .payload import Node, ShapeError, parse, serialize
+from .core import Fault, HttpFailure, Limits, Node, ShapeError, parse, serialize
 
 PROBE = 1.5  # seconds in which a server must show that it is there
 

@@ -1,8 +1,10 @@
-"""Failures of a request, and its limits."""
+"""Failures of a request, its limits, and the strict JSON of its body, with a cursor that names the path of a fault."""
 
+import json
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class Fault(StrEnum):
@@ -50,3 +52,100 @@ class Limits:
         for name in ("tries", "max_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
+
+
+class ShapeError(ValueError):
+    """A value that a protocol does not allow; the text names its path."""
+
+
+def serialize(value: Any) -> bytes:
+    """Return UTF-8, with `?` for lone surrogates, which it cannot carry; raises ValueError for NaN and infinity."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def parse(data: bytes) -> Any:
+    """Return the value of a JSON text; raises `ShapeError` for anything else, NaN and infinity included."""
+    try:
+        return json.loads(data.decode(), parse_constant=_refuse)
+    except UnicodeDecodeError as error:
+        raise ShapeError(f"it is not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise ShapeError("its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise ShapeError(f"it is not JSON: {str(error)[:200]} in {data[:60]!r}") from None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+class Node:
+    """A value with its path, such as `result[0][2].score`; a reading of another type raises `ShapeError`."""
+
+    def __init__(self, value: Any, path: str = "") -> None:
+        self.value, self.path = value, path
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.object()
+
+    def __getitem__(self, key: str) -> "Node":
+        members, path = self.object(), f"{self.path}.{key}".lstrip(".")
+        if key not in members:
+            raise ShapeError(f"{path} is missing")
+        return Node(members[key], path)
+
+    def object(self) -> dict[str, Any]:
+        """Return an object as a dict."""
+        if not isinstance(self.value, dict):
+            raise self.error("an object")
+        return self.value
+
+    def array(self) -> "list[Node]":
+        """Return the items of a list."""
+        if not isinstance(self.value, list):
+            raise self.error("a list")
+        return [Node(item, f"{self.path}[{i}]") for i, item in enumerate(self.value)]
+
+    def string(self) -> str:
+        """Return a string, with `?` for lone surrogates."""
+        if not isinstance(self.value, str):
+            raise self.error("a string")
+        return self.value.encode("utf-8", "replace").decode()
+
+    def identifier(self) -> str:
+        """Return a string that is not empty, or a whole number, as a string."""
+        if type(self.value) is int:
+            return str(self.value)
+        if not self.value:
+            raise self.error("a string or a whole number")
+        return self.string()
+
+    def number(self) -> float:
+        """Return a finite number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.error("a number")
+        try:
+            number = float(self.value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise self.error("a finite number")
+        return number
+
+    def integer(self, least: int, most: int) -> int:
+        """Return a whole number between two bounds, both included."""
+        if type(self.value) is not int or not least <= self.value <= most:
+            raise self.error(f"a whole number from {least} to {most}")
+        return self.value
+
+    def boolean(self) -> bool:
+        """Return a boolean."""
+        if not isinstance(self.value, bool):
+            raise self.error("true or false")
+        return self.value
+
+    def error(self, expected: str) -> ShapeError:
+        """Return what to raise where something else is expected."""
+        shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(self.value)
+        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        return ShapeError(f"{self.path or 'the JSON'} is {shown}; expected {expected}")

@@ -276,22 +276,18 @@ def open_session(level: str, kind: str) -> Session:
 @functools.cache
 def probe() -> dict[str, str | None]:
     """Try each level on this machine: None where it works, else the reason. Takes about a second the first time."""
-    return {level: _try(level) for level in LEVELS}
+    found: dict[str, str | None] = dict.fromkeys(LEVELS)
+    for level in LEVELS:
+        try:
+            require(level)
+        except ToolFailure as error:
+            found[level] = error.reason if isinstance(error, LevelRefused) else str(error)
+    return found
 
 
 def require(level: str) -> None:
     """Raise `LevelRefused` unless this machine can give `level`; `ToolFailure` where the tool cannot run at all."""
     open_session(level, "").end()
-
-
-def _try(level: str) -> str | None:
-    try:
-        require(level)
-    except LevelRefused as error:
-        return error.reason
-    except ToolFailure as error:
-        return str(error)
-    return None
 
 
 def _run_of(exit_status: int, output: bytes) -> Run:

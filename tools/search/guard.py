@@ -144,7 +144,7 @@ class Guard:
         opened = (host, port) in self._allow or (usual and (host, None) in self._allow)
         if not opened and not usual and ("", port) not in self._allow:
             raise Blocked(f"port {port} cannot be visited; {' and '.join(map(str, PORTS.values()))} can")
-        literal = _is_address(host)
+        literal = ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
         if not opened and not literal and ("." not in host or host.rpartition(".")[2] in _PRIVATE_NAMES):
             raise Blocked(f"{host} is not a public host")
         lookup = "a host name's lookup"
@@ -188,10 +188,6 @@ def _read_host(text: str) -> str:
     if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
         raise problem
     return host
-
-
-def _is_address(host: str) -> bool:
-    return ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
 
 
 def _read_entry(entry: str) -> tuple[str, int | None]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import h11
 
-from ..http.payload import Node, ShapeError, parse, serialize
+from ..http.core import Node, ShapeError, parse, serialize
 from ..threads import start
 from .core import Passage, Retriever, SearchFailure, join_contents
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..http.client import JsonClient
-from ..http.core import Fault, HttpFailure, Limits
-from ..http.payload import Node, ShapeError
+from ..http.core import Fault, HttpFailure, Limits, Node, ShapeError
 from .core import Passage, SearchFailure, split_contents
 
 KEY = "TURNGYM_ELASTIC_API_KEY"

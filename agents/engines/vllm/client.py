@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tools.http.connections import Connections, split_url
-from ....tools.http.core import Fault, HttpFailure
-from ....tools.http.payload import Node, ShapeError, parse, serialize
+from ....tools.http.core import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ...engine import EngineFailure, EngineFault, Sampling
 
 T = TypeVar("T")
