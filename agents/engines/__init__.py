@@ -49,31 +49,19 @@ def open_engine(
 
             engine = TorchEngine(policy)
         else:
-            engine = _vllm_engine(choice, policy, folder, report, deadline, stack)
+            from .vllm import VllmEngine
+            from .vllm.fleet import Fleet
+            from .vllm.publish import Publisher
+            from .vllm.server import policy_server
+
+            if choice.own_server:
+                server = stack.enter_context(policy_server(policy, folder, choice.server_option, report))
+                fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
+            else:
+                fleet = Fleet(choice.server, deadline=deadline)
+            publisher = Publisher(policy, fleet.servers, folder / "adapters", report=report)
+            if not choice.own_server:
+                publisher.check()
+            engine = VllmEngine(policy, fleet, publisher)
         stack.callback(engine.close)
         yield engine
-
-
-def _vllm_engine(
-    choice: EngineChoice,
-    policy: Policy,
-    folder: Path,
-    report: Callable[[str], None],
-    deadline: float,
-    stack: ExitStack,
-) -> VllmEngine:
-    """Return an engine that draws from the servers named, or from one that ends with `stack`."""
-    from .vllm import VllmEngine
-    from .vllm.fleet import Fleet
-    from .vllm.publish import Publisher
-    from .vllm.server import policy_server
-
-    if choice.own_server:
-        server = stack.enter_context(policy_server(policy, folder, choice.server_option, report))
-        fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
-    else:
-        fleet = Fleet(choice.server, deadline=deadline)
-    publisher = Publisher(policy, fleet.servers, folder / "adapters", report=report)
-    if not choice.own_server:
-        publisher.check()
-    return VllmEngine(policy, fleet, publisher)

@@ -299,30 +299,28 @@ def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Dr
         root = Node(json.loads(answer.decode()))  # NaN and infinity are let through, to be named as what they are
         if (named := root["model"].string()) != model:
             raise EngineFailure(EngineFault.VERSION, f"model {named[:80]!r} answered, and {model!r} was asked")
-        choices = root["choices"].array()
+        choices, name = root["choices"].array(), root["id"].string()
         _match(len(choices) == 1, f"it holds {len(choices)} choices, and 1 was asked for")
-        return _choice(choices[0], root["id"].string(), request)
+        _match(name == f"cmpl-{request.name}", f"it is the answer to {name[:80]!r}, and {request.name!r} was sent")
+        choice, vocabulary = choices[0], request.vocabulary
+        index = choice["index"].integer(-(2**31), 2**31)
+        _match(index == 0, f"it holds choice {index}, and 1 was asked for")
+        _match(choice["prompt_token_ids"].value == request.prompt, "it answers another prompt")
+        if choice["finish_reason"].value == "abort":
+            raise EngineFailure(EngineFault.STATUS, "the server aborted the request", 0.0)
+        tokens = [token.integer(-(2**63), 2**63) for token in choice["token_ids"].array()]
+        n = len(tokens)
+        _match(0 < n <= request.most, f"it holds {n} tokens, and 1 to {request.most} were asked for")
+        outside = [token for token in tokens if not 0 <= token < vocabulary]
+        _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{vocabulary - 1}")
+        stopped = _end(choice, tokens, request)
+        logp, top = _numbers(choice["logprobs"], tokens, min(request.top, vocabulary))
+        return Drawn(tokens, logp, top, stopped)
     except ShapeError as error:
         raise EngineFailure(EngineFault.MALFORMED, str(error)) from None
     except (ValueError, RecursionError) as error:
         what = f"it is not JSON: {str(error)[:200]} in {answer[:60]!r}"
         raise EngineFailure(EngineFault.MALFORMED, what) from None
-
-
-def _choice(choice: Node, name: str, request: CompletionRequest) -> Drawn:
-    _match(name == f"cmpl-{request.name}", f"it is the answer to {name[:80]!r}, and {request.name!r} was sent")
-    index = choice["index"].integer(-(2**31), 2**31)
-    _match(index == 0, f"it holds choice {index}, and 1 was asked for")
-    _match(choice["prompt_token_ids"].value == request.prompt, "it answers another prompt")
-    if choice["finish_reason"].value == "abort":
-        raise EngineFailure(EngineFault.STATUS, "the server aborted the request", 0.0)
-    tokens = [token.integer(-(2**63), 2**63) for token in choice["token_ids"].array()]
-    _match(0 < len(tokens) <= request.most, f"it holds {len(tokens)} tokens, and 1 to {request.most} were asked for")
-    outside = [token for token in tokens if not 0 <= token < request.vocabulary]
-    _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{request.vocabulary - 1}")
-    stopped = _end(choice, tokens, request)
-    logp, top = _numbers(choice["logprobs"], tokens, min(request.top, request.vocabulary))
-    return Drawn(tokens, logp, top, stopped)
 
 
 def _end(choice: Node, tokens: list[int], request: CompletionRequest) -> str | None:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -51,7 +51,7 @@ GROWTH = (10.0, 4.0)
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """A version: its name on the servers, its folder (None: no adapter), and the learner's log-probabilities."""
+    """A version: its name on the servers and its folder, if it has an adapter; the learner's log-probabilities."""
 
     name: str
     folder: Path | None
@@ -151,8 +151,6 @@ class Publisher:
                 raise away[0]
             await asyncio.sleep(PAUSE)
         found = {server: a for server, a in zip(self.servers, answers) if not isinstance(a, BaseException)}
-        if present.folder is None:
-            present = replace(present, name=next(iter(found.values()))[0])
         self.version = version
         if present is not self.present:
             old, self._before, self.present = self._before, self.present, present
@@ -208,12 +206,12 @@ class Publisher:
         if not finding.right:
             distances = ", ".join(f"{far:.2e} from {which}" for which, far in finding.distance.items())
             message = (
-                f"does not answer with the weights of {name}: its log-probabilities are off by up to "
+                f"it does not answer with the weights of {name}: its log-probabilities are off by up to "
                 f"{finding.error:.2e} nats (allowed {accepted[0]:.2e}); root mean square {distances}; nearest to "
                 f"{min(finding.distance, key=finding.distance.__getitem__)}. Nothing was drawn with them; start the "
                 "server again, or look at what it loaded"
             )
-            raise server.failure(EngineFault.VERSION, f"it {message}")
+            raise server.failure(EngineFault.VERSION, message)
         if finding.near:
             self._report(
                 f"{server.url}: {name} is right within {finding.error:.1e} nats, but the probe cannot tell it from "
@@ -232,8 +230,8 @@ class Publisher:
         except EngineFailure as failure:
             if failure.fault is not EngineFault.STATUS:
                 raise
-            await server.load(present.name, present.folder)  # it may have lost it by starting again in between
-            return present.name, await self._answer(server, present.name)
+        await server.load(present.name, present.folder)  # it may have lost it by starting again in between
+        return present.name, await self._answer(server, present.name)
 
     async def _answer(self, server: Endpoint, name: str) -> Answer:
         answer, policy = await server.answer(name, self._prompts), self._policy

@@ -32,14 +32,13 @@ from ...engine import EngineFailure, EngineFault
 from ...journal import write_file
 from ...policy import ADAPTER, Policy
 from ...source import check_fits
+from .client import TOP
 
 BASE = "policy"  # the name under which the model without an adapter is served
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone
-TOP = 100  # log-probabilities that may be asked for at each token
 # Options that follow from the run's settings.
-_LORA = ("enable-lora", "max-lora-rank", "max-loras")
-_NUMBERS = ("dtype", "logprobs-mode", "max-logprobs", "max-model-len", "enable-prefix-caching")
-OURS = frozenset(("model", "served-model-name", "host", "port", *_LORA, *_NUMBERS))
+OURS = {"model", "served-model-name", "host", "port", "dtype", "enable-lora", "max-lora-rank", "max-loras"}
+OURS |= {"logprobs-mode", "max-logprobs", "max-model-len", "enable-prefix-caching"}
 # The CPU build (0.32) ends at a prompt in parts whose request has a seed ("CPU Generator does not use offset").
 ON_CPU = ("enable-chunked-prefill=false",)
 LAST_LINES = 15
@@ -49,7 +48,6 @@ HEADED = frozenset({"llama", "qwen3", "qwen3_moe", "granite", "nemotron", "exaon
 # Types that are Llama with these settings, where no window slides.
 AS_LLAMA = {"qwen2": {"qkv_bias": True}, "mistral": {"qkv_bias": False}}
 REPORT_EVERY = 10.0  # seconds
-PATIENCE = 2.0  # seconds in which the server may end by itself
 _POLL = 0.5  # seconds between two looks at the server
 
 
@@ -108,9 +106,11 @@ class VllmServer:
         restarts: int = 20,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.log, self.starts = log, 0
+        self.log, self.starts, self.pid = log, 0, 0  # pid is also the number of the process group
         self.failure: EngineFailure | None = None
-        port = _free_port()
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.command = [str(python or sys.executable), "-m", "vllm.entrypoints.openai.api_server"]
         self.command += ["--model", str(folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
@@ -131,13 +131,6 @@ class VllmServer:
     def alive(self) -> bool:
         """Whether its process runs; it may still be loading."""
         return self._child is not None and self._child.alive
-
-    @property
-    def pid(self) -> int:
-        """The process group of the server."""
-        if self._child is None:
-            raise RuntimeError("the vLLM server was not started; call start()")
-        return self._child.pid
 
     def start(self) -> Self:
         """Start it and wait until it has drawn a token.
@@ -182,10 +175,10 @@ class VllmServer:
             "TMPDIR": str(self._scratch),
         }
         names = ("contextlib", "os", "signal", "socket", "subprocess", "sys", "threading")
-        guard = f"import {', '.join(names)}\n{inspect.getsource(_guard)}\n_guard({PATIENCE}, *sys.argv[1:])"
+        guard = f"import {', '.join(names)}\n{inspect.getsource(_guard)}\n_guard(*sys.argv[1:])"
         command = [sys.executable, "-I", "-c", guard, str(self.log.resolve()), *self.command]
         self._child = Child(command, env={**os.environ, **ours}, limits=ResourceLimits())
-        self.starts += 1
+        self.starts, self.pid = self.starts + 1, self._child.pid
 
     def _wait(self) -> None:
         began = reported = time.monotonic()
@@ -224,16 +217,11 @@ class VllmServer:
         return EngineFailure(fault, f"{what}; the last lines of {self.log}:\n{text}")
 
 
-def _guard(patience: float, log: str, *rest: str) -> None:
-    """Run a server, and end it with all that it started when the process that asked for it goes away.
+def _guard(log: str, *rest: str) -> None:
+    """Run a command, and end it with all that it started when the process that asked for it goes away.
 
-    It is run by an interpreter of its own, which imports nothing of the package. The server shares its process group,
-    so one signal ends them all; the other end of the socket closes with its holder, however that one dies.
-
-    Args:
-        patience: Seconds in which the server may end by itself.
-        log: File that the server writes to.
-        rest: The server's command, and the number of the socket.
+    It is run by an interpreter of its own, which imports nothing of the package. The command shares its process group,
+    so one signal ends them all; the other end of the socket, the last argument, closes however its holder dies.
     """
     *command, number = rest
     holder = socket.socket(fileno=int(number))
@@ -246,7 +234,7 @@ def _guard(patience: float, log: str, *rest: str) -> None:
             holder.recv(1)
         server.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(patience)
+            server.wait(2.0)  # seconds in which it may end by itself
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=end_with_holder, daemon=True).start()
@@ -266,12 +254,6 @@ def _unready(client: httpx.Client) -> str:
     return "" if answer.is_success else f"it answers {answer.status_code}: {answer.text[:200]}"
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def policy_server(policy: Policy, folder: Path, options: Sequence[str], report: Callable[[str], None]) -> VllmServer:
     """Return a server for `policy`, not yet started, with its log and what it is served from in `folder`.
 
@@ -279,12 +261,11 @@ def policy_server(policy: Policy, folder: Path, options: Sequence[str], report: 
         ValueError: its model does not fit into memory, or vLLM cannot carry the adapter.
     """
     dtype = str(policy.base.dtype).removeprefix("torch.")
-    rank = policy.lora.rank if policy.lora else 0
     check_fits(policy.folder, dtype, str(policy.device), context=policy.max_context)
     return VllmServer(
         served_folder(policy, folder / "served"),
         log=folder / "server.log",
-        rank=rank or None,
+        rank=policy.lora.rank if policy.lora else None,
         dtype=dtype,
         max_context=policy.max_context,
         options=(*(ON_CPU if policy.device.type == "cpu" else ()), *options),

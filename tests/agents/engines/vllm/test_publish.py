@@ -394,7 +394,7 @@ def test_a_policy_without_an_adapter_is_probed_alone(
     plain = load_policy(qwen3_folder)
     made, _ = publisher(plain, tmp_path, url)
     (finding,) = asyncio.run(made.publish()).values()
-    assert finding.right and not finding.near and published(made) == "policy" and not server.loads
+    assert finding.right and not finding.near and models(made) == ["policy"] and not server.loads
 
 
 def test_check_takes_what_fits(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
