@@ -18,7 +18,7 @@ from ..agents.engine import Sampling
 from ..agents.engines import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.journal import Incident, locked, write_file
-from ..agents.rollout.deadlines import Deadlines
+from ..agents.rollout.path import Deadlines
 from ..agents.settings import DeadlineOptions, EngineChoice, flat
 from ..agents.source import Source, find
 from ..envs import TextEnv

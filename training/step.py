@@ -15,8 +15,7 @@ from ..agents.engine import Sampling
 from ..agents.evaluate import task_count
 from ..agents.journal import Incident, origin_of
 from ..agents.rollout.collect import collect, shuffled_scores
-from ..agents.rollout.deadlines import Deadlines
-from ..agents.rollout.path import Actor
+from ..agents.rollout.path import Actor, Deadlines
 from ..agents.scores import Report, from_trees, summarize
 from ..agents.settings import DeadlineOptions
 from ..agents.trajectory import Plan, Tree

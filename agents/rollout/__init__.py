@@ -1,6 +1,5 @@
 """Rollouts: a policy acts in copies of an environment.
 
 collect: trees of paths for some tasks, with branches where a plan asks for them
-path: one path, turn by turn
-deadlines: how long a rollout waits
+path: one path, turn by turn, and how long it may take
 """

@@ -20,8 +20,7 @@ from ..engine import Sampling, Session
 from ..journal import Incident, OnIncident, ignore
 from ..settings import DeadlineOptions
 from ..trajectory import NO_TOKENS, Event, Leaf, Plan, Spawn, Tree, Turn
-from .deadlines import Deadlines, Overdue, Watch
-from .path import Actor, Driver, FirstTurn, Path, PathFailed
+from .path import Actor, Deadlines, Driver, FirstTurn, Overdue, Path, PathFailed, Watch
 
 T = TypeVar("T")
 

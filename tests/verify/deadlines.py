@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turngym.agents.journal import Incident, to_json
-from turngym.agents.rollout.deadlines import Deadlines as Limits
+from turngym.agents.rollout.path import Deadlines as Limits
 from turngym.envs.math import make_math_python
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngym.agents.rollout import collect, deadlines
+from turngym.agents.rollout import collect, path
 from turngym.tests.verify.deadlines import _Trials
 
 
@@ -24,6 +24,6 @@ def test_a_retry_with_another_key_is_found(trials, monkeypatch):
 
 
 def test_a_stall_that_names_nobody_is_found(trials, monkeypatch):
-    monkeypatch.setattr(deadlines.Watch, "_names", lambda self: "somebody")
+    monkeypatch.setattr(path.Watch, "_names", lambda self: "somebody")
     row = trials.stalls()
     assert (row.held, row.of) == (0, 2) and "somebody" in row.note

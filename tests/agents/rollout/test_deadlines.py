@@ -19,8 +19,7 @@ from turngym.agents.journal import Incident, to_json
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout import path
 from turngym.agents.rollout.collect import collect
-from turngym.agents.rollout.deadlines import Deadlines
-from turngym.agents.rollout.path import Actor
+from turngym.agents.rollout.path import Actor, Deadlines
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import EnvFailure, Outcome, TextEnv
 from turngym.envs.question import QuestionEnv

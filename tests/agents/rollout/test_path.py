@@ -13,8 +13,17 @@ import pytest
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Completion, Continued, Sampling
 from turngym.agents.journal import Incident
-from turngym.agents.rollout.deadlines import Deadlines, Watch
-from turngym.agents.rollout.path import Actor, Driver, FirstTurn, Path, PathFailed, thought_length, tokens_before
+from turngym.agents.rollout.path import (
+    Actor,
+    Deadlines,
+    Driver,
+    FirstTurn,
+    Path,
+    PathFailed,
+    Watch,
+    thought_length,
+    tokens_before,
+)
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Tree, Turn
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv

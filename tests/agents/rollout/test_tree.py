@@ -18,8 +18,7 @@ from turngym.agents.journal import Incident, from_json, to_json
 from turngym.agents.policy import load_policy
 from turngym.agents.replay import replay
 from turngym.agents.rollout.collect import collect
-from turngym.agents.rollout.deadlines import Deadlines
-from turngym.agents.rollout.path import Actor
+from turngym.agents.rollout.path import Actor, Deadlines
 from turngym.agents.trajectory import Event, Plan, Spawn, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.training.columns import pack
