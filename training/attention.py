@@ -237,10 +237,12 @@ def _by_blocks(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Return what `_by_segments` returns, of tokens that are padded to whole blocks."""
-
+    """Return what `_by_segments` returns, of tokens that are padded to whole blocks; PyTorch has no gradient on CPU."""
     _refuse(options)
-    return attend(query, key, value, blocks, scaling).transpose(1, 2), None
+    # Within a compiled layer it is compiled with the rest; alone it would compute all scores unless compiled.
+    fused: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
+    out: Tensor = fused(query, key, value, block_mask=blocks, scale=scaling, enable_gqa=key.shape[1] != query.shape[1])
+    return out.transpose(1, 2), None
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
@@ -274,17 +276,6 @@ def block_mask(layout: Layout, device: torch.device) -> BlockMask:
     whole = pairs == BLOCK * BLOCK
     (some, which), (full, which_full) = _ordered((pairs > 0) & ~whole, device), _ordered(whole, device)
     return BlockMask.from_kv_blocks(some, which, full, which_full, BLOCK_SIZE=BLOCK, mask_mod=sees)
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, blocks: BlockMask, scaling: float | None) -> Tensor:
-    """Return `[1, heads, s, d]` of queries `[1, heads, s, d]` and keys and values `[1, kv_heads, s, d]`.
-
-    PyTorch has no backward pass of it on CPU.
-    """
-    # Within a compiled layer it is compiled with the rest; alone it would compute all scores unless compiled.
-    fused: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
-    out: Tensor = fused(query, key, value, block_mask=blocks, scale=scaling, enable_gqa=key.shape[1] != query.shape[1])
-    return out
 
 
 @cache

@@ -80,11 +80,6 @@ class Batch:
         """Return each slot's 0-based agent turn within its path."""
         return self.turns.turn[self.row]
 
-    @property
-    def group(self) -> Int[Tensor, "s"]:
-        """Return each slot's group."""
-        return self.turns.group[self.row]
-
     def span(self, paths: range) -> slice:
         """Return where the slots of contiguous `paths` are. Raises ValueError on paths the batch does not have."""
         if paths.step != 1 or not 0 <= paths.start <= paths.stop <= self.n_paths:

@@ -214,9 +214,7 @@ def recipe_of(args: list[str]) -> TrainConfig:
     recipe = read_recipe(args.pop(1) if named else "math-python", weaker=weaker)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--out", default=recipe.out)
-    out: str = parser.parse_known_args(args)[0].out
+    out: str = _option(args, "--out", default=recipe.out)
     if not out:
         raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
     return replace(from_run(Path(out), weaker), out=out)
@@ -237,10 +235,15 @@ def warmup_of(args: list[str]) -> Warmup:
 
 def _named_levels(args: list[str]) -> list[str]:
     """Return the isolation levels below the default that the command line itself names with `--option`."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--option", nargs="*", default=[])
-    named = [item for item in parser.parse_known_args(args)[0].option if "=" in item]
+    named = [item for item in _option(args, "--option", nargs="*", default=[]) if "=" in item]
     return weaker_levels(EnvOptions(option=tuple(named)).kwargs())
+
+
+def _option(args: list[str], name: str, **options: Any) -> Any:
+    """Return an option's value in `args`; `options` describe it to `argparse`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(name, dest="value", **options)
+    return parser.parse_known_args(args)[0].value
 
 
 def watch(records: Iterable[Any], steps: int, console: Console) -> None:

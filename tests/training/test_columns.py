@@ -20,7 +20,6 @@ def test_only_done_and_truncated_paths_are_rewarded(batch_of) -> None:
 def test_turn_and_group_are_read_through_the_row(batch_of) -> None:
     batch = batch_of([[2, 1], [1]], groups=[4, 7])
     assert batch.turn.tolist() == [0, 0, 1, 0]
-    assert batch.group.tolist() == [4, 4, 4, 7]
 
 
 def test_slice_takes_whole_paths_and_renumbers_them(batch_of) -> None:

@@ -86,7 +86,8 @@ class Parameter:
 
     def __str__(self) -> str:
         """Return `name=default (rule)`."""
-        return f"{self.name}={_text(self.default)} ({self.rule})"
+        default = str(self.default).lower() if self.kind is bool else self.default
+        return f"{self.name}={default} ({self.rule})"
 
     @property
     def rule(self) -> str:
@@ -146,10 +147,6 @@ def _parameter(name: str, hint: Any, default: Any) -> Parameter:
         kind, allowed = get_args(hint)
         return Parameter(name, kind, default, allowed)
     return Parameter(name, hint, default, None if hint is bool else Range())
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 VARIANT = Parameter("variant", str, "paper", ("paper", "code"))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import torch
@@ -47,7 +48,20 @@ def dapo(
     overlong: NonNegative = 1.0,
 ) -> Control:
     """Return DAPO with all its parts; `longest` and `cache` are in tokens."""
-    return _dapo(clip_low, clip_high, limit, dynamic, longest, cache, overlong, floor=-1.0)
+    require(cache <= longest, "dapo", "cache", cache, f"1 to {longest}, the longest path")
+    base = grpo(clip_low=clip_low, clip_high=clip_high)
+    surrogate = dual_clip(limit)
+
+    def select(trees: Sequence[Tree], state: State) -> list[Verdict]:
+        return [Verdict.KEEP if tells(tree) or not dynamic else Verdict.MORE for tree in trees]
+
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        terms = base.shape(terms, batch, now, state)
+        return terms if limit == inf else replace(terms, surrogate=surrogate)
+
+    reward = partial(_shortened, longest, cache, overlong, -1.0)
+    sets = base.sets if limit == inf else base.sets | frozenset[Sets]({"surrogate"})
+    return replace(base, name="dapo", sets=sets, select=select, reward=reward, shape=shape)
 
 
 @checked
@@ -62,36 +76,16 @@ def dapo_code(
     overlong: NonNegative = 1.0,
 ) -> Control:
     """Return DAPO as released: a path longer than `longest` loses more than `overlong`."""
-    return _dapo(clip_low, clip_high, limit, dynamic, longest, cache, overlong, floor=-inf)
+    paper = dapo(clip_low=clip_low, clip_high=clip_high, limit=limit, dynamic=dynamic, longest=longest, cache=cache)
+    return replace(paper, reward=partial(_shortened, longest, cache, overlong, -inf))
 
 
-def _dapo(
-    clip_low: float,
-    clip_high: float,
-    limit: float,
-    dynamic: bool,
-    longest: int,
-    cache: int,
-    overlong: float,
-    floor: float,
-) -> Control:
-    require(cache <= longest, "dapo", "cache", cache, f"1 to {longest}, the longest path")
-    base = grpo(clip_low=clip_low, clip_high=clip_high)
-    surrogate = dual_clip(limit)
-
-    def select(trees: Sequence[Tree], state: State) -> list[Verdict]:
-        return [Verdict.KEEP if tells(tree) or not dynamic else Verdict.MORE for tree in trees]
-
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
-        length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path]
-        return batch.turns.score + overlong * overlong_penalty(length.to(batch.turns.score), longest, cache, floor)
-
-    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        terms = base.shape(terms, batch, now, state)
-        return terms if limit == inf else replace(terms, surrogate=surrogate)
-
-    sets = base.sets if limit == inf else base.sets | frozenset[Sets]({"surrogate"})
-    return replace(base, name="dapo", sets=sets, select=select, reward=reward, shape=shape)
+def _shortened(
+    longest: int, cache: int, overlong: float, floor: float, batch: Batch, state: State
+) -> Float[Tensor, "r"]:
+    """Return the scores with what the length of each path costs."""
+    length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path].to(batch.turns.score)
+    return batch.turns.score + overlong * overlong_penalty(length, longest, cache, floor)
 
 
 def tells(tree: Tree) -> bool:

@@ -106,7 +106,7 @@ def reference(toy, logits, skip, limit, kl_coef):
     logp = value - np.log(np.exp(value).sum(-1, keepdims=True))
     logp = logp[np.arange(len(logp)), toy.drawn.numpy()]
     old, roll, ref = batch.logp_old.numpy(), batch.logp_roll.numpy(), batch.logp_ref.numpy()
-    path, row, group = batch.path.numpy(), batch.row.numpy(), batch.group.numpy()
+    path, row, group = batch.path.numpy(), batch.row.numpy(), batch.turns.group[batch.row].numpy()
     score, entropy = batch.turns.score[batch.row].numpy(), batch.entropy.numpy()
     total = 0.0
     for slot in range(len(path)):

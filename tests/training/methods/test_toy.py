@@ -11,7 +11,7 @@ def test_the_toy_has_every_kind_of_path():
     assert toy.batch.turns.rewarded.tolist().count(False) == len(PATHS[4])
     ratio = (toy.current(toy.logits).logp - toy.batch.logp_old).exp()
     assert ratio.min() < 0.8 and ratio.max() > 1.2  # outside the clip, on both sides
-    assert set(toy.batch.group.tolist()) == set(GROUPS)
+    assert set(toy.batch.turns.group.tolist()) == set(GROUPS)
 
 
 def test_the_order_of_paths_changes_no_number_of_a_path():
