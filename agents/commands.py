@@ -23,9 +23,8 @@ from rich.text import Text
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make, play_options
 from .engine import Sampling
-from .settings import EngineChoice, MachineOptions, SamplingOptions
+from .settings import EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
 from .terminal import console, mistakes
-from .warmup.settings import Settings, WarmupOptions
 
 if TYPE_CHECKING:
     from .scores import Report
@@ -240,7 +239,7 @@ class Warmup:
     def run(self) -> int:
         """Make the policy and show the progress."""
         with mistakes():
-            from .warmup.pretrain import prepare, run
+            from .warmup.pretrain import Settings, prepare, run
 
             settings = Settings(self.env, self.options.kwargs(), self.training)
             prepared = prepare(settings, self.out, resume=self.resume)

@@ -1,4 +1,4 @@
-"""Settings that several commands share: each field is named, documented and checked here alone.
+"""Settings of commands, most of them shared by several: each field is named, documented and checked here alone.
 
 Commands and recipes take the fields of nested settings by their names alone, as `--max-tokens 96` or `rank = 32`.
 """
@@ -17,6 +17,12 @@ T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16")
 ENGINES = ("torch", "vllm")
+SIZES: dict[str, dict[str, Any]] = {
+    "mini": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "small": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4},
+    "medium": {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 8},
+}
+"""Architectures of new models, by name."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,44 @@ class MachineOptions:
         check_dtype(self, "dtype")
         if self.threads < 1:
             raise ValueError(f"threads is {self.threads}; torch needs at least 1")
+
+
+@dataclass(frozen=True)
+class WarmupOptions:
+    """Training of a small policy on episodes of an expert."""
+
+    episodes: int = 12000
+    """Number of expert episodes to train on."""
+    steps: int = 1000
+    """Optimizer steps."""
+    batch: int = 16
+    """Episodes in an optimizer step."""
+    lr: float = 8e-3
+    """Largest learning rate."""
+    noise: float = 0.3
+    """Share of turns that are wrong on purpose, so that reinforcement learning has something to improve."""
+    size: str = "mini"
+    """`mini` (about 0.6M parameters), `small` (1M) or `medium` (5M)."""
+    vocabulary: int = 4096
+    """Largest number of tokens in the vocabulary."""
+    context: int = 1024
+    """Largest number of tokens in an episode; longer ones are left out."""
+    seed: int = 0
+    """Seed of all randomness."""
+    threads: int = 1
+    """CPU threads of torch. Two are faster if two cores are idle."""
+
+    def check(self) -> None:
+        """Raise ValueError for a value out of range."""
+        check_least(self, 1, "episodes", "steps", "batch", "threads")
+        check_least(self, 0, "seed")
+        check_positive(self, "lr")
+        if not 0 <= self.noise < 1:
+            raise ValueError(f"noise is {self.noise}; it is a share of turns, from 0 to below 1")
+        if self.vocabulary < 300:
+            raise ValueError(f"vocabulary is {self.vocabulary}; bytes and control tokens alone need 300")
+        if self.size not in SIZES:
+            raise ValueError(f"size is {self.size!r}; it must be one of {', '.join(SIZES)}")
 
 
 def check_least(settings: Any, least: int, *names: str) -> None:

@@ -1,6 +1,5 @@
 """Small policies made from nothing for an environment.
 
-settings: what decides the weights
 demonstrations: episodes of the environment's expert
 tokenizer: a byte-level BPE of the environment's texts
 supervised: a new model, and its training on episodes

@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ from ...envs.registry import check_levels, make
 from ..checkpoint import latest, read_state, save
 from ..evaluate import cut, task_count, writable
 from ..journal import write_file
+from ..settings import WarmupOptions
 from .demonstrations import Demonstration, demonstrations
-from .settings import Settings
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat
@@ -34,6 +34,19 @@ TOKENIZER = "tokenizer.json"
 SAVE_EVERY = 100  # steps
 TOKENIZER_EPISODES = 2_000  # that the tokenizer is trained on
 CONTEXT_WEIGHT = 1.0  # of a token that the agent read; that of its own is 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """An environment, its options, and the training on its expert: together they determine the weights."""
+
+    env: str
+    options: dict[str, Any]
+    training: WarmupOptions
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data, as `warmup.json` holds it."""
+        return {"env": self.env, "options": self.options, **asdict(self.training)}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from ...envs import Message
 from ..chat.chat import Chat
 from ..engine import Cut
-from .settings import SIZES
+from ..settings import SIZES
 from .tokenizer import END, PAD
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded

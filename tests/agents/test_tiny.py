@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
+from turngym.agents.settings import SIZES
 from turngym.agents.source import TINY
 from turngym.agents.tiny.make import MIX, VOCABULARY, Demo, Make, demo, demos, encode, make, run
-from turngym.agents.warmup.settings import SIZES
 from turngym.agents.warmup.tokenizer import TEMPLATE
 from turngym.envs.math import MathTasks, make_math_python
 from turngym.envs.registry import make as make_env

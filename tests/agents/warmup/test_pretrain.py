@@ -11,10 +11,9 @@ from safetensors.torch import load_file
 from turngym.agents import evaluate, terminal
 from turngym.agents.commands import Warmup
 from turngym.agents.engine import Sampling
-from turngym.agents.settings import changed
+from turngym.agents.settings import WarmupOptions, changed
 from turngym.agents.warmup import pretrain
 from turngym.agents.warmup.pretrain import Settings, prepare, run
-from turngym.agents.warmup.settings import WarmupOptions
 from turngym.envs.registry import EnvOptions
 
 SMALL = Settings(

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
+from turngym.agents.settings import SIZES
 from turngym.agents.warmup import supervised
-from turngym.agents.warmup.settings import SIZES
 from turngym.agents.warmup.supervised import (
     CONTEXT,
     PADDING,
