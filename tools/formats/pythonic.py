@@ -121,7 +121,9 @@ class _Reader:
         """Return one literal."""
         kind = self.next()
         if kind == "text":
-            return _unquote(self.text_of_token())
+            literal = self.text_of_token()
+            quotes = 3 if literal[:3] in ('"""', "'''") else 1
+            return _ESCAPE.sub(_character, literal[quotes:-quotes])
         if kind == "number":
             return _number(self.text_of_token())
         if kind == "word" and self.text_of_token() in _CONSTANTS:
@@ -165,11 +167,6 @@ class _Reader:
         if mark not in (",", closer):
             raise ValueError(f"expected , or {closer}, found {self.shown()}")
         return mark == ","
-
-
-def _unquote(literal: str) -> str:
-    quotes = 3 if literal[:3] in ('"""', "'''") else 1
-    return _ESCAPE.sub(_character, literal[quotes:-quotes])
 
 
 def _character(escape: re.Match[str]) -> str:

@@ -130,7 +130,7 @@ class SessionGroup:
     Args:
         server: The server that made the boundary.
         serial: The server's number of the boundary.
-        folder: Where the first member works.
+        folder: Where the first member works; that of a later one has its number behind a hyphen.
         init: A pidfd of the boundary's init.
         exit_pipe: The reading end of the pipe for reports on its end.
     """
@@ -154,10 +154,6 @@ class SessionGroup:
             self.born += 1
             left, self.left = self.left[:_REMOVED], self.left[_REMOVED:]
             return self.born, left
-
-    def folder_of(self, member: int) -> str:
-        """Return where a member works; the first one is number 1."""
-        return self.folder if member == 1 else f"{self.folder}-{member}"
 
     def leave(self, member: int) -> None:
         """Count one member less; with the last one end everything, and wait until it is."""

@@ -90,7 +90,8 @@ class Session:
         until = time.monotonic() + timeout
         key = secrets.token_hex(8)
         self.group.set_busy(True, memory)
-        self._ask({"code": True, "once": once, "memory": memory, "key": key}, [_memory_file(code)])
+        os.write(program := os.memfd_create("code"), code.encode())
+        self._ask({"code": True, "once": once, "memory": memory, "key": key}, [program])
         status = self._await_exit(until, output) if once else self._await_reply(key, until, output)
         if status in (Status.OK, Status.ERROR, Status.MEMORY) and not once:
             self.group.set_busy(False, memory)
@@ -110,7 +111,7 @@ class Session:
         twin = Session(self.group, ours, reading, member)
         key = secrets.token_hex(8)
         try:
-            message = {"fork": self.group.folder_of(member), "left": left, "key": key}
+            message = {"fork": f"{self.group.folder}-{member}", "left": left, "key": key}
             self._ask(message, [theirs.detach(), writing])
             reply = self._reply(key, time.monotonic() + _ANSWERED)
             if "refused" in reply:
@@ -302,12 +303,6 @@ def _run_of(exit_status: int, output: bytes) -> Run:
     number = -code
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return Run(Status.KILLED, output, f"the process died ({name})")
-
-
-def _memory_file(text: str) -> int:
-    fd = os.memfd_create("code")
-    os.write(fd, text.encode())
-    return fd
 
 
 def _end(group: SessionGroup, member: int, control: socket.socket, fds: list[int]) -> None:
