@@ -108,13 +108,9 @@ class Publisher:
         Raises:
             ValueError: one cannot be reached, has another model, or does not take the policy's adapters.
         """
-
-        async def check() -> None:
-            for server in self.servers:
-                await self._accepted(server)
-
         try:
-            asyncio.run(check())
+            for server in self.servers:
+                asyncio.run(self._accepted(server))
         except EngineFailure as failure:
             raise ValueError(
                 f"{failure}; start one with `--engine vllm` alone, or give the URL of one that fits"
