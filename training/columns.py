@@ -158,7 +158,7 @@ Surrogate = Callable[[Current, Batch, Terms], Float[Tensor, "s"]]
 """The policy term per slot, to be maximised; it may reduce over whole paths, never across them."""
 
 
-def _cut(columns: Mapping[str, Any], span: slice) -> dict[str, Tensor]:
+def _cut(columns: Mapping[str, Any], span: slice) -> dict[str, Any]:
     """Return a span of those values that are columns."""
     return {name: column[span] for name, column in columns.items() if isinstance(column, Tensor)}
 
@@ -289,5 +289,6 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
             outcome = OUTCOMES.index(leaf.outcome)
             rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome))
     *labels, score, reward, outcomes = zip(*rows)
-    floats = (torch.tensor(column, dtype=torch.float32) for column in (score, reward))
-    return Turns(*map(torch.tensor, labels), *floats, torch.tensor(outcomes))
+    floats = [torch.tensor(column, dtype=torch.float32) for column in (score, reward)]
+    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes)]
+    return Turns(*columns)

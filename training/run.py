@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import count
@@ -145,7 +145,7 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
     )
     with open_engine(choice, policy, prepared.folder, deadline=config.deadlines.turn_deadline) as engine:
         loop = _loop(prepared, policy, engine, team)
-        record = {"version": __version__, "revision": revision(), "engine": engine.mode}
+        record: dict[str, Any] = {"version": __version__, "revision": revision(), "engine": engine.mode}
         record |= {"levels": levels_of(prepared.env), **({"processes": team.size} if team.size > 1 else {})}
         if engine.mode == "batch-dependent":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
@@ -205,14 +205,7 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
         return None
     if not held:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to start one")
-    before = from_run(folder, weaker=weaker_levels(config.environment.kwargs()))
-    asked = flat(config)
-    for name, old in flat(before).items():
-        new = asked[name]
-        if name not in FREE and new != old:
-            raise ValueError(
-                f"{name} is {new!r}, but the run in {folder} was made with {old!r}; leave it out to resume"
-            )
+    check_same(config, folder, FREE, "leave it out to resume")
     checkpoint = latest(folder / "checkpoints", incidents.append, read_boundary)
     if checkpoint is not None and _finished(config, folder, at := read_boundary(checkpoint)):
         more = "its method ended it there" if at.stop else "ask for more to go on"
@@ -221,6 +214,14 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
         got = f"drawn {at.tokens} tokens" if spent else f"taken {at.step}"
         raise ValueError(f"{limit}, and the run in {folder} has {got}; {more}")
     return checkpoint
+
+
+def check_same(config: TrainConfig, folder: Path, free: Collection[str], fix: str) -> None:
+    """Raise ValueError where the run of a folder was made with another value of a setting that is not `free`."""
+    before = flat(from_run(folder, weaker=weaker_levels(config.environment.kwargs())))
+    for name, new in flat(config).items():
+        if name not in free and new != before[name]:
+            raise ValueError(f"{name} is {new!r}, but the run in {folder} was made with {before[name]!r}; {fix}")
 
 
 def finished(config: TrainConfig) -> bool:

@@ -7,6 +7,7 @@ everything else comes from one base recipe.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +15,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...agents.evaluate import writable
-from ...agents.settings import flat
 from ...agents.source import find
 from ...envs.registry import EnvOptions, weaker_levels
 from .. import run
-from ..config import TrainConfig, from_run, read_recipe, recipe_keys
+from ..config import TrainConfig, read_recipe, recipe_keys
 from ..process import launched
 from ..run_folder import CONFIG
 
@@ -53,11 +53,8 @@ class Trial:
 
     def records(self) -> Iterator[Any]:
         """Train, or continue, and yield the records of the run. Raises as `prepare` and `execute` do."""
-        prepared = run.prepare(replace(self.config, resume=self.begun))
-        try:
+        with closing(run.prepare(replace(self.config, resume=self.begun))) as prepared:
             yield from run.execute(prepared)
-        finally:
-            prepared.close()
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,10 @@ def plan(
     first = next(iter(configs.values())).seed
     comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)))
     for trial in comparison.trials:
-        _check_same(trial)
+        if trial.begun:
+            run.check_same(
+                trial.config, trial.folder, ANYTIME, "use the same value, or choose another folder with --out"
+            )
     _check_policy(on, next(iter(configs.values())).policy)
     _check_methods(configs)
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
@@ -177,17 +177,3 @@ def _folder(out: str, resume: bool) -> Path:
             raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
         return Path(out)
     return run.free_folder("compare", Path.exists)
-
-
-def _check_same(trial: Trial) -> None:
-    """Raise ValueError where the folder of a trial holds a run with another config."""
-    if not trial.begun:
-        return
-    before = flat(from_run(trial.folder, weaker=weaker_levels(trial.config.environment.kwargs())))
-    for name, new in flat(trial.config).items():
-        old = before[name]
-        if name not in ANYTIME and new != old:
-            raise ValueError(
-                f"{name} is {new!r}, but the run in {trial.folder} was made with {old!r}; "
-                "use the same value, or choose another folder with --out"
-            )
