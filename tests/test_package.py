@@ -183,6 +183,12 @@ def test_there_is_no_circle_of_imports():
     assert imports == {}
 
 
+def test_the_rooms_keep_to_their_budget():
+    files = modules().values()
+    assert len(files) <= 235
+    assert sum(path.read_text().count("\n") for path in files) <= 31_000
+
+
 @pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()}))
 def test_a_folder_begins_with_its_table_of_contents(folder):
     contents = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
