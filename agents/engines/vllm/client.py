@@ -11,10 +11,10 @@ import contextlib
 import itertools
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from ....tools.http.connections import Connections, split_url
 from ....tools.http.core import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ...engine import EngineFailure, EngineFault, Sampling
 
-T = TypeVar("T")
 Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
 
 TOP = 20  # log-probabilities of the likeliest tokens asked for: any server gives so many
@@ -32,6 +31,17 @@ FULL = (429, 503)
 FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
 FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
 SLACK = 1e-3  # nats by which float32 may miss a bound
+ALWAYS = {
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "ignore_eos": True,  # the model's own end tokens: those that count are in stop_token_ids
+    "include_stop_str_in_output": True,
+    "skip_special_tokens": False,
+    "return_token_ids": True,
+    "return_tokens_as_token_ids": True,
+}
 
 
 @dataclass(frozen=True)
@@ -52,42 +62,26 @@ class CompletionRequest:
     stops: tuple[str, ...] = ()
     top: int = TOP
 
-    @property
-    def max_bytes(self) -> int:
-        """A generous bound of the answer: texts, ids and numbers of each token in full."""
-        return 2**16 + 16 * len(self.prompt) + self.most * (1024 + 96 * (self.top + 2))
-
     def body(self, model: str) -> bytes:
         """Return the request; it sets whatever a server has defaults for."""
-        greedy = self.sampling.temperature == 0
-        return serialize(
-            {
-                "model": model,
-                "prompt": self.prompt,
-                "request_id": self.name,
-                "max_tokens": self.most,
-                "seed": self.seed,
-                "temperature": self.sampling.temperature,
-                "top_p": 1.0 if greedy else self.sampling.top_p,
-                "top_k": 0 if greedy else self.sampling.top_k,
-                "min_p": 0.0,
-                "repetition_penalty": 1.0,
-                "presence_penalty": 0.0,
-                "frequency_penalty": 0.0,
-                "logprobs": self.top,
-                "stop": list(self.stops),
-                "stop_token_ids": sorted(self.ends),
-                "ignore_eos": True,  # the model's own end tokens: those that count are in stop_token_ids
-                "include_stop_str_in_output": True,
-                "skip_special_tokens": False,
-                "return_token_ids": True,
-                "return_tokens_as_token_ids": True,
-            }
-        )
+        truncation = (1.0, 0) if self.sampling.temperature == 0 else (self.sampling.top_p, self.sampling.top_k)
+        asked = {
+            "model": model,
+            "prompt": self.prompt,
+            "request_id": self.name,
+            "max_tokens": self.most,
+            "seed": self.seed,
+            "temperature": self.sampling.temperature,
+            "top_p": truncation[0],
+            "top_k": truncation[1],
+            "logprobs": self.top,
+            "stop": list(self.stops),
+            "stop_token_ids": sorted(self.ends),
+        }
+        return serialize(asked | ALWAYS)
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
+class Drawn(NamedTuple):
     """What was drawn: tokens [n], logp float64 [n], nats, and `top` float64 [n, at most top + 1], those shown at each.
 
     Both are at the sampler's temperature (at 1 where it is greedy) and truncation; -inf where it leaves nothing.
@@ -98,28 +92,6 @@ class Drawn:
     logp: NDArray[np.float64]
     top: NDArray[np.float64]
     stopped: str | None
-
-
-class PerLoop(Generic[T]):
-    """A value for the running event loop, made by an asynchronous generator that ends with the loop."""
-
-    def __init__(self, make: Callable[[], AsyncGenerator[T]]) -> None:
-        self._make = make
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def get(self) -> T:
-        """Return the value, made anew on another event loop."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._generator = loop, self._make()
-            self._value = await anext(self._generator)
-        return self._value
-
-    async def aclose(self) -> None:
-        """End the generator, if it belongs to this event loop; other loops close theirs themselves."""
-        if self._loop is asyncio.get_running_loop():
-            self._loop = None
-            await self._generator.aclose()
 
 
 class Endpoint:
@@ -138,19 +110,17 @@ class Endpoint:
         self.model, self.why = "", ""
         self.up, self.inspected, self.flying = True, False, 0
         self._tries = itertools.count()
-        self._connections = PerLoop(self._connect)
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of `_connections`
 
     async def send(self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES) -> bytes:
-        """Send a request once and return the body of a good answer.
-
-        Raises:
-            HttpFailure: there is none.
-        """
-        connections = await self._connections.get()
-        request = connections.request(method, self.url + path, content)
+        """Send a request once and return the body of a good answer; raises `HttpFailure`."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._connecting = loop, self._connect()
+            self._connections = await anext(self._connecting)
         self.flying += 1
         try:
-            return await connections.send(request, max_bytes)
+            return await self._connections.send(self._connections.request(method, self.url + path, content), max_bytes)
         finally:
             self.flying -= 1
 
@@ -182,8 +152,7 @@ class Endpoint:
             if lost := failure.fault is Fault.CONNECT or failure.status == 404:
                 self.set_down(failure.what)
             fix = "; have fewer in flight (in_flight)" if failure.status in FULL else ""
-            wait = 0.0 if lost else failure.wait
-            raise self.failure(_fault(failure), f"{failure.what}{fix}", wait) from None
+            raise self.failure(_fault(failure), failure.what + fix, 0.0 if lost else failure.wait) from None
 
     async def draw(self, request: CompletionRequest) -> Drawn:
         """Draw a turn with the policy's weights; each try has a name of its own.
@@ -192,7 +161,9 @@ class Endpoint:
             EngineFailure: as `complete`, or the answer does not belong to the request.
         """
         model, request = self.model, replace(request, name=f"{request.name}-{next(self._tries)}")
-        answer = await self.complete(request.body(model), request.max_bytes)
+        # A generous bound: texts, ids and numbers of each token in full.
+        max_bytes = 2**16 + 16 * len(request.prompt) + request.most * (1024 + 96 * (request.top + 2))
+        answer = await self.complete(request.body(model), max_bytes)
         try:
             return read_completion(answer, request, model)
         except EngineFailure as failure:
@@ -258,14 +229,16 @@ class Endpoint:
         return EngineFailure(fault, f"{self.url}: {message}", wait)
 
     async def aclose(self) -> None:
-        """Close the connections; it can be used again."""
-        await self._connections.aclose()
+        """Close the connections of this event loop; it can be used again."""
+        if self._loop is asyncio.get_running_loop():
+            self._loop = None
+            await self._connecting.aclose()
 
     async def _connect(self) -> AsyncGenerator[Connections]:
+        """Yield connections; a loop closes them when it ends, as it does all generators."""
         # Answers are not compressed: on a network within a machine or a cluster that takes longer than it saves.
         headers = {"Accept-Encoding": "identity"}
         connections = Connections(secure=self.url.startswith("https:"), headers=headers, most=2**20)
-        self.flying = 0
         try:
             yield connections
         finally:

@@ -261,28 +261,22 @@ class VllmSession:
         return stop
 
 
-def entropies(
-    top: NDArray[np.float64], temperature: float, vocabulary: int, top_k: int = 0, bounds: bool = False
-) -> NDArray[np.float64]:
+def entropies(top: NDArray[np.float64], temperature: float, vocabulary: int, top_k: int = 0) -> NDArray[np.float64]:
     """Estimate entropies [n], nats, at temperature 1 from log-probabilities `top` [n, k] at `temperature`.
 
     The mass that `top` lacks lies on tokens not shown. On as few as can hold it, each as likely as the least shown, it
     has the least entropy, on all of them the most; its tokens are taken to be the geometric mean of the two in number,
-    which at temperature 1 is the mean of the two entropies. `bounds` returns these two, [2, n], instead.
+    which at temperature 1 is the mean of the two entropies.
     """
-    temperature = temperature or 1.0
     shown = np.isfinite(top)
     missing = 1.0 - np.exp(top).sum(1)
-    missing = np.where(missing < NOISE, 0.0, missing)
     with np.errstate(divide="ignore"):
-        mass = np.log(missing)
-    all_of_them = np.log(np.maximum((top_k or vocabulary) - shown.sum(1), 1))
-    few = np.clip(mass - np.where(shown, top, np.inf).min(1), 0.0, all_of_them)
-    spread = np.stack([few, all_of_them]) if bounds else (few + all_of_them)[None] / 2  # log of a number of tokens
-    hidden = temperature * (mass - spread)  # log-weight of each of them at temperature 1
-    weight = np.where(shown, temperature * np.where(shown, top, 0.0), -np.inf)
-    total = np.logaddexp(np.logaddexp.reduce(weight, 1), spread + hidden)[..., None]
-    logp = np.concatenate([np.broadcast_to(weight, (len(spread), *top.shape)), hidden[..., None]], -1) - total
-    count = np.concatenate([np.ones_like(logp[..., :-1]), np.exp(spread)[..., None]], -1)
-    entropy: NDArray[np.float64] = -(count * np.exp(logp) * np.where(np.isfinite(logp), logp, 0.0)).sum(-1)
-    return entropy if bounds else entropy[0]
+        mass = np.log(np.where(missing < NOISE, 0.0, missing))
+    most = np.log(np.maximum((top_k or vocabulary) - shown.sum(1), 1))
+    few = np.clip(mass - np.where(shown, top, np.inf).min(1), 0.0, most)
+    count = np.zeros((len(top), top.shape[1] + 1))  # log of the number of tokens in each column; the last is hidden
+    count[:, -1] = (few + most) / 2
+    weight = (temperature or 1.0) * np.column_stack([top, mass - count[:, -1]])  # log, at temperature 1
+    logp = weight - np.logaddexp.reduce(weight + count, 1)[:, None]
+    entropy: NDArray[np.float64] = -(np.exp(logp + count) * np.where(np.isfinite(logp), logp, 0.0)).sum(1)
+    return entropy

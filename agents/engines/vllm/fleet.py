@@ -5,15 +5,13 @@ there until it is healthy and has been admitted again. Requests wait meanwhile, 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
 from ....tools.http.core import HttpFailure
 from ...engine import EngineFailure, EngineFault
-from .client import Endpoint, PerLoop
+from .client import Endpoint
 
 T = TypeVar("T")
 
@@ -23,15 +21,6 @@ HEALTH = 5.0  # seconds in which a server must say that it is well
 PAUSE = 0.1  # seconds before the second try of a request; each further pause is twice as long
 LONGEST = 2.0  # the longest pause
 SPILL = 8  # requests by which a server may be ahead of another, besides having twice as many
-
-
-@dataclass
-class _State:
-    """What of a fleet belongs to one event loop: places for requests, news of servers, tasks that wait for them."""
-
-    places: asyncio.Semaphore
-    news: asyncio.Condition = field(default_factory=asyncio.Condition)
-    waking: dict[Endpoint, asyncio.Task[None]] = field(default_factory=dict)
 
 
 class Fleet:
@@ -60,20 +49,19 @@ class Fleet:
         if not urls or len(set(urls)) < len(urls):
             raise ValueError(f"urls is {list(urls)}; name at least 1 server, and each once")
         if in_flight < 1 or tries < 1 or deadline <= 0:
-            raise ValueError(
-                f"in_flight is {in_flight}, tries {tries} and deadline {deadline}; they must be 1 or more, a turn "
-                "needs time"
-            )
+            raise ValueError(f"in_flight is {in_flight}, tries {tries}, deadline {deadline}; use 1, 1, above 0 or more")
         self.servers = [Endpoint(url, deadline) for url in urls]
         self.in_flight, self.tries, self.deadline, self.ended = in_flight, tries, deadline, ended
         self.admit: Callable[[Endpoint], Awaitable[None]] | None = None  # for a server that was down; may raise
-        self._here = PerLoop(self._live)
+        self._waking: dict[Endpoint, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of `_places`
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Hold one of the places for turns."""
-        async with (await self._here.get()).places:
-            yield
+    def place(self) -> asyncio.Semaphore:
+        """Return what holds one of the places for turns, in `async with`."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._places = loop, asyncio.Semaphore(self.in_flight * len(self.servers))
+        return self._places
 
     async def run(self, home: bytes, attempt: Callable[[Endpoint], Awaitable[T]], ends: float) -> T:
         """Await `attempt` with a server, and again where another try may help, until the loop's time is `ends`.
@@ -93,7 +81,7 @@ class Fleet:
                     except EngineFailure as failure:
                         tried += 1
                         last = f" (before that {failure})"
-                        await self._watch()
+                        self._watch()
                         if tried == self.tries or failure.wait is None:
                             raise
                         pause = max(min(PAUSE * 2 ** (tried - 1), LONGEST), failure.wait)
@@ -104,38 +92,31 @@ class Fleet:
 
     async def aclose(self) -> None:
         """Close all connections; the fleet may be used again."""
-        await self._here.aclose()
+        waking = [task for task in self._waking.values() if not task.done()]
+        for task in waking:
+            task.cancel()
+        await asyncio.gather(*waking, return_exceptions=True)
         for server in self.servers:
             await server.aclose()
 
-    async def _live(self) -> AsyncGenerator[_State]:
-        state = _State(asyncio.Semaphore(self.in_flight * len(self.servers)))
-        try:
-            yield state
-        finally:
-            for task in state.waking.values():
-                task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(*state.waking.values(), return_exceptions=True)
-
     async def _server(self, home: bytes) -> Endpoint:
         """Return the server to ask, waiting where all are down."""
-        news = (await self._watch()).news
-        async with news:
-            await news.wait_for(lambda: self.ended() or any(server.up for server in self.servers))
+        while waking := self._watch():
+            if self.ended() or any(server.up for server in self.servers):
+                break
+            await asyncio.wait(waking, return_when=asyncio.FIRST_COMPLETED)
         if (failure := self.ended()) is not None:
             raise failure
         return choose([server for server in self.servers if server.up], home)
 
-    async def _watch(self) -> _State:
-        """Have servers that are down admitted as soon as they are healthy."""
-        state = await self._here.get()
+    def _watch(self) -> list[asyncio.Task[None]]:
+        """Return tasks, one for each server that is down, that have it admitted as soon as it is healthy."""
         for server in self.servers:
-            if not server.up and server not in state.waking:
-                state.waking[server] = asyncio.get_running_loop().create_task(self._wake(state, server))
-        return state
+            if not server.up and (server not in self._waking or self._waking[server].done()):
+                self._waking[server] = asyncio.get_running_loop().create_task(self._wake(server))
+        return [task for task in self._waking.values() if not task.done()]
 
-    async def _wake(self, state: _State, server: Endpoint) -> None:
+    async def _wake(self, server: Endpoint) -> None:
         """Look at a server that is down until it has been admitted, or has ended for good."""
         while not server.up and self.ended() is None:
             try:
@@ -152,9 +133,6 @@ class Fleet:
                 await asyncio.sleep(POLL)
             else:
                 server.up = True
-        del state.waking[server]
-        async with state.news:
-            state.news.notify_all()
 
 
 def choose(servers: Sequence[Endpoint], home: bytes) -> Endpoint:

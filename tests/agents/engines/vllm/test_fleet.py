@@ -77,7 +77,7 @@ def test_connections_are_kept_over_requests_and_left_with_their_loop():
         async def many() -> None:
             for _ in range(3):
                 assert await asyncio.gather(*(asked(fleet) for _ in range(4))) == [b"ok"] * 4
-            assert len((await fleet.servers[0]._connections.get())._idle) == 4
+            assert len(fleet.servers[0]._connections._idle) == 4
 
         run(many())  # a connection left open would be a ResourceWarning, an error here
         run(many())
@@ -259,7 +259,7 @@ def test_what_no_try_can_help_is_not_tried_again():
 def test_a_server_that_was_down_is_looked_at_on_the_next_loop_too():
     async def first() -> None:
         fleet.servers[0].set_down("gone")
-        await fleet._watch()
+        fleet._watch()
 
     with FaultServer(lambda request: OK) as server:
         fleet = Fleet([server.url])
