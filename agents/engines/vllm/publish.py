@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from ...engine import EngineFailure, EngineFault, evaluating
-from ...journal import sync
 from ...policy import Policy
 from .client import Answer, Endpoint
 
@@ -51,7 +49,7 @@ GROWTH = (10.0, 4.0)
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """A version: its name on the servers and its folder, if it has an adapter; the learner's log-probabilities."""
+    """Weights: their name on the servers and their folder, if they are an adapter; the learner's log-probabilities."""
 
     name: str
     folder: Path | None
@@ -96,11 +94,15 @@ class Publisher:
         self._policy, self.servers, self._adapters, self._report = policy, tuple(servers), adapters, report
         self._run, self._count = uuid4().hex[:8], 0  # no name is used twice: servers keep what they computed under it
         self._prompts = prompts(policy)
-        with policy.reference():
-            self._reference = expected(policy, self._prompts)
         self._noise: dict[Endpoint, NDArray[np.float64]] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
+        with policy.reference():
+            self._reference = self._write("zero", expected(policy, self._prompts))
+        if self._reference.folder is not None:
+            file = self._reference.folder / "adapter_model.safetensors"
+            zeros = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
+            save_file(zeros, file, metadata={"format": "pt"})
 
     def check(self) -> None:
         """Refuse servers that cannot draw for the policy; each is asked once.
@@ -112,9 +114,8 @@ class Publisher:
             for server in self.servers:
                 asyncio.run(self._accepted(server))
         except EngineFailure as failure:
-            raise ValueError(
-                f"{failure}; start one with `--engine vllm` alone, or give the URL of one that fits"
-            ) from None
+            fix = "start one with `--engine vllm` alone, or give the URL of one that fits"
+            raise ValueError(f"{failure}; {fix}") from None
 
     async def publish(self) -> dict[str, Finding]:
         """Bring every server to the policy's weights as they are, and prove it; findings by URL.
@@ -129,14 +130,14 @@ class Publisher:
         now = await asyncio.to_thread(expected, self._policy, self._prompts)
         version, present = self._policy.version, self.present
         if present is None or self.version != version or not np.array_equal(now, present.expected):
-            present = await asyncio.to_thread(self._write, now)
+            self._count += 1
+            present = await asyncio.to_thread(self._write, f"v{version}.{self._count}", now)
         for server in self.servers:
             server.model = ""
         until = time.monotonic() + max(server.deadline for server in self.servers)
         while True:
-            answers = await asyncio.gather(
-                *(self._bring(server, present) for server in self.servers), return_exceptions=True
-            )
+            bringing = (self._bring(server, present) for server in self.servers)
+            answers = await asyncio.gather(*bringing, return_exceptions=True)
             away = [a for a in answers if isinstance(a, EngineFailure) and a.fault in AWAY]
             if wrong := [a for a in answers if isinstance(a, BaseException) and a not in away]:
                 await self._drop(present)
@@ -168,13 +169,12 @@ class Publisher:
                 return
         raise RuntimeError("nothing was published yet; await publish()")
 
-    def _write(self, now: NDArray[np.float32]) -> Published:
+    def _write(self, name: str, now: NDArray[np.float32]) -> Published:
+        """Write the adapter; no server is told of it before it is whole."""
         if self._policy.lora is None:
             return Published("", None, now)
-        self._count += 1
-        folder = self._adapters / f"v{self._policy.version}.{self._count}"
-        write_adapter(self._policy, folder)
-        return Published(f"turngym-{self._run}-{folder.name}", folder, now)
+        self._policy.save_adapter(self._adapters / name)
+        return Published(f"turngym-{self._run}-{name}", self._adapters / name, now)
 
     async def _drop(self, gone: Published | None) -> None:
         """Unload and delete a version, unless it is the published one."""
@@ -195,19 +195,18 @@ class Publisher:
             raise
         others = {}  # what a failed update would leave
         if present.folder is not None:
-            others["no adapter"] = self._reference
+            others["no adapter"] = self._reference.expected
             if before := self._before if present is self.present else self.present:
                 others[f"adapter {before.name}"] = before.expected
         finding = compare(answer, present.expected, others, accepted)
         if not finding.right:
             distances = ", ".join(f"{far:.2e} from {which}" for which, far in finding.distance.items())
-            message = (
+            raise server.failure(
+                EngineFault.VERSION,
                 f"it does not answer with the weights of {name}: its log-probabilities are off by up to "
                 f"{finding.error:.2e} nats (allowed {accepted[0]:.2e}); root mean square {distances}; nearest to "
-                f"{min(finding.distance, key=finding.distance.__getitem__)}. Nothing was drawn with them; start the "
-                "server again, or look at what it loaded"
+                f"{min(finding.distance, key=finding.distance.__getitem__)}. Look at what it loaded, or start it again",
             )
-            raise server.failure(EngineFault.VERSION, message)
         if finding.near:
             self._report(
                 f"{server.url}: {name} is right within {finding.error:.1e} nats, but the probe cannot tell it from "
@@ -215,26 +214,24 @@ class Publisher:
             )
         return name, finding
 
-    async def _ask(self, server: Endpoint, present: Published) -> tuple[str, Answer]:
-        """Load `present`, and return its name on the server and what the server answers with it."""
-        if present.folder is None:
-            name = await server.base_model()
-            return name, await self._answer(server, name)
-        await server.load(present.name, present.folder)
-        try:
-            return present.name, await self._answer(server, present.name)
-        except EngineFailure as failure:
-            if failure.fault is not EngineFault.STATUS:
-                raise
-        await server.load(present.name, present.folder)  # it may have lost it by starting again in between
-        return present.name, await self._answer(server, present.name)
-
-    async def _answer(self, server: Endpoint, name: str) -> Answer:
-        answer, policy = await server.answer(name, self._prompts), self._policy
+    async def _ask(self, server: Endpoint, weights: Published) -> tuple[str, Answer]:
+        """Load `weights`, and return their name on the server and what the server answers with them."""
+        name, policy = weights.name, self._policy
+        for last in (False, True):
+            if weights.folder is None:
+                name = await server.base_model()
+            else:
+                await server.load(name, weights.folder)
+            try:
+                answer = await server.answer(name, self._prompts)
+                break
+            except EngineFailure as failure:
+                if last or failure.fault is not EngineFault.STATUS:
+                    raise  # else it may have lost the adapter by starting again in between
         if (most := max(max(top) for top in answer)) >= policy.vocabulary:
             message = f"its model knows token id {most}, and {policy.folder} has {policy.vocabulary} ids"
             raise server.failure(EngineFault.MISMATCH, message)
-        return answer
+        return name, answer
 
     async def _accepted(self, server: Endpoint) -> NDArray[np.float64]:
         """Return what to take for noise of this server, after proof that it has the policy's model.
@@ -245,49 +242,20 @@ class Publisher:
         Raises:
             EngineFailure: MISMATCH, its model is another; STATUS, it refuses the adapter.
         """
-        if server in self._noise:
-            return self._noise[server]
-        policy, dtype = self._policy, str(self._policy.base.dtype).removeprefix("torch.")
-        if policy.lora is None:
-            answer = await self._answer(server, await server.base_model())
-        else:
-            answer = await self._answer_without_effect(server)
-        found = noise(gaps(answer, self._reference))
-        if not (found <= LIMIT[dtype]).all():
-            raise server.failure(
-                EngineFault.MISMATCH,
-                f"its model is not {policy.folder}: log-probabilities of the same tokens differ by up to "
-                f"{found[0]:.2e} nats ({LIMIT[dtype][0]:g} are allowed in {dtype}, root mean square {found[1]:.2e})",
-            )
-        self._noise[server] = allowed(found, dtype)
+        if server not in self._noise:
+            policy, dtype = self._policy, str(self._policy.base.dtype).removeprefix("torch.")
+            name, answer = await self._ask(server, self._reference)
+            if policy.lora is not None:
+                await server.unload(name)
+            found, most = noise(gaps(answer, self._reference.expected)), LIMIT[dtype]
+            if not (found <= most).all():
+                raise server.failure(
+                    EngineFault.MISMATCH,
+                    f"its model is not {policy.folder}: log-probabilities of the same tokens differ by up to "
+                    f"{found[0]:.2e} nats ({most[0]:g} are allowed in {dtype}, root mean square {found[1]:.2e})",
+                )
+            self._noise[server] = allowed(found, dtype)
         return self._noise[server]
-
-    async def _answer_without_effect(self, server: Endpoint) -> Answer:
-        """Return the server's answer with an adapter of the policy's shape that changes nothing."""
-        name = f"turngym-zero-{uuid4().hex[:8]}"
-        with tempfile.TemporaryDirectory(prefix="turngym-") as folder:
-            await asyncio.to_thread(_write_zeros, self._policy, Path(folder) / "zero")
-            await server.load(name, Path(folder) / "zero")
-            answer = await self._answer(server, name)
-            await server.unload(name)
-        return answer
-
-
-def write_adapter(policy: Policy, folder: Path) -> None:
-    """Write the adapter so that `folder`, which is new, holds all of it, on the disk, or does not exist."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    policy.save_adapter(temporary)
-    for file in (*temporary.iterdir(), temporary):
-        sync(file)
-    temporary.rename(folder)
-    sync(folder.parent)
-
-
-def _write_zeros(policy: Policy, folder: Path) -> None:
-    policy.save_adapter(folder)
-    file = folder / "adapter_model.safetensors"
-    save_file({name: tensor.zero_() for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
 
 
 def prompts(policy: Policy, length: int = LENGTH) -> tuple[NDArray[np.int32], ...]:

@@ -1,4 +1,4 @@
-"""What a publication is made of: the adapter's files, and the comparison of a server's log-probabilities."""
+"""What is asked of a server behind a publication, and the comparison of its log-probabilities."""
 
 from pathlib import Path
 
@@ -19,9 +19,8 @@ from turngym.agents.engines.vllm.publish import (
     gaps,
     noise,
     prompts,
-    write_adapter,
 )
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import LoraSpec, load_policy
 
 ACCEPTED = np.array([1e-3, 1e-4])
 Logp = NDArray[np.float32]
@@ -125,28 +124,3 @@ def test_numbers_that_are_none_are_never_right(bad: float) -> None:
 )
 def test_noise_is_learned_within_bounds(found: tuple[float, float], dtype: str, right: tuple[float, float]) -> None:
     assert allowed(np.array(found), dtype).tolist() == pytest.approx(list(right))
-
-
-def test_an_adapter_is_whole_or_not_there(qwen3_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = load_policy(qwen3_folder, lora=LoraSpec(rank=4))
-    with torch.no_grad():
-        for parameter in policy.trainable_parameters().values():
-            parameter.normal_()
-    write_adapter(policy, tmp_path / "v1")
-    assert [file.name for file in tmp_path.iterdir()] == ["v1"]
-    twin = load_policy(qwen3_folder, lora=LoraSpec(rank=4))
-    twin.load_adapter(tmp_path / "v1")
-    assert all(torch.equal(p, twin.trainable_parameters()[name]) for name, p in policy.trainable_parameters().items())
-
-    def full(self: Policy, folder: Path) -> None:
-        folder.mkdir()
-        (folder / "adapter_model.safetensors").write_bytes(b"half")
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Policy, "save_adapter", full)
-    with pytest.raises(OSError, match="no space"):
-        write_adapter(policy, tmp_path / "v2")
-    assert not (tmp_path / "v2").exists()
-    monkeypatch.undo()
-    write_adapter(policy, tmp_path / "v2")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["v1", "v2"]

@@ -199,7 +199,7 @@ def test_updates_are_told_right_and_old_ones_go(policy: Policy, url: str, server
         move(policy, 0.001 * (1 + step % 7), step)
     assert len(set(names)) == 15 and not lines
     assert list(server.adapters) == names[-2:]
-    assert sorted(f.name for f in (tmp_path / "adapters").iterdir()) == ["v14.14", "v15.15"]
+    assert sorted(f.name for f in (tmp_path / "adapters").glob("v*")) == ["v14.14", "v15.15"]
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +228,7 @@ def test_every_damage_is_detected_before_anything_is_drawn(
             asyncio.run(made.publish())
         seen[kind] = caught.value.fault
         assert (published(made), made.version, models(made)) == (name, version, [""])
-        assert list(server.adapters) == [name] and list((tmp_path / "adapters").iterdir()) == [old]
+        assert list(server.adapters) == [name] and list((tmp_path / "adapters").glob("v*")) == [old]
     assert len(seen) == len(DAMAGE) >= 25
     files = {"half-written", "hole at the end", "empty file"}
     assert {kind for kind, fault in seen.items() if fault is EngineFault.STATUS} <= files
