@@ -27,6 +27,7 @@ Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tok
 
 TOP = 20  # log-probabilities of the likeliest tokens asked for: any server gives so many
 MAX_BYTES = 16 * 2**20  # of an answer that is no turn
+UNLIMITED = 2**31
 FULL = (429, 503)
 FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
 FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
@@ -48,11 +49,10 @@ ALWAYS = {
 class CompletionRequest:
     """Up to `most` tokens behind `prompt`, fewer where one of `ends` comes or, in their text, one of `stops`.
 
-    The `top` most likely tokens are shown at each. The same `seed` draws the same again; `name` is the request's own.
-    Ids from `vocabulary` on are none of the policy's.
+    The `top` most likely tokens are shown at each. The same `seed` draws the same again. Ids from `vocabulary` on are
+    none of the policy's. Each try of a request has a `name` of its own.
     """
 
-    name: str
     prompt: list[int]
     most: int
     seed: int
@@ -61,6 +61,7 @@ class CompletionRequest:
     vocabulary: int
     stops: tuple[str, ...] = ()
     top: int = TOP
+    name: str = ""
 
     def body(self, model: str) -> bytes:
         """Return the request; it sets whatever a server has defaults for."""
@@ -160,7 +161,7 @@ class Endpoint:
         Raises:
             EngineFailure: as `complete`, or the answer does not belong to the request.
         """
-        model, request = self.model, replace(request, name=f"{request.name}-{next(self._tries)}")
+        model, request = self.model, replace(request, name=f"turngym-{request.seed:016x}-{next(self._tries)}")
         # A generous bound: texts, ids and numbers of each token in full.
         max_bytes = 2**16 + 16 * len(request.prompt) + request.most * (1024 + 96 * (request.top + 2))
         answer = await self.complete(request.body(model), max_bytes)
@@ -169,20 +170,17 @@ class Endpoint:
         except EngineFailure as failure:
             raise self.failure(failure.fault, str(failure), failure.wait) from None
 
-    async def models(self) -> list[dict[str, Any]]:
-        """Return the models and adapters that it has."""
+    async def base_model(self) -> tuple[str, int]:
+        """Return the name of the model that it has without adapters, and the most tokens of a conversation with it."""
         answer = await self.ask("GET", "/v1/models")
         try:
-            return [card.object() for card in Node(parse(answer))["data"].array()]
+            for card in Node(parse(answer))["data"].array():
+                if card.object().get("parent") is None:
+                    limited = card.value.get("max_model_len") is not None
+                    return card["id"].string(), card["max_model_len"].integer(1, UNLIMITED) if limited else UNLIMITED
+            raise ShapeError("it names no model")
         except ShapeError as error:
             raise self.failure(EngineFault.MALFORMED, f"/v1/models: {error}") from None
-
-    async def base_model(self) -> str:
-        """Return the name of the model that it has without adapters."""
-        names = [card.get("id") for card in await self.models() if card.get("parent") is None]
-        if not names or not isinstance(names[0], str):
-            raise self.failure(EngineFault.MALFORMED, "/v1/models names no model")
-        return names[0]
 
     async def load(self, name: str, folder: Path) -> None:
         """Load an adapter, unless one of this name is loaded.
@@ -213,11 +211,15 @@ class Endpoint:
         """
         question = {"model": name, "prompt": [prompt.tolist() for prompt in prompts], "max_tokens": 1}
         settings = {"temperature": 1.0, "seed": 0, "logprobs": TOP, "return_tokens_as_token_ids": True}
-        answer = await self.ask("POST", "/v1/completions", {**question, **settings})
+        answer = await self.ask("POST", "/v1/completions", question | settings)
         try:
             choices = {c["index"].integer(0, len(prompts) - 1): c for c in Node(parse(answer))["choices"].array()}
-            return [_likeliest(choices[i]) for i in range(len(prompts))]
-        except (ShapeError, KeyError, IndexError) as error:
+            tops = [choices[i]["logprobs"]["top_logprobs"].array()[0] for i in range(len(prompts))]
+            shown = [{int(name.split("token_id:")[1]): top[name].number() for name in top.object()} for top in tops]
+            if not all(shown):
+                raise ValueError("it shows no log-probabilities")
+            return shown
+        except (ValueError, KeyError, IndexError) as error:
             raise self.failure(EngineFault.MALFORMED, f"the answer to a probe: {error!r}") from None
 
     def set_down(self, why: str) -> None:
@@ -247,18 +249,6 @@ class Endpoint:
 
 def _fault(failure: HttpFailure) -> EngineFault:
     return EngineFault.FULL if failure.status in FULL else FAULTS.get(failure.fault, EngineFault.MALFORMED)
-
-
-def _likeliest(choice: Node) -> dict[int, float]:
-    top, numbers = choice["logprobs"]["top_logprobs"].array()[0], {}
-    for name in top.object():
-        token = name.removeprefix("token_id:")
-        if token == name or not token.isdecimal():
-            raise top.error("names such as token_id:7")
-        numbers[int(token)] = top[name].number()
-    if not numbers:
-        raise top.error("log-probabilities")
-    return numbers
 
 
 def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Drawn:
@@ -325,12 +315,12 @@ def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.floa
         _match(name.value in likely, f"{top.path} lacks the token itself, {token}")
         _match(least <= len(likely) <= least + 1, f"{top.path} holds {len(likely)} tokens, and {least} were asked for")
         rows.append([logp.value, likely[name.value], *likely.values()] + [-math.inf] * (least + 1 - len(likely)))
-    if not {float, int}.issuperset(kind for row in rows for kind in map(type, row)):
-        raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability that is no number")
     try:
+        if not {float, int}.issuperset(kind for row in rows for kind in map(type, row)):
+            raise OverflowError
         numbers = np.array(rows, np.float64)
     except OverflowError:
-        raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability beyond all bounds") from None
+        raise EngineFailure(EngineFault.NUMBERS, "it holds a log-probability that is no number") from None
     drawn, twin, shown = numbers[:, 0], numbers[:, 1], np.where(numbers[:, 2:] <= FILTERED, -np.inf, numbers[:, 2:])
     with np.errstate(over="ignore"):
         mass = np.exp(shown).sum(1)  # NaN or infinite where a number is

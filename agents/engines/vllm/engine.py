@@ -6,7 +6,6 @@ branches are cheap there, and a server that is started again loses nothing: requ
 
 import asyncio
 from functools import partial
-from types import TracebackType
 from typing import Literal, Self
 
 import numpy as np
@@ -93,9 +92,7 @@ class VllmEngine:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
         await self.fleet.aclose()
 
@@ -104,19 +101,16 @@ class VllmEngine:
         if not self._open:
             raise RuntimeError("the engine is closed; open another")
         if self.version != self.policy.version:
-            raise RuntimeError(
-                f"the policy is at version {self.policy.version} and the servers at {self.version}; "
-                "await the engine's sync() behind an update"
-            )
+            versions = f"the policy is at version {self.policy.version} and the servers at {self.version}"
+            raise RuntimeError(f"{versions}; await the engine's sync() behind an update")
         return self.version
 
     def request(
         self, prompt: list[int], most: int, sampling: Sampling, key: tuple[int, ...], stops: tuple[str, ...] = ()
     ) -> CompletionRequest:
         """Return a request for up to `most` tokens behind `prompt`, whose draws `key` alone decides."""
-        seed = int(keyed_rng(key).integers(2**63))
-        name, policy = f"turngym-{seed:016x}", self.policy
-        return CompletionRequest(name, prompt, most, seed, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
+        seed, policy = int(keyed_rng(key).integers(2**63)), self.policy
+        return CompletionRequest(prompt, most, seed, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
 
     async def _admit(self, server: Endpoint) -> None:
         """Take a server back that was down."""
@@ -127,21 +121,18 @@ class VllmEngine:
         """See how much a server that was started anew can hold, and which numbers it shows."""
         if server.inspected:
             return
-        limits = [card["max_model_len"] for card in await server.models() if card.get("max_model_len") is not None]
-        if any(type(limit) is not int or limit < 1 for limit in limits):
-            raise server.failure(EngineFault.MALFORMED, f"/v1/models: max_model_len is {limits}")
-        self.max_context = min([self.max_context, *limits])
+        _, limit = await server.base_model()
+        self.max_context = min(self.max_context, limit)
         prompt = self.policy.tokenizer.encode("1 + 1 =", add_special_tokens=False).ids[: self.max_context - 1]
         spread = []
-        for temperature in (1.0, 2.0):
-            request = self.request(prompt, 1, Sampling(temperature), (0,))
-            try:
-                async with asyncio.timeout(server.deadline):
-                    drawn = await server.draw(request)
-            except TimeoutError:
-                raise server.failure(EngineFault.TIMEOUT, f"it drew no token in {server.deadline:g} s") from None
-            top = np.sort(drawn.top[0][np.isfinite(drawn.top[0])])[-self.top :]
-            spread.append(float(top[-1] - top[0]))
+        try:
+            async with asyncio.timeout(server.deadline):
+                for temperature in (1.0, 2.0):
+                    drawn = await server.draw(self.request(prompt, 1, Sampling(temperature), (0,)))
+                    top = np.sort(drawn.top[0][np.isfinite(drawn.top[0])])[-self.top :]
+                    spread.append(float(top[-1] - top[0]))
+        except TimeoutError:
+            raise server.failure(EngineFault.TIMEOUT, f"it drew no tokens in {server.deadline:g} s") from None
         # Tempered log-probabilities lie half as far apart; the numbers in between are the nearest to neither.
         if spread[1] > 0.75 * spread[0]:
             raise ValueError(
@@ -179,10 +170,8 @@ class VllmSession:
         """
         check_turn(self, self.engine.policy, self._task is not None, tokens, cut)
         if 0 < sampling.temperature < LEAST_TEMPERATURE:
-            raise ValueError(
-                f"temperature is {sampling.temperature}; vLLM raises values below {LEAST_TEMPERATURE} to "
-                "that: use it, or 0"
-            )
+            what = f"vLLM raises values below {LEAST_TEMPERATURE} to that: use it, or 0"
+            raise ValueError(f"temperature is {sampling.temperature}; {what}")
         version = self.engine.check()
         room = self.engine.max_context - self.length - len(tokens)
         turn = Generation(sampling, min(sampling.max_tokens, room), cut)

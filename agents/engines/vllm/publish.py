@@ -219,7 +219,7 @@ class Publisher:
         name, policy = weights.name, self._policy
         for last in (False, True):
             if weights.folder is None:
-                name = await server.base_model()
+                name, _ = await server.base_model()
             else:
                 await server.load(name, weights.folder)
             try:

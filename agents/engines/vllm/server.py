@@ -12,7 +12,6 @@ import contextlib
 import inspect
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,18 +21,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import httpx
 
-from ....tools.process import Child, ResourceLimits
+from ....tools.process import Child
 from ...engine import EngineFailure, EngineFault
 from ...journal import write_file
 from ...policy import ADAPTER, Policy
 from ...source import check_fits
 from .client import TOP
 
+# Adapters come while it runs, and its model is a folder.
+ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 BASE = "policy"  # the name under which the model without an adapter is served
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # --max-lora-rank takes these alone
 # Options that follow from the run's settings.
@@ -123,7 +123,7 @@ class VllmServer:
         self.command += ["--disable-uvicorn-access-log", *flags(options)]
         self._seconds, self._restarts, self._report = start, restarts, report
         self._child: Child | None = None
-        self._scratch: Path | None = None
+        self._scratch = tempfile.TemporaryDirectory(prefix="turngym-", ignore_cleanup_errors=True)
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="turngym-vllm", daemon=True)
 
@@ -139,7 +139,6 @@ class VllmServer:
             EngineFailure: DOWN, its process ended; TIMEOUT, it drew nothing in time. The log's last lines are named.
         """
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._scratch = Path(tempfile.mkdtemp(prefix="turngym-"))
         try:
             self._launch()
             self._wait()
@@ -156,28 +155,19 @@ class VllmServer:
             self._watcher.join()
         if self._child is not None:
             self._child.close()
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.cleanup()
 
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _launch(self) -> None:
-        ours = {
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",  # the model is a folder
-            "TMPDIR": str(self._scratch),
-        }
-        names = ("contextlib", "os", "signal", "socket", "subprocess", "sys", "threading")
-        guard = f"import {', '.join(names)}\n{inspect.getsource(_guard)}\n_guard(*sys.argv[1:])"
+        modules = "contextlib, os, signal, socket, subprocess, sys, threading"
+        guard = f"import {modules}\n{inspect.getsource(_guard)}\n_guard(*sys.argv[1:])"
         command = [sys.executable, "-I", "-c", guard, str(self.log.resolve()), *self.command]
-        self._child = Child(command, env={**os.environ, **ours}, limits=ResourceLimits())
+        self._child = Child(command, env={**os.environ, **ENVIRONMENT, "TMPDIR": self._scratch.name})
         self.starts, self.pid = self.starts + 1, self._child.pid
 
     def _wait(self) -> None:
@@ -281,8 +271,10 @@ def served_folder(policy: Policy, folder: Path) -> Path:
     """
     config = policy.base.config.to_dict()
     kind = str(config["model_type"])
-    targets = set() if policy.lora is None else set(policy.model.peft_config[ADAPTER].target_modules)
-    if HEAD not in targets or kind in HEADED:
+    if policy.lora is None or kind in HEADED:
+        return policy.folder
+    targets = set(policy.model.peft_config[ADAPTER].target_modules)
+    if HEAD not in targets:
         return policy.folder
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     if kind not in AS_LLAMA or window is not None:
@@ -290,18 +282,17 @@ def served_folder(policy: Policy, folder: Path) -> Path:
         why = f"its attention slides over {window} tokens" if kind in AS_LLAMA else f"its type is {kind!r}"
         raise ValueError(
             f"{policy.folder}: vLLM cannot carry the adapter of the output head ({policy.vocabulary} x "
-            f"{config['hidden_size']}, rank {policy.lora.rank if policy.lora else 0}) of this model ({why}); "
-            f"name targets without the head: --targets {others}"
+            f"{config['hidden_size']}, rank {policy.lora.rank}) of this model ({why}); name targets without the head: "
+            f"--targets {others}"
         )
     drop = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"}
-    kept = {key: value for key, value in config.items() if key not in drop}
     llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
+    served = {key: value for key, value in config.items() if key not in drop} | llama | AS_LLAMA[kind]
     folder.mkdir(parents=True, exist_ok=True)
     for file in policy.folder.iterdir():
         link = folder / file.name
         if file.is_file() and file.name != "config.json":
             link.unlink(missing_ok=True)
             link.symlink_to(file.resolve())
-    text = json.dumps({**kept, **llama, **AS_LLAMA[kind]}, indent=2, default=str)
-    write_file(folder / "config.json", text + "\n")
+    write_file(folder / "config.json", json.dumps(served, indent=2, default=str) + "\n")
     return folder

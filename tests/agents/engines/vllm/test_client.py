@@ -16,7 +16,7 @@ from turngym.tests.support.model_server import FAULTS
 from .served import END, made_up
 
 MODEL = made_up()
-ASK = CompletionRequest("name", [1, 2, 3], 12, 7, Sampling(), frozenset({END}), MODEL.vocabulary, ("th", "e"), 5)
+ASK = CompletionRequest([1, 2, 3], 12, 7, Sampling(), frozenset({END}), MODEL.vocabulary, ("th", "e"), 5, "name")
 
 
 def answer(ask: CompletionRequest = ASK) -> dict[str, Any]:
