@@ -32,17 +32,10 @@ FULL = (429, 503)
 FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
 FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
 SLACK = 1e-3  # nats by which float32 may miss a bound
-ALWAYS = {
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "ignore_eos": True,  # the model's own end tokens: those that count are in stop_token_ids
-    "include_stop_str_in_output": True,
-    "skip_special_tokens": False,
-    "return_token_ids": True,
-    "return_tokens_as_token_ids": True,
-}
+UNCHANGED = {"min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+# The model's own end tokens are ignored: those that count are in stop_token_ids.
+ENDS = {"ignore_eos": True, "include_stop_str_in_output": True, "skip_special_tokens": False}
+IDS = {"return_token_ids": True, "return_tokens_as_token_ids": True}
 
 
 @dataclass(frozen=True)
@@ -65,21 +58,21 @@ class CompletionRequest:
 
     def body(self, model: str) -> bytes:
         """Return the request; it sets whatever a server has defaults for."""
-        truncation = (1.0, 0) if self.sampling.temperature == 0 else (self.sampling.top_p, self.sampling.top_k)
+        sampling = self.sampling if self.sampling.temperature else Sampling(0.0)  # greedy turns are not truncated
         asked = {
             "model": model,
             "prompt": self.prompt,
             "request_id": self.name,
             "max_tokens": self.most,
             "seed": self.seed,
-            "temperature": self.sampling.temperature,
-            "top_p": truncation[0],
-            "top_k": truncation[1],
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
             "logprobs": self.top,
             "stop": list(self.stops),
             "stop_token_ids": sorted(self.ends),
         }
-        return serialize(asked | ALWAYS)
+        return serialize({**asked, **UNCHANGED, **ENDS, **IDS})
 
 
 class Drawn(NamedTuple):
@@ -210,14 +203,14 @@ class Endpoint:
             EngineFailure: as `ask`; MALFORMED where the answer does not belong to the prompts.
         """
         question = {"model": name, "prompt": [prompt.tolist() for prompt in prompts], "max_tokens": 1}
-        settings = {"temperature": 1.0, "seed": 0, "logprobs": TOP, "return_tokens_as_token_ids": True}
+        settings = {"temperature": 1.0, "seed": 0, "logprobs": TOP, **IDS}
         answer = await self.ask("POST", "/v1/completions", question | settings)
         try:
             choices = {c["index"].integer(0, len(prompts) - 1): c for c in Node(parse(answer))["choices"].array()}
             tops = [choices[i]["logprobs"]["top_logprobs"].array()[0] for i in range(len(prompts))]
             shown = [{int(name.split("token_id:")[1]): top[name].number() for name in top.object()} for top in tops]
-            if not all(shown):
-                raise ValueError("it shows no log-probabilities")
+            if not all(shown) or min(map(min, shown)) < 0:
+                raise ValueError("it shows no log-probabilities, or those of a token below 0")
             return shown
         except (ValueError, KeyError, IndexError) as error:
             raise self.failure(EngineFault.MALFORMED, f"the answer to a probe: {error!r}") from None
@@ -291,16 +284,14 @@ def _end(choice: Node, tokens: list[int], request: CompletionRequest) -> str | N
     early = [token for token in tokens[:-1] if token in request.ends]
     _match(not early, f"tokens follow on token {early[:1]}, which ends a turn")
     reason, why = choice["finish_reason"].value, choice["stop_reason"].value
+    if reason not in ("stop", "length"):
+        raise choice["finish_reason"].error("'stop' or 'length'")
     if reason == "length":
         full = len(tokens) == request.most and tokens[-1] not in request.ends
         _match(full, f"it ends for length with {len(tokens)} of {request.most} tokens, the last {tokens[-1]}")
-        return None
-    if reason != "stop":
-        raise choice["finish_reason"].error("'stop' or 'length'")
-    if why in request.stops:
-        return str(why)
-    _match(type(why) is int and why == tokens[-1] and why in request.ends, f"its stop_reason is {str(why)[:80]!r}")
-    return None
+    elif why not in request.stops:
+        _match(type(why) is int and why == tokens[-1] and why in request.ends, f"its stop_reason is {str(why)[:80]!r}")
+    return str(why) if reason == "stop" and why in request.stops else None
 
 
 def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -67,7 +67,7 @@ class Finding:
     right: bool
     error: float
     distance: Mapping[str, float]
-    near: tuple[str, ...] = ()
+    near: tuple[str, ...]
 
 
 class Publisher:
@@ -178,11 +178,10 @@ class Publisher:
 
     async def _drop(self, gone: Published | None) -> None:
         """Unload and delete a version, unless it is the published one."""
-        if gone is None or gone.folder is None or gone is self.present:
-            return
-        for server in self.servers:
-            await server.unload(gone.name)
-        await asyncio.to_thread(shutil.rmtree, gone.folder, True)
+        if gone is not None and gone.folder is not None and gone is not self.present:
+            for server in self.servers:
+                await server.unload(gone.name)
+            await asyncio.to_thread(shutil.rmtree, gone.folder, True)
 
     async def _bring(self, server: Endpoint, present: Published) -> tuple[str, Finding]:
         """Load `present` into a server that lacks it, and probe it; return the name that it has there."""
@@ -237,15 +236,12 @@ class Publisher:
         """Return what to take for noise of this server, after proof that it has the policy's model.
 
         With LoRA it is asked through an adapter of zeros: while adapters are loaded, some servers put a part of one on
-        the model that is asked for without any.
-
-        Raises:
-            EngineFailure: MISMATCH, its model is another; STATUS, it refuses the adapter.
+        the model that is asked for without any. Raises MISMATCH for another model, STATUS if it refuses the adapter.
         """
         if server not in self._noise:
             policy, dtype = self._policy, str(self._policy.base.dtype).removeprefix("torch.")
             name, answer = await self._ask(server, self._reference)
-            if policy.lora is not None:
+            if self._reference.folder is not None:
                 await server.unload(name)
             found, most = noise(gaps(answer, self._reference.expected)), LIMIT[dtype]
             if not (found <= most).all():
@@ -309,9 +305,7 @@ def compare(
     times that: a right answer is then `MARGIN` times nearer to the new weights than to them (triangle inequality).
     """
     gap, far = gaps(answer, new), {name: gaps(answer, other) for name, other in others.items()}
-    error, rms = noise(gap).tolist()
-    distance = {"the new weights": rms} | {name: float(noise(other)[1]) for name, other in far.items()}
-    if not (noise(gap) <= accepted).all():
-        return Finding(False, error, distance)
-    near = (name for name, other in far.items() if noise(gap - other)[1] <= (MARGIN + 1) * accepted[1])
-    return Finding(True, error, distance, tuple(near))
+    distance = {name: float(noise(each)[1]) for name, each in {"the new weights": gap, **far}.items()}
+    right = bool((noise(gap) <= accepted).all())
+    near = [name for name, other in far.items() if right and noise(gap - other)[1] <= (MARGIN + 1) * accepted[1]]
+    return Finding(right, float(noise(gap)[0]), distance, tuple(near))

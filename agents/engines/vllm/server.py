@@ -171,7 +171,7 @@ class VllmServer:
         self.starts, self.pid = self.starts + 1, self._child.pid
 
     def _wait(self) -> None:
-        began = reported = time.monotonic()
+        began, report_at = time.monotonic(), 0.0
         with httpx.Client(base_url=self.url, timeout=30.0, trust_env=False) as client:
             while reason := _unready(client):
                 waited = time.monotonic() - began
@@ -180,8 +180,8 @@ class VllmServer:
                 if waited > self._seconds:
                     what = f"the vLLM server drew no token in {self._seconds:g} s ({reason})"
                     raise self._failure(EngineFault.TIMEOUT, what)
-                if reported == began or time.monotonic() - reported > REPORT_EVERY:
-                    reported = time.monotonic()
+                if waited >= report_at:
+                    report_at = waited + REPORT_EVERY
                     self._report(f"waiting for the vLLM server ({waited:.0f} s): {reason}; log: {self.log}")
                 time.sleep(_POLL)
 
