@@ -217,8 +217,8 @@ def test_a_server_that_was_away_at_the_update_joins_later():
                 other.well = True
                 while not opened.fleet.servers[1].up:
                     await asyncio.sleep(0.001)
-                for i in range(8):
-                    await opened.session().sample(GIVEN + i, Sampling(max_tokens=2), (i,))
+                for i in range(30):
+                    await opened.session().sample((GIVEN + i) % 41, Sampling(max_tokens=2), (i,))
                 assert {asked["model"] for asked in other.asked} == {"v3"} and len(other.asked) > 2
 
     asyncio.run(main())
@@ -231,10 +231,10 @@ def test_a_tree_stays_at_home():
         with servers[0].run() as a, servers[1].run() as b, servers[2].run() as c:
             async with engine(policy, [a, b, c]) as opened:
                 await opened.sync()
-                for i in range(12):
+                for i in range(40):  # where a tree's home is depends on the ports: with few trees a server may get none
                     before = [len(server.asked) for server in servers]
                     session = opened.session()
-                    await session.sample(GIVEN + i, Sampling(max_tokens=2), (i,))
+                    await session.sample((GIVEN + i) % 41, Sampling(max_tokens=2), (i,))
                     for twin in (session, session.fork(), session.fork(2)):
                         await twin.sample(GIVEN, Sampling(max_tokens=2), (i, 1))
                     went = [len(server.asked) - n for server, n in zip(servers, before)]
