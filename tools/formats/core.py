@@ -18,6 +18,10 @@ END_OF_THOUGHT = "</think>"
 DEEPEST = 64  # brackets of a call nest at most this deep
 LARGEST = 10_000  # and a call holds at most this many; both bound the time that one call can take
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
+# What could end the block of a result: a fence, or the closing tag of a block that formats and chat templates use.
+# U+1FEF is a backtick in Unicode's normal forms. Behind each match a backslash is put, also where one is already.
+_FRAMES = r"(?:tool|function)(?!_?calls?\b)\w*|(?:information|result|response|observation|output)s?"
+_CLOSING = re.compile(rf"[`\u1fef]{{2}}(?=\\*[`\u1fef])|[<\[]\s*+(?=\\*/\s*+(?:{_FRAMES})\b)", re.IGNORECASE)
 # A string that is not closed reaches to the end, so that no brace in it counts before its end is written.
 _MARKS = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DOTALL)
 
@@ -95,8 +99,12 @@ class Format(ABC):
     def observe(self, text: str, tool: str | None) -> tuple[str, str]:
         """Return role and content of the message that carries what `tool` answered (None: the call was malformed).
 
-        Chat templates that know tools have a frame of their own for the role `tool`.
+        Nothing in `text` ends the block that it stands in: see `contained`.
         """
+        return self._frame(contained(text), tool)
+
+    def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
+        """Return role and content; chat templates that know tools have a frame of their own for the role `tool`."""
         return "tool", text
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
@@ -137,6 +145,14 @@ class Format(ABC):
     @abstractmethod
     def _spell(self, call: ToolCall) -> str:
         """Return the text of a call, where the format can spell it; else anything, or a ValueError."""
+
+
+def contained(text: str) -> str:
+    r"""Return a result in which nothing ends a block: `</result>` becomes `<\/result>`, three backticks ``\`.
+
+    Each backslash is one more than there was, so that what was written can be read back.
+    """
+    return _CLOSING.sub(r"\g<0>\\", text)
 
 
 def opens(pattern: str) -> re.Pattern[str]:

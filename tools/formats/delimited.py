@@ -41,7 +41,7 @@ class Tags(Format):
     closers = tuple(f"</{name}>" for name in (*(tag.name for tag in TAGS), *ANSWERS))
     native = False
 
-    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
+    def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
         """Return a user message: templates of models that know no tools have no role for them."""
         tag = next((tag.result for tag in TAGS if tag.tool == tool), "result")
         return "user", f"<{tag}>\n{text}\n</{tag}>"
@@ -103,7 +103,7 @@ class Fenced(Format):
     closers = ("```",)
     native = False
 
-    def observe(self, text: str, tool: str | None) -> tuple[str, str]:
+    def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
         """Return a user message with a fence, as the code had one."""
         return "user", f"```output\n{text}\n```"
 

@@ -2,13 +2,14 @@
 
 import json
 import re
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import FORMATS, Parsed, ToolCall, get_format
-from turngym.tools.formats.core import DEEPEST, LARGEST, closing
+from turngym.tools.formats.core import DEEPEST, LARGEST, closing, contained
 
 TOOLS = ("python", "search")
 CALL = ToolCall("python", {"code": "print(1)"})
@@ -146,3 +147,47 @@ def test_unknown_formats_are_refused_with_the_nearest_name():
     ):
         get_format("herms")
     assert all(get_format(name).name == name for name in FORMATS)
+
+
+def _closes(body):
+    """Whether a result's text could end the block of any format or of a template."""
+    body = unicodedata.normalize("NFKC", body)
+    return bool(re.search(r"```|[<\[]\s*/\s*(information|result|tool_|function_|observation)", body, re.IGNORECASE))
+
+
+CLOSERS = [
+    "</information>",
+    "</result>",
+    "</tool_response>",
+    "</RESULT>",
+    "</ Information >",
+    "< /result>",
+    "<\n/result>",
+]
+CLOSERS += ["```", "````", "``````", "\n```\n", "```output\n", "\u1fef\u1fef`", "[/TOOL_RESULTS]", "</observation>"]
+CLOSERS += [
+    "</function_results>",
+    "</tool_output>",
+    "``\\`",
+    "<\\/result>",
+    "<\\\\/result>```",
+    "`" * 7 + "</result>" * 3,
+]
+
+
+@STYLES
+@pytest.mark.parametrize("closer", CLOSERS)
+def test_a_result_does_not_end_its_own_block(style, closer):
+    before, after = style.observe("calm", "python")[1].split("calm")
+    for text in (closer, f"a{closer}b", f"{closer}\n{closer}\nDone.", f"x\n  {closer} <{closer}"):
+        content = style.observe(text, "python")[1]
+        assert content.startswith(before) and content.endswith(after)
+        body = content[len(before) : len(content) - len(after)]
+        assert not _closes(body)
+        assert len({contained(text + tail) for tail in ("", "\\", "`", "/")}) == 4  # nothing is lost
+
+
+def test_a_result_that_ends_no_block_is_shown_as_it_is():
+    for text in ("a < b / c", "<p>x</p> `code` ``two`` a\\b", "</resulting>", "~~~", "</python> </answer> [1/2]"):
+        assert contained(text) == text
+    assert contained("</result> ```") == "<\\/result> ``\\`"

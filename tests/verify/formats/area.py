@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import bisect
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
-from turngym.tests.verify.formats.fuzz import calls, completions
+from turngym.tests.verify.formats.fuzz import calls, completions, results
 from turngym.tests.verify.formats.recorded import EXCEPTIONS, Recorded, agrees, recorded, tool_names
 from turngym.tests.verify.rows import Row, first
 from turngym.tools import FORMATS, Format, Parsed, ToolCall
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 TAILS = (" ", "\n", "]", "}", '"', ")]", "```", "</tool_call>", "</python>", "<think>", " and <search>x</search>", "\\")
+CLOSERS = re.compile(r"```|[<\[]\s*/\s*(?:information|results?|observation|(?:tool|function)_\w+)\b", re.IGNORECASE)
 NEAR = range(-10, 4)  # where a text is split before it is encoded, around the end of its call: other tokens each time
 
 
@@ -50,6 +53,8 @@ class Formats:
             yield fuzz_row(style, completions(style, corpus, self.seed, self.fuzzed), self.milliseconds)
         for style in FORMATS.values():
             yield rendered_row(style, calls(style, self.seed, self.rendered))
+        for style in FORMATS.values():
+            yield result_row(style, results(self.seed, self.rendered))
         from turngym.tests.verify.templates.tokenizers import shipped
 
         if not self.tokenizers.is_dir():
@@ -143,6 +148,19 @@ def rendered_row(style: Format, written: Iterator[ToolCall]) -> Row:
     # Refusing all would be no promise kept.
     held = total - len(wrong) if refused <= total // 3 else 0
     return Row(f"{style.name}: calls written and read back", held, total, note)
+
+
+def result_row(style: Format, texts: Iterator[str]) -> Row:
+    """Count the results that leave their frame whole: nothing in them, in any normal form, ends a block."""
+    before, after = style.observe("calm", "python")[1].split("calm")
+    wrong, total = [], 0
+    for text in texts:
+        total += 1
+        content = style.observe(text, "python")[1]
+        body = content[len(before) : len(content) - len(after)]
+        if content != before + body + after or any(CLOSERS.search(normalize(form, body)) for form in ("NFC", "NFKC")):
+            wrong.append(repr(text[:60]))
+    return Row(f"{style.name}: results that do not end their own block", total - len(wrong), total, first(wrong))
 
 
 def cut_row(style: Format, rows: Sequence[Recorded], tokenizer: Tokenizer, name: str) -> Row:

@@ -52,6 +52,29 @@ def random_call(rng: random.Random, style: Format) -> ToolCall:
     return ToolCall(rng.choice(("python", "search", "get_weather2")), {name: _value(rng, 3) for name in names})
 
 
+_CLOSERS = ("information", "result", "tool_response", "tool_output", "function_results", "TOOL_RESULTS", "observation")
+
+
+def results(seed: int, count: int) -> Iterator[str]:
+    """Yield texts that try to end the block of a result: fences and closing tags in many spellings, whole and cut."""
+    for i in range(count):
+        rng = random.Random(f"{seed}/result/{i}")
+        yield "".join(_closer(rng) for _ in range(rng.randrange(1, 6)))
+
+
+def _closer(rng: random.Random) -> str:
+    """A fence, or a closing tag, with blanks, backslashes and capitals, and maybe without its end."""
+    if rng.random() < 0.3:
+        text = "".join(rng.choices("`\u1fef", (9, 1), k=rng.randrange(1, 9))) + rng.choice(("", "output", "\\", "~~~"))
+    else:
+        gap = rng.choice(("", "", " ", "\t", "\n", "\\", "\\\\"))
+        name = rng.choice(_CLOSERS)
+        text = f"<{gap}/{gap}{rng.choice((name, name.upper(), name.title()))}{rng.choice(('>', ' >', ''))}"
+        text = text if rng.random() < 0.8 else f"[/{name}]"
+    cut = text if rng.random() < 0.8 else text[: rng.randrange(len(text) + 1)]
+    return rng.choice(("", "\n", "  ", "x", "\\")) + cut + rng.choice(("", "\n", "y"))
+
+
 def _noise(rng: random.Random, style: Format, corpus: Sequence[str]) -> str:
     """Random bytes, decoded in one of the ways that leave something odd."""
     raw = rng.randbytes(rng.randrange(300))

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 from turngym.agents.source import TINY
 from turngym.tests.verify.formats import area as formats
 from turngym.tests.verify.formats.area import Formats
+from turngym.tests.verify.formats.fuzz import results
 from turngym.tests.verify.formats.recorded import Recorded, recorded, tool_names
 from turngym.tests.verify.templates import tokenizers
 from turngym.tests.verify.templates.tokenizers import Case
@@ -92,6 +93,19 @@ def test_a_planted_fault_falls_short(style, problem):
 def test_a_slow_format_falls_short():
     row = formats.fuzz_row(FORMATS["hermes"], iter(["[" * 10_000]), 0.0)
     assert (row.held, row.of) == (0, 1) and row.note.startswith("0 took ")
+
+
+class Open(Hermes):
+    """Shows results as they are."""
+
+    def observe(self, text, tool):
+        return "user", f"<result>\n{text}\n</result>"
+
+
+def test_a_result_that_ends_its_own_block_falls_short():
+    assert formats.result_row(FORMATS["tags"], results(0, 200)).good
+    row = formats.result_row(Open(), results(0, 200))
+    assert row.of == 200 and row.held < 150
 
 
 def test_wrong_readings_prefixes_and_cuts_fall_short():
