@@ -71,8 +71,8 @@ class EngineChoice:
 
 
 @dataclass(frozen=True)
-class DeadlineOptions:
-    """Time limits of a rollout, and retries of failed paths."""
+class Deadlines:
+    """Time limits of a rollout, and retries of failed paths. What overruns is a failure and has no score."""
 
     turn_deadline: float = 600.0
     """Seconds for drawing a turn, and for an answer of the environment; a path that takes longer fails."""
@@ -80,12 +80,14 @@ class DeadlineOptions:
     """Seconds for a path; one that takes longer fails."""
     step_deadline: float = 7200.0
     """Seconds for the rollout of a step; paths that have not ended by then fail."""
+    stall_after: float = 120.0
+    """Seconds without any movement after which an incident names what is pending."""
     retries: int = 2
     """How often a path with an infrastructure failure is started again, with the same key."""
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""
-        check_positive(self, "turn_deadline", "episode_deadline", "step_deadline")
+        check_positive(self, "turn_deadline", "episode_deadline", "step_deadline", "stall_after")
         check_least(self, 0, "retries")
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..agents.settings import (
-    DeadlineOptions,
+    Deadlines,
     EngineChoice,
     LoraOptions,
     MachineOptions,
@@ -100,7 +100,7 @@ class TrainConfig:
     compile: bool = False
     """Compile the learner's layers with `torch.compile`: slow at the start, faster on a GPU."""
     engine: EngineChoice = EngineChoice()
-    deadlines: DeadlineOptions = DeadlineOptions()
+    deadlines: Deadlines = Deadlines()
     out: str = ""
     """Run folder. By default the first of runs/ENV, runs/ENV-2, … that does not exist."""
     resume: bool = False

@@ -18,8 +18,7 @@ from ..agents.engine import Sampling
 from ..agents.engines import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
 from ..agents.journal import Incident, locked, write_file
-from ..agents.rollout.path import Deadlines
-from ..agents.settings import DeadlineOptions, EngineChoice, flat
+from ..agents.settings import Deadlines, EngineChoice, flat
 from ..agents.source import Source, find
 from ..envs import TextEnv
 from ..envs.registry import check_levels, levels_of, make, weaker_levels
@@ -41,7 +40,7 @@ HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 LENGTH = ("steps", "token_budget")
 SERVING = ("server", "server_option")
 # What may differ when a run is resumed.
-FREE = (*LENGTH, *SERVING, *flat(DeadlineOptions()), "threads", "micro_tokens", "out", "resume")
+FREE = (*LENGTH, *SERVING, *flat(Deadlines()), "threads", "micro_tokens", "out", "resume")
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,6 @@ def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loo
 
     config = prepared.config
     control = _control(config, prepared.chat)
-    deadlines = config.deadlines
     rollouts = Rollouts(
         actor=actor_in(prepared.env, engine, prepared.chat, policy.end_ids),
         env=prepared.env,
@@ -181,8 +179,7 @@ def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loo
         prompts=config.prompts,
         group=config.group,
         shuffle_rewards=config.shuffle_rewards,
-        deadlines=Deadlines(deadlines.turn_deadline, deadlines.episode_deadline, deadlines.step_deadline),
-        retries=deadlines.retries,
+        deadlines=config.deadlines,
     )
     learner = Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens, team)
     return Loop(prepared.folder, rollouts, learner, config.schedule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,9 +15,9 @@ from ..agents.engine import Sampling
 from ..agents.evaluate import task_count
 from ..agents.journal import Incident, origin_of
 from ..agents.rollout.collect import collect, shuffled_scores
-from ..agents.rollout.path import Actor, Deadlines
+from ..agents.rollout.path import Actor
 from ..agents.scores import Report, from_trees, summarize
-from ..agents.settings import DeadlineOptions
+from ..agents.settings import Deadlines
 from ..agents.trajectory import Plan, Tree
 from ..envs import TextEnv
 from .columns import NothingToLearn, Packed, pack
@@ -45,8 +45,7 @@ class Rollouts:
     prompts: int
     group: int
     shuffle_rewards: bool = False
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    retries: int = DeadlineOptions.retries
+    deadlines: Deadlines = Deadlines()
 
     def train(self, at: Boundary, control: Control, team: Team, logbook: Logbook) -> tuple[list[Tree], list[Tree], int]:
         """Roll out the step behind a boundary, and write its journal.
@@ -91,7 +90,6 @@ class Rollouts:
             sampling=sampling,
             plan=plan,
             deadlines=self.deadlines,
-            retries=self.retries,
         )
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from ...envs import TextEnv
 from ..engine import Sampling, Session
 from ..journal import Incident, OnIncident, ignore
-from ..settings import DeadlineOptions
+from ..settings import Deadlines
 from ..trajectory import NO_TOKENS, Event, Leaf, Plan, Spawn, Tree, Turn
-from .path import Actor, Deadlines, Driver, FirstTurn, Overdue, Path, PathFailed, Watch
+from .path import Actor, Driver, FirstTurn, Overdue, Path, PathFailed, Watch
 
 T = TypeVar("T")
 
@@ -47,11 +47,9 @@ class TreeGrower:
     what it is granted depends on keys and weights alone. Failed paths count too: the tree has exactly `budget`.
     """
 
-    def __init__(
-        self, driver: Driver, tree: Tree, plan: Plan | None, budget: int, gate: asyncio.Semaphore, retries: int
-    ) -> None:
+    def __init__(self, driver: Driver, tree: Tree, plan: Plan | None, budget: int, gate: asyncio.Semaphore) -> None:
         self.driver, self.tree, self.plan = driver, tree, plan
-        self.gate, self.retries, self.left = gate, retries, budget
+        self.gate, self.left = gate, budget
         self.probes = 0
         self.paths: list[Path] = []
         self.points = {0: Point(0, {}, None, 0, 0.0, 0)}
@@ -193,17 +191,18 @@ class TreeGrower:
     async def _retried(self, path: Path, attempt: Callable[[bool], Awaitable[T]]) -> T:
         """Return what `attempt` gives, called again with the same key as long as an infrastructure failure ends it."""
         watch = self.driver.watch
+        retries = watch.deadlines.retries
         try:
             await watch.queue(self.gate.acquire(), "waiting for a place among the paths in flight")
         except Overdue as overdue:
             watch.on_incident(Incident("failed", str(overdue), path.key))
             raise path.failure(overdue) from None
         try:
-            for tries in range(self.retries + 1):
+            for tries in range(retries + 1):
                 try:
                     return await attempt(tries > 0)
                 except PathFailed as failed:
-                    last = tries == self.retries or failed.leaf.info.get("deadline") == "step"
+                    last = tries == retries or failed.leaf.info.get("deadline") == "step"
                     watch.on_incident(Incident("failed" if last else "retry", str(failed), path.key))
                     if last:
                         raise
@@ -247,7 +246,6 @@ def collect(
     plan: Plan | None = None,
     in_flight: int = 64,
     deadlines: Deadlines = Deadlines(),  # noqa: B008 (immutable)
-    retries: int = DeadlineOptions.retries,
     on_incident: OnIncident = ignore,
     on_tree: Callable[[Tree], None] | None = None,
 ) -> list[Tree]:
@@ -262,9 +260,8 @@ def collect(
         sampling: How tokens are drawn.
         plan: Where paths are forked off; a tree then grows in rounds.
         in_flight: The most paths at once; with a `plan`, trees are begun so that about as many are alive.
-        deadlines: What may take how long; a path that overruns has failed.
-        retries: How often a failed path begins again, with the same key in a fresh environment: from the prompt, or
-            with a `plan` from its last turn.
+        deadlines: What may take how long; a path that overruns has failed. A failed path begins again, up to `retries`
+            times, with the same key in a fresh environment: from the prompt, or with a `plan` from its last turn.
         on_incident: Called with every failure, retry, passed deadline and stall.
         on_tree: Called with each tree as it is finished, in order of finishing.
 
@@ -282,7 +279,7 @@ def collect(
 
         async def grow(task: int) -> Tree:
             async with alive:
-                tree = await TreeGrower(driver, Tree((*key, task), task, ""), plan, group, paths, retries).grow(env)
+                tree = await TreeGrower(driver, Tree((*key, task), task, ""), plan, group, paths).grow(env)
             if on_tree is not None:
                 on_tree(tree)
             return tree

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...tools.threads import start
 from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..journal import Incident, OnIncident
-from ..settings import DeadlineOptions
+from ..settings import Deadlines
 from ..trajectory import (
     NO_TOKENS,
     Key,
@@ -43,30 +42,6 @@ CLOSING = 2.0  # seconds that closing an environment may take before it is left 
 SHOWN = 20  # pending keys that an incident names
 
 
-@dataclass(frozen=True)
-class Deadlines:
-    """Seconds that the parts of a rollout may take. What overruns is an infrastructure failure and earns no score.
-
-    turn: drawing one turn, or one answer of the environment
-    episode: one path, from where its environment is made
-    step: the whole rollout of a step; paths that are under way then have failed
-    stall: after so long without any movement an incident names what is pending
-
-    Raises:
-        ValueError: one of them is not above 0.
-    """
-
-    turn: float = DeadlineOptions.turn_deadline
-    episode: float = DeadlineOptions.episode_deadline
-    step: float = DeadlineOptions.step_deadline
-    stall: float = 120.0
-
-    def __post_init__(self) -> None:
-        for name, seconds in vars(self).items():
-            if not (isfinite(seconds) and seconds > 0):
-                raise ValueError(f"the {name} deadline is {seconds} seconds; it must be above 0")
-
-
 class Overdue(RuntimeError):
     """A deadline passed; `deadline` names which."""
 
@@ -79,15 +54,16 @@ class Watch:
     """Keeps the deadlines of one rollout. Made inside its event loop, where the step's time begins."""
 
     def __init__(self, deadlines: Deadlines, on_incident: OnIncident) -> None:
+        deadlines.check()
         self.deadlines, self.on_incident = deadlines, on_incident
         self.pending: dict[Key, str] = {}
         self._clock = asyncio.get_running_loop().time
-        self._step_ends = self._clock() + deadlines.step
+        self._step_ends = self._clock() + deadlines.step_deadline
         self._moved = self._clock()
 
     def episode(self) -> float:
         """Return when an episode that begins now must have ended."""
-        return self._clock() + self.deadlines.episode
+        return self._clock() + self.deadlines.episode_deadline
 
     async def wait(self, work: Awaitable[T], key: Key, what: str, ends: float) -> T:
         """Return what `work` gives. `key` is who waits, `what` for what, `ends` when its episode must have ended.
@@ -95,7 +71,7 @@ class Watch:
         Raises:
             Overdue: a deadline passed first; `work` was cancelled.
         """
-        turn_ends = self._clock() + self.deadlines.turn
+        turn_ends = self._clock() + self.deadlines.turn_deadline
         until, name = min((turn_ends, "turn"), (ends, "episode"), (self._step_ends, "step"))
         self.pending[key] = what
         try:
@@ -115,15 +91,15 @@ class Watch:
         except TimeoutError:
             if not scope.expired():
                 raise
-            seconds = getattr(self.deadlines, name)
+            seconds = getattr(self.deadlines, f"{name}_deadline")
             raise Overdue(name, f"{what} was not over when the {name} deadline of {seconds:g} s passed") from None
 
     async def report_stalls(self) -> None:
-        """Write an incident with the pending keys whenever nothing has moved for `stall` seconds; never returns."""
+        """Write an incident with the pending keys whenever nothing moves for `stall_after` seconds; never returns."""
         while True:
-            await asyncio.sleep(max(self._moved + self.deadlines.stall - self._clock(), 0.01))
+            await asyncio.sleep(max(self._moved + self.deadlines.stall_after - self._clock(), 0.01))
             still = self._clock() - self._moved
-            if still >= self.deadlines.stall and self.pending:
+            if still >= self.deadlines.stall_after and self.pending:
                 self.on_incident(Incident("stall", f"nothing has moved for {still:.1f} s; pending: {self._names()}"))
                 self._moved = self._clock()
 

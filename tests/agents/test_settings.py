@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from turngym.agents.settings import (
-    DeadlineOptions,
+    Deadlines,
     EngineChoice,
     LoraOptions,
     MachineOptions,
@@ -53,8 +53,8 @@ def test_the_values_of_a_file_are_of_the_types_of_the_fields():
         (LoraOptions(lora_dtype="int8"), "lora_dtype is 'int8'; it must be float32 or bfloat16"),
         (MachineOptions(device="gpu"), "device is 'gpu'; it must be cpu, cuda"),
         (MachineOptions(threads=0), "threads is 0; torch needs at least 1"),
-        (DeadlineOptions(step_deadline=0.0), "step_deadline is 0.0; it must be above 0 and finite"),
-        (DeadlineOptions(retries=-1), "retries is -1; it must be 0 or more"),
+        (Deadlines(step_deadline=0.0), "step_deadline is 0.0; it must be above 0 and finite"),
+        (Deadlines(retries=-1), "retries is -1; it must be 0 or more"),
         (EngineChoice("jax"), "engine is 'jax'; it must be one of torch, vllm"),
         (EngineChoice(server=("http://127.0.0.1:1",)), "but the engine is torch; add --engine vllm"),
     ],

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from turngym.agents.journal import Incident, to_json
-from turngym.agents.rollout.path import Deadlines as Limits
+from turngym.agents.settings import Deadlines as Limits
 from turngym.envs.math import make_math_python
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
@@ -88,14 +88,14 @@ class _Trials:
 
         seen: list[Incident] = []
         began = time.monotonic()
-        options = {"sampling": Sampling(max_tokens=8), "retries": 0, **options}
+        options = {"sampling": Sampling(max_tokens=8), **options}
         trees = collect(
             actor or self.actor,
             env,
             range(TASKS),
             group=group,
             key=(self.seed, 0),
-            deadlines=deadlines or Limits(),
+            deadlines=deadlines or Limits(retries=0),
             on_incident=seen.append,
             **options,
         )
@@ -118,7 +118,7 @@ class _Trials:
         return Row("what never answers fails its own paths within deadline + 2 s", count - len(bad), count, note)
 
     def _hang(self, place: str, wait: Callable[[], object], limit: float) -> list[Tree]:
-        deadlines = Limits(turn=limit, episode=9 * limit)
+        deadlines = Limits(limit, 9 * limit, retries=0)
         if place != "draw":
             return self.grow(Troubled(place, wait), deadlines)[0]
         return self.grow(Troubled(), deadlines, replace(self.actor, engine=StuckEngine(self.engine)))[0]
@@ -135,7 +135,7 @@ class _Trials:
     def stalls(self) -> Row:
         """Count the paths in a stall that its incident names."""
         with _never() as wait:
-            _, incidents, _ = self.grow(Troubled("step", wait), Limits(turn=4.0, stall=1.0))
+            _, incidents, _ = self.grow(Troubled("step", wait), Limits(4.0, stall_after=1.0, retries=0))
         told = next((incident.what for incident in incidents if incident.kind == "stall"), "no stall was reported")
         named = [branch for branch in range(GROUP) if f"{self.seed}/0/{TASK}/{branch} (" in told]
         return Row("a stall names the paths it waits for, and what for", len(named), GROUP, told)
@@ -143,7 +143,7 @@ class _Trials:
     def straggler(self) -> Row:
         """Count the trees that do not change where one environment is slow, and one is too slow for the step."""
         slow, _, _ = self.grow(Troubled("step", lambda: time.sleep(0.5)))
-        late, _, seconds = self.grow(Troubled("step", lambda: time.sleep(60)), Limits(step=1.5))
+        late, _, seconds = self.grow(Troubled("step", lambda: time.sleep(60)), Limits(step_deadline=1.5, retries=0))
         held = sum(a == b for a, b in zip(_bits(slow), _bits(self.calm), strict=True))
         held += sum(a == b for a, b in zip(_bits(late, but=TASK), _bits(self.calm, but=TASK), strict=True))
         held += seconds <= 1.5 + LATE
@@ -156,7 +156,7 @@ class _Trials:
         cases = [(place, times, error) for place in ("reset", "fork", "step") for times in (1, 2) for error in errors]
         bad = []
         for place, times, error in cases:
-            trees, incidents, _ = self.grow(Troubled(place, Flaky(times, error)), retries=2)
+            trees, incidents, _ = self.grow(Troubled(place, Flaky(times, error)), Limits(retries=2))
             if _bits(trees) != _bits(self.calm) or [one.kind for one in incidents] != ["retry"] * times:
                 bad.append(f"{times} x {type(error).__name__} in {place}")
         return Row("a failure is retried with its key and leaves no trace in a tree", len(cases) - len(bad), len(cases))
@@ -174,7 +174,7 @@ class _Trials:
                 faulty = _Faulty(share, self.seed)
                 env.grader, plain = faulty.around(env.grader), env.grader
                 trees, seen, _ = self.grow(
-                    env, actor=actor, group=4, in_flight=in_flight, sampling=Sampling(max_tokens=48), retries=9
+                    env, Limits(retries=9), actor, group=4, in_flight=in_flight, sampling=Sampling(max_tokens=48)
                 )
                 env.grader = plain
                 rolls.append(_bits(trees))

@@ -22,6 +22,7 @@ from turngym.agents.journal import Origin, read_trees, write_trees
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout.collect import collect, shuffled_scores
 from turngym.agents.rollout.path import Actor
+from turngym.agents.settings import Deadlines
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
@@ -193,9 +194,9 @@ def test_finished_trees_are_handed_over_once_each_and_the_template_is_never_step
 
 def test_every_fork_of_environment_and_session_is_closed(actor):
     env, witness = Talk(fails=RuntimeError("lost")), Witness(actor.engine)
-    grow(replace(actor, engine=witness), env, retries=0)
+    grow(replace(actor, engine=witness), env, deadlines=Deadlines(retries=0))
     assert sum(env.open) == 0 and env.open.count(1) == 4 * (1 + 4)
-    grow(replace(actor, engine=witness), env, retries=1)
+    grow(replace(actor, engine=witness), env, deadlines=Deadlines(retries=1))
     assert sum(env.open) == 0 and env.open.count(1) > 2 * 4 * (1 + 4)
     assert all(session.closed for session in witness.sessions)
 

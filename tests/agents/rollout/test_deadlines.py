@@ -19,7 +19,8 @@ from turngym.agents.journal import Incident, to_json
 from turngym.agents.policy import load_policy
 from turngym.agents.rollout import path
 from turngym.agents.rollout.collect import collect
-from turngym.agents.rollout.path import Actor, Deadlines
+from turngym.agents.rollout.path import Actor
+from turngym.agents.settings import Deadlines
 from turngym.agents.trajectory import Leaf, Tree
 from turngym.envs import EnvFailure, Outcome, TextEnv
 from turngym.envs.question import QuestionEnv
@@ -28,7 +29,7 @@ from turngym.tests.support.faulty import Flaky, StuckEngine, Troubled
 from turngym.tools import Tool, ToolFailure, tool
 
 SHORT = Sampling(max_tokens=6)
-SOON = Deadlines(turn=1.0, episode=1.5, step=60)
+SOON = Deadlines(turn_deadline=1.0, episode_deadline=1.5, step_deadline=60, retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def never() -> Iterator[threading.Event]:
 
 def grow(actor: Actor, env: TextEnv, group: int = 2, **options: Any) -> tuple[list[Tree], list[Incident]]:
     seen: list[Incident] = []
-    options = {"sampling": SHORT, "deadlines": SOON, "retries": 0, "on_incident": seen.append, **options}
+    options = {"sampling": SHORT, "deadlines": SOON, "on_incident": seen.append, **options}
     return collect(actor, env, range(3), group=group, key=(3, 5), **options), seen
 
 
@@ -140,12 +141,12 @@ def test_numbers_of_an_engine_that_are_not_finite_fail_their_path_before_they_re
 
 def test_an_episode_of_many_slow_turns_has_a_deadline_of_its_own(actor):
     env = Troubled("step", lambda: time.sleep(0.25))
-    (_, slow, _), _ = grow(actor, env, deadlines=Deadlines(turn=5, episode=0.4))
+    (_, slow, _), _ = grow(actor, env, deadlines=Deadlines(5, 0.4, retries=0))
     assert {leaf.info["deadline"] for leaf in failures(slow)} == {"episode"}
 
 
 def test_the_deadline_of_the_step_fails_what_is_under_way_and_what_waits_without_another_try(actor, undisturbed, never):
-    options = {"deadlines": Deadlines(step=1.0), "retries": 5, "in_flight": 1}
+    options = {"deadlines": Deadlines(step_deadline=1.0, retries=5), "in_flight": 1}
     trees, incidents = grow(actor, Troubled("reset", never.wait), **options)
     assert sum(leaf.info.get("deadline") == "step" for tree in trees for leaf in tree.leaves) >= 2
     assert [len(tree.leaves) for tree in trees] == [2, 2, 2]
@@ -156,7 +157,7 @@ def test_the_deadline_of_the_step_fails_what_is_under_way_and_what_waits_without
 
 
 def test_a_stall_names_who_waits_for_what(actor, never):
-    _, incidents = grow(actor, Troubled("step", never.wait), deadlines=Deadlines(turn=1.0, stall=0.2))
+    _, incidents = grow(actor, Troubled("step", never.wait), deadlines=Deadlines(1.0, stall_after=0.2, retries=0))
     stalls = [incident.what for incident in incidents if incident.kind == "stall"]
     assert stalls and "3/5/1/0 (the environment's answer to turn 0)" in stalls[0] and "3/5/1/1" in stalls[0]
 
@@ -169,14 +170,16 @@ def test_a_straggler_changes_no_others_and_not_itself(actor, undisturbed):
 @pytest.mark.parametrize("place", ["reset", "step", "fork"])
 @pytest.mark.parametrize("error", [EnvFailure("lost"), ToolFailure("lost"), OSError("lost")])
 def test_a_failure_is_tried_again_with_the_same_key_and_leaves_no_trace_in_the_tree(actor, undisturbed, place, error):
-    trees, incidents = grow(actor, Troubled(place, Flaky(2, error)), retries=2, deadlines=Deadlines())
+    trees, incidents = grow(actor, Troubled(place, Flaky(2, error)), deadlines=Deadlines(retries=2))
     assert same(trees, undisturbed)
     assert [incident.kind for incident in incidents] == ["retry"] * 2
     assert all("lost" in incident.what and incident.key[:3] == (3, 5, 1) for incident in incidents)
 
 
 def test_a_path_that_fails_every_time_is_a_typed_leaf_and_one_failed_incident(actor):
-    (_, broken, _), incidents = grow(actor, Troubled("step", Flaky(99, ToolFailure("gone"))), retries=1)
+    (_, broken, _), incidents = grow(
+        actor, Troubled("step", Flaky(99, ToolFailure("gone"))), deadlines=replace(SOON, retries=1)
+    )
     assert {leaf.outcome for leaf in broken.leaves} == {Outcome.TOOL_ERROR}
     kinds = [incident.kind for incident in incidents]
     assert (kinds.count("retry"), kinds.count("failed")) == (2, 2)
@@ -210,7 +213,7 @@ def test_a_tool_that_never_answers_is_a_tool_error_in_time(never):
     assert (info["outcome"], info["error"]) == ("tool_error", "the tool look did not answer within 0.2 s")
 
 
-@pytest.mark.parametrize("name", ["turn", "episode", "step", "stall"])
-def test_a_deadline_that_is_no_time_is_refused(name):
-    with pytest.raises(ValueError, match=rf"the {name} deadline is 0 seconds"):
-        Deadlines(**{name: 0})
+@pytest.mark.parametrize("name", ["turn_deadline", "episode_deadline", "step_deadline", "stall_after"])
+def test_a_deadline_that_is_no_time_is_refused(actor, name):
+    with pytest.raises(ValueError, match=rf"{name} is 0; it must be above 0"):
+        grow(actor, Troubled(), deadlines=Deadlines(**{name: 0}))

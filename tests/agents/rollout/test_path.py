@@ -15,7 +15,6 @@ from turngym.agents.engine import Completion, Continued, Sampling
 from turngym.agents.journal import Incident
 from turngym.agents.rollout.path import (
     Actor,
-    Deadlines,
     Driver,
     FirstTurn,
     Path,
@@ -24,6 +23,7 @@ from turngym.agents.rollout.path import (
     thought_length,
     tokens_before,
 )
+from turngym.agents.settings import Deadlines
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Tree, Turn
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv

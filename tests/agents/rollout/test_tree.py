@@ -18,7 +18,8 @@ from turngym.agents.journal import Incident, from_json, to_json
 from turngym.agents.policy import load_policy
 from turngym.agents.replay import replay
 from turngym.agents.rollout.collect import collect
-from turngym.agents.rollout.path import Actor, Deadlines
+from turngym.agents.rollout.path import Actor
+from turngym.agents.settings import Deadlines
 from turngym.agents.trajectory import Event, Plan, Spawn, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
 from turngym.training.columns import pack
@@ -169,7 +170,7 @@ def test_what_is_in_flight_what_fails_and_what_cannot_be_forked_change_no_bit(ac
 
 def test_a_path_that_fails_for_good_takes_its_place_in_the_budget(actor):
     env = Ledger(fails=99)
-    trees = grow(actor, each_turn, env, retries=1, sampling=Sampling(max_tokens=2))
+    trees = grow(actor, each_turn, env, deadlines=Deadlines(retries=1), sampling=Sampling(max_tokens=2))
     leaves = [leaf for tree in trees for leaf in tree.leaves]
     assert [len(tree.leaves) for tree in trees] == [8] * 2 and env.live_copies == [0]
     lost = [leaf for leaf in leaves if leaf.outcome is Outcome.INFRA_ERROR]
@@ -182,7 +183,7 @@ def test_a_step_that_is_over_ends_every_path_of_its_trees_where_it_is(actor):
             time.sleep(0.1)
             return super().on_step(text)
 
-    for tree in grow(actor, each_turn, Slow(), in_flight=1, deadlines=Deadlines(step=0.6)):
+    for tree in grow(actor, each_turn, Slow(), in_flight=1, deadlines=Deadlines(step_deadline=0.6)):
         assert [leaf.branch for leaf in tree.leaves] == list(range(8))
         for leaf in tree.leaves:
             assert leaf.rewarded or leaf.info["deadline"] == "step"
