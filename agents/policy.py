@@ -11,38 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from .settings import LoraOptions
 from .source import Source, check_fits, model_folder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"
-ALL: Final = "all-linear+head"
-
-
-@dataclass(frozen=True)
-class LoraSpec:
-    """Low-rank updates `alpha / rank · B A` on linear layers named by their last part (Hu et al. 2021, §4.1).
-
-    The default adapts the output head too: with it left out small policies hardly learn. Where the head shares its
-    matrix with the embedding only the head's output is adapted. Raises ValueError on a value out of range.
-    """
-
-    rank: int = 32
-    alpha: float = 64.0
-    targets: tuple[str, ...] | Literal["all-linear+head"] = ALL
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank is {self.rank}; a LoRA update needs rank 1 or more")
-        if self.alpha <= 0:
-            raise ValueError(f"alpha is {self.alpha}; it must be above 0")
-        if not self.targets:
-            raise ValueError(f"targets is {self.targets}; name at least one linear layer, such as 'q_proj'")
 
 
 @dataclass(eq=False)
@@ -60,7 +39,7 @@ class Policy:
     tokenizer: Tokenizer
     folder: Path
     device: torch.device
-    lora: LoraSpec | None
+    lora: LoraOptions | None
     end_ids: frozenset[int]
     version: int = 0
     checkpointing: bool = False
@@ -84,7 +63,7 @@ class Policy:
     def save_adapter(self, folder: Path) -> None:
         """Write `adapter_model.safetensors` and `adapter_config.json` as peft and vLLM read them."""
         if self.lora is None:
-            raise ValueError(f"the policy {self.folder} has no LoRA weights to save; load it with a LoraSpec")
+            raise ValueError(f"the policy {self.folder} has no LoRA weights to save; load it with LoraOptions")
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {_peft_name(name): p.detach().cpu().contiguous() for name, p in self.trainable_parameters().items()}
         save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -106,7 +85,7 @@ class Policy:
         if self.lora is None or (saved["r"], saved["lora_alpha"]) != (self.lora.rank, self.lora.alpha):
             raise ValueError(
                 f"{folder} holds LoRA weights of rank {saved['r']}, alpha {saved['lora_alpha']}, but the policy has "
-                f"{self.lora}; load the policy with the same LoraSpec"
+                f"{self.lora}; load the policy with the same LoraOptions"
             )
         tensors = load_file(folder / "adapter_model.safetensors")
         mine = {_peft_name(name): p for name, p in self.trainable_parameters().items()}
@@ -120,7 +99,7 @@ class Policy:
         if differing:
             raise ValueError(
                 f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}; "
-                f"load the policy from the same model with the same LoraSpec targets and lora_dtype"
+                f"load the policy from the same model with the same LoraOptions"
             )
         for name, parameter in mine.items():
             parameter.copy_(tensors[name])
@@ -140,10 +119,9 @@ def load_policy(
     *,
     device: str = "cpu",
     dtype: str = "float32",
-    lora: LoraSpec | None = None,
+    lora: LoraOptions | None = None,
     threads: int | None = None,
     seed: int = 0,
-    lora_dtype: str = "float32",
     checkpointing: bool = False,
     compile: bool = False,
 ) -> Policy:
@@ -151,17 +129,18 @@ def load_policy(
 
     The adapter of a source keeps its own rank, alpha, targets and type.
 
-    `dtype` is that of the frozen weights, `lora_dtype` that of the LoRA weights ("float32", "bfloat16"). `threads`
-    fixes torch's CPU threads for the process; `seed` determines the LoRA start (the update is 0 there). `checkpointing`
-    and `compile` are those of `Policy`. Weights go to the device one by one, in their own type: the host holds no copy.
+    `lora` gives low-rank updates `alpha / rank · B A` of linear layers (Hu et al. 2021, §4.1). By default the output
+    head has one too: without it small policies hardly learn. Of a head that shares its matrix with the embedding only
+    the head's output is adapted. `dtype` is that of the frozen weights ("float32", "bfloat16"). `threads` fixes torch's
+    CPU threads for the process; `seed` determines the LoRA start (the update is 0 there). `checkpointing` and `compile`
+    are those of `Policy`. Weights go to the device one by one, in their own type: the host holds no copy.
 
     Raises:
         ValueError: an unknown device or dtype, a model that does not fit what is asked, or not into memory.
         FileNotFoundError: the folder or one of its files is missing.
     """
-    for name, value in (("dtype", dtype), ("lora_dtype", lora_dtype)):
-        if value not in DTYPES:
-            raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(DTYPES)}")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
     where = _device(device)
     if threads is not None:
         if threads < 1:
@@ -169,12 +148,12 @@ def load_policy(
         torch.set_num_threads(threads)
     source = source if isinstance(source, Source) else Source(model_folder(source))
     folder = source.folder
-    if (shape := source.lora()) is not None:
-        lora, lora_dtype = LoraSpec(*shape), source.lora_dtype() or lora_dtype
-    rank, targets = (0, ()) if lora is None else (lora.rank, lora.targets)
-    check_fits(folder, dtype, device, rank=rank, targets=targets, lora_dtype=lora_dtype)
+    lora = source.lora() or lora
+    if lora is not None:
+        lora.check()
+    check_fits(folder, dtype, device, lora=lora)
     base = _load_model(folder, DTYPES[dtype], where)
-    model = base if lora is None else _with_lora(base, lora, seed, DTYPES[lora_dtype])
+    model = base if lora is None else _with_lora(base, lora, seed)
     model = model.to(where).eval()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     ends = _end_ids(folder, base, tokenizer)
@@ -226,11 +205,11 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     return base.requires_grad_(False)
 
 
-def _with_lora(base: Any, lora: LoraSpec, seed: int, dtype: torch.dtype) -> Any:
+def _with_lora(base: Any, lora: LoraOptions, seed: int) -> Any:
     from peft import LoraConfig, get_peft_model
 
     linear = {name.rsplit(".", 1)[-1] for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
-    targets = linear if lora.targets == ALL else set(lora.targets)
+    targets = set(lora.targets) or linear
     if unknown := sorted(targets - linear):
         raise ValueError(f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(linear)}")
     config = LoraConfig(
@@ -243,7 +222,7 @@ def _with_lora(base: Any, lora: LoraSpec, seed: int, dtype: torch.dtype) -> Any:
         model = get_peft_model(base, config, adapter_name=ADAPTER)
     for name, parameter in model.named_parameters():
         if "lora_" in name:
-            parameter.data = parameter.data.to(dtype)
+            parameter.data = parameter.data.to(DTYPES[lora.lora_dtype])
     return model
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoint import latest
+from .settings import LoraOptions
 
 TINY = Path(__file__).parent / "tiny"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}  # of a number
@@ -31,26 +32,22 @@ class Source:
     folder: Path
     adapter: Path | None = None
 
-    def lora(self) -> tuple[int, float, tuple[str, ...]] | None:
-        """Return rank, alpha and targets of the adapter; None without one."""
+    def lora(self) -> LoraOptions | None:
+        """Return rank, alpha, layers and type of the adapter; None without one."""
         if self.adapter is None:
             return None
         config = json.loads((self.adapter / "adapter_config.json").read_text("utf-8"))
-        return int(config["r"]), float(config["lora_alpha"]), tuple(sorted(config["target_modules"]))
-
-    def lora_dtype(self) -> str | None:
-        """Return the type of the adapter's weights; None without one."""
-        file = None if self.adapter is None else self.adapter / "adapter_model.safetensors"
-        if file is None or not file.is_file():
-            return None
-        return "bfloat16" if {entry["dtype"] for entry in header(file).values()} == {"BF16"} else "float32"
+        file = self.adapter / "adapter_model.safetensors"
+        narrow = file.is_file() and {entry["dtype"] for entry in header(file).values()} == {"BF16"}
+        targets, dtype = tuple(sorted(config["target_modules"])), "bfloat16" if narrow else "float32"
+        return LoraOptions(int(config["r"]), float(config["lora_alpha"]), targets, dtype)
 
     def check_targets(self, targets: Sequence[str]) -> None:
         """Raise ValueError where LoRA cannot be put on the layers named, as far as the model's files tell."""
-        shape = self.lora()
-        if targets and shape is not None and set(targets) != set(shape[2]):
+        lora = self.lora()
+        if targets and lora is not None and set(targets) != set(lora.targets):
             raise ValueError(
-                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {shape[2]} and stays there; "
+                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {lora.targets} and stays there; "
                 f"leave targets out, or begin with the model: --policy {self.folder}"
             )
         known = sorted(layer_names(self.folder)) if targets else []
@@ -153,9 +150,7 @@ def check_fits(
     dtype: str,
     device: str = "cpu",
     *,
-    rank: int = 0,
-    targets: Sequence[str] | str = "all-linear+head",
-    lora_dtype: str = "float32",
+    lora: LoraOptions | None = None,
     context: int = 0,
     free: int | None = None,
 ) -> Needed:
@@ -167,9 +162,7 @@ def check_fits(
         folder: With `config.json`, and weights or at least their index.
         dtype: Of the frozen weights.
         device: "cpu", "cuda", "cuda:1", …; of others nothing is known, and all fits.
-        rank: Of the LoRA weights; 0 without.
-        targets: The layers they are on, by the last part of their names.
-        lora_dtype: Their type.
+        lora: The adapter.
         context: Tokens whose keys and values are kept.
         free: Bytes that are free; asked of the device where not given.
 
@@ -177,9 +170,9 @@ def check_fits(
         TooLarge: it does not fit; the message has the numbers.
     """
     config = read_config(folder)
-    matrices = rank * sum(sum(shape) for name, shape in linear_shapes(config) if _on(name, targets))
-    lora, cache = matrices * BYTES[lora_dtype], context * cache_bytes(config, dtype) if context else 0
-    needed = Needed(parameters(folder) * BYTES[dtype], lora, 3 * lora, cache)
+    learned = 0 if lora is None else BYTES[lora.lora_dtype] * _lora_parameters(config, lora)
+    cache = context * cache_bytes(config, dtype) if context else 0
+    needed = Needed(parameters(folder) * BYTES[dtype], learned, 3 * learned, cache)
     there = free_bytes(device) if free is None else free
     if there is not None and needed.total > there:
         smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
@@ -297,5 +290,5 @@ def _within_limits() -> list[int]:
     return [int(limit.read_text()) - int(used.read_text()) + int(kept)]
 
 
-def _on(name: str, targets: Sequence[str] | str) -> bool:
-    return targets == "all-linear+head" or name in targets
+def _lora_parameters(config: Mapping[str, Any], lora: LoraOptions) -> int:
+    return lora.rank * sum(sum(s) for name, s in linear_shapes(config) if not lora.targets or name in lora.targets)

@@ -30,7 +30,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from tree import grpo, packed_of
 
-from turngym.agents.policy import ALL, LoraSpec, load_policy
+from turngym.agents.policy import load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import GIB, TINY, check_fits, parameters, read_config
 from turngym.training.control import chain
 from turngym.training.learner import Learner
@@ -117,14 +118,14 @@ def main() -> int:
     options = parser.parse_args()
     disable_progress_bar()
     packed = packed_of(grpo(PROMPT, (options.length,) * options.answers), 0)
-    tokens, lora = PROMPT + options.answers * options.length, LoraSpec(options.rank, 64, tuple(options.targets) or ALL)
+    tokens, lora = PROMPT + options.answers * options.length, LoraOptions(options.rank, 64, tuple(options.targets))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # In a process of its own, whose memory is gone with it.
         writer = get_context("fork").Process(target=save_model, args=(folder, options.shape, options.device))
         writer.start()
         writer.join()
-        needed = check_fits(folder, "bfloat16", options.device, rank=lora.rank, targets=lora.targets)
+        needed = check_fits(folder, "bfloat16", options.device, lora=lora)
         kept = of_layers(read_config(folder), tokens, not options.plain)
         print(f"{platform.machine()}, torch {torch.__version__}, {parameters(folder) / 1e9:.2f} billion weights")
         parts = {"weights": needed.weights, "LoRA": needed.lora, "optimizer": needed.optimizer, "layers": kept}

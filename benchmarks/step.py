@@ -36,7 +36,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from tree import Segment, arpo, grpo, household
 
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
@@ -187,7 +188,7 @@ def rows_of(trees: Sequence[Tree], by_path: Tensor) -> dict[str, Tensor]:
 
 def policy_in(folder: Path) -> Policy:
     """Return the policy in `folder` with an adapter that does something."""
-    policy = load_policy(folder, lora=LoraSpec(rank=16, alpha=32, targets=TARGETS))
+    policy = load_policy(folder, lora=LoraOptions(rank=16, alpha=32, targets=TARGETS))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in policy.trainable_parameters().values():

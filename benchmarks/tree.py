@@ -34,7 +34,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from turngym.agents.policy import LoraSpec, load_policy
+from turngym.agents.policy import load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
@@ -248,7 +249,7 @@ def _status(name: str) -> float:
 
 def learner_in(folder: Path) -> Learner:
     """Return a learner of the model in `folder` with an adapter that does something."""
-    policy = load_policy(folder, lora=LoraSpec(rank=16, alpha=32))
+    policy = load_policy(folder, lora=LoraOptions(rank=16, alpha=32))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in policy.trainable_parameters().values():

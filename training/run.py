@@ -127,18 +127,16 @@ def execute(prepared: Prepared) -> Iterator[Any]:
 
 
 def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
-    from ..agents.policy import ALL, LoraSpec, load_policy
+    from ..agents.policy import load_policy
 
     config = prepared.config
-    lora = LoraSpec(config.lora.rank, config.lora.alpha, config.lora.targets or ALL)
     policy = load_policy(
         prepared.source,
         device=device,
         dtype=config.machine.dtype,
-        lora=lora,
+        lora=config.lora,
         threads=config.machine.threads,
         seed=config.seed,
-        lora_dtype=config.lora.lora_dtype,
         checkpointing=config.checkpointing,
         compile=config.compile,
     )

@@ -9,7 +9,8 @@ import torch
 
 from turngym.agents import checkpoint, policy, source
 from turngym.agents.engines.vllm.server import served_folder
-from turngym.agents.policy import LoraSpec, load_policy
+from turngym.agents.policy import load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import (
     TINY,
     Source,
@@ -68,7 +69,7 @@ def test_a_home_folder_is_expanded(model, monkeypatch):
 def test_a_run_is_its_policys_folder_and_its_newest_adapter(model, tmp_path):
     run = make_run(tmp_path / "run", model)
     assert find(run) == Source(model, run / "checkpoints" / "step-000002" / "adapter")
-    assert find(run).lora() == (4, 9.5, ("lm_head", "v_proj"))
+    assert find(run).lora() == LoraOptions(4, 9.5, ("lm_head", "v_proj"))
     again = make_run(tmp_path / "again", run, steps=(7,))
     assert find(again) == Source(model, again / "checkpoints" / "step-000007" / "adapter")
 
@@ -133,23 +134,22 @@ def test_a_hub_name_that_cannot_be_fetched_is_named(error, monkeypatch):
 
 
 def test_a_trained_adapter_keeps_its_own_shape_when_loaded(qwen3_folder, tmp_path):
-    spec = policy.LoraSpec(4, 9.5, ("lm_head", "v_proj"))
+    spec = LoraOptions(4, 9.5, ("lm_head", "v_proj"))
     trained = policy.load_policy(qwen3_folder, lora=spec, seed=5)
     trained.save_adapter(tmp_path)
-    found = policy.load_policy(Source(qwen3_folder, tmp_path), lora=policy.LoraSpec(rank=32))
+    found = policy.load_policy(Source(qwen3_folder, tmp_path), lora=LoraOptions(rank=32))
     assert found.lora == spec
     for name, weight in found.trainable_parameters().items():
         assert weight.equal(trained.trainable_parameters()[name])
-    assert policy.load_policy(Source(qwen3_folder), lora=policy.LoraSpec(rank=32)).lora.rank == 32
+    assert policy.load_policy(Source(qwen3_folder), lora=LoraOptions(rank=32)).lora.rank == 32
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_trained_adapter_keeps_its_own_type(qwen3_folder, tmp_path, dtype):
-    spec = policy.LoraSpec(rank=2, alpha=4)
-    policy.load_policy(qwen3_folder, lora=spec, lora_dtype=dtype).save_adapter(tmp_path)
-    found = policy.load_policy(Source(qwen3_folder, tmp_path), lora_dtype="float32", checkpointing=True, compile=True)
+    policy.load_policy(qwen3_folder, lora=LoraOptions(rank=2, alpha=4, lora_dtype=dtype)).save_adapter(tmp_path)
+    found = policy.load_policy(Source(qwen3_folder, tmp_path), lora=LoraOptions(), checkpointing=True, compile=True)
     assert {f"torch.{dtype}"} == {str(p.dtype) for p in found.trainable_parameters().values()}
-    assert found.checkpointing and found.compile and Source(qwen3_folder).lora_dtype() is None
+    assert found.checkpointing and found.compile
 
 
 def test_targets_are_checked_against_the_models_files(qwen2_folder):
@@ -183,12 +183,12 @@ def _header(shapes):
 
 def test_the_targets_that_a_server_needs_are_named_and_taken(qwen2_folder, tmp_path, monkeypatch):
     def served(targets):
-        loaded = policy.load_policy(qwen2_folder, lora=policy.LoraSpec(2, 4, targets))
+        loaded = policy.load_policy(qwen2_folder, lora=LoraOptions(2, 4, targets))
         config = {**loaded.base.config.to_dict(), "model_type": "gemma9"}
         monkeypatch.setattr(loaded.base.config, "to_dict", lambda: config)
         return served_folder(loaded, tmp_path / "served")
 
-    for targets in (policy.ALL, ("lm_head",)):
+    for targets in ((), ("lm_head",)):
         with pytest.raises(ValueError, match="without the head: ") as caught:
             served(targets)
         named = str(caught.value).partition("without the head: ")[2].removeprefix("--targets ").split()
@@ -219,7 +219,7 @@ def large(tmp_path: Path) -> Path:
 
 def test_a_model_too_large_is_refused_with_its_numbers(large):
     with pytest.raises(TooLarge) as caught:
-        check_fits(large, "float32", "cpu", rank=32, free=80 << 30)
+        check_fits(large, "float32", "cpu", lora=LoraOptions(rank=32), free=80 << 30)
     assert "270.9 GiB of weights in float32, 1.59 GiB of LoRA weights and 4.76 GiB for their optimizer" in str(
         caught.value
     )
@@ -252,16 +252,13 @@ def test_a_policy_that_does_not_fit_is_refused_before_it_is_read(qwen3_folder, m
         load_policy(qwen3_folder)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [LoraSpec(rank=4, alpha=8), LoraSpec(2, 8, ("q_proj", "down_proj")), LoraSpec(2, 8, ("lm_head",)), None],
-)
+@pytest.mark.parametrize(("rank", "targets"), [(4, ()), (2, ("q_proj", "down_proj")), (2, ("lm_head",)), (0, ())])
 @pytest.mark.parametrize("name", ["qwen3_folder", "qwen2_folder"])
-def test_the_arithmetic_is_that_of_models(name, spec, request):
+def test_the_arithmetic_is_that_of_models(name, rank, targets, request):
     folder = request.getfixturevalue(name)
-    rank, targets = (0, ()) if spec is None else (spec.rank, spec.targets)
-    needed = check_fits(folder, "bfloat16", "cpu", rank=rank, targets=targets, lora_dtype="bfloat16")
-    policy = load_policy(folder, dtype="bfloat16", lora=spec, lora_dtype="bfloat16")
+    lora = LoraOptions(rank, 8, targets, "bfloat16") if rank else None
+    needed = check_fits(folder, "bfloat16", "cpu", lora=lora)
+    policy = load_policy(folder, dtype="bfloat16", lora=lora)
     assert needed.lora == sum(p.numel() * 2 for p in policy.trainable_parameters().values())
     assert needed.weights == sum(p.numel() * 2 for p in policy.model.parameters()) - needed.lora
     assert needed.optimizer == 3 * needed.lora and needed.total == needed.weights + 4 * needed.lora

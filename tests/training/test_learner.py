@@ -20,9 +20,10 @@ from turngym.agents.chat.chat import Chat
 from turngym.agents.checkpoint import CheckpointError
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Event, Leaf, Spawn, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
@@ -32,7 +33,7 @@ from turngym.training.control import Control, Needs, chain
 from turngym.training.learner import Learner, Update
 from turngym.training.methods import parse_methods
 
-SPEC = LoraSpec(rank=4, alpha=8)
+SPEC = LoraOptions(rank=4, alpha=8)
 
 
 class Talk(TextEnv):

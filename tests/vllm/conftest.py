@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from turngym.agents.engines.vllm.server import ON_CPU, VllmServer, served_folder
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 
 PYTHON = os.environ.get("TURNGYM_VLLM_PYTHON")
@@ -58,7 +59,7 @@ def new_server() -> NewServer:
 @pytest.fixture(scope="session")
 def served_policy() -> Policy:
     """The policy that the server has; tests that change its weights must put them back and leave `version` risen."""
-    return load_policy(TINY, lora=LoraSpec(rank=32))
+    return load_policy(TINY, lora=LoraOptions(rank=32))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from turngym.agents.engines.vllm.client import Endpoint
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 
 
@@ -55,7 +56,7 @@ def tied_qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_tied_qwen2_with_an_adapted_head_killed_and_restored(
     tied_qwen2: Path, new_server: Callable[..., VllmServer], tmp_path: Path
 ) -> None:
-    policy = learned(load_policy(tied_qwen2, lora=LoraSpec(rank=8)))
+    policy = learned(load_policy(tied_qwen2, lora=LoraOptions(rank=8)))
     with new_server(policy, tmp_path, max_context=512) as server:
         assert (tmp_path / "model").is_dir()  # written as another type
         made = Publisher(policy, [Endpoint(server.url, 1500)], tmp_path / "adapters")

@@ -10,7 +10,8 @@ from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm.client import Endpoint
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.tests.support.adapter_damage import DAMAGE, damage
 
@@ -38,7 +39,7 @@ def check(server: VllmServer, policy: Policy, folder: Path) -> None:
 
 def test_the_server_fits(server: VllmServer, policy: Policy, tmp_path: Path) -> None:
     check(server, policy, tmp_path)
-    wide = load_policy(TINY, lora=LoraSpec(rank=64))
+    wide = load_policy(TINY, lora=LoraOptions(rank=64))
     with pytest.raises(ValueError, match="LoRA rank 64 is greater than max_lora_rank 32"):
         check(server, wide, tmp_path)
 

@@ -7,8 +7,8 @@ import pytest
 from turngym.agents.engines import open_engine
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.server import VllmServer
-from turngym.agents.policy import LoraSpec, load_policy
-from turngym.agents.settings import EngineChoice
+from turngym.agents.policy import load_policy
+from turngym.agents.settings import EngineChoice, LoraOptions
 from turngym.agents.source import TINY
 
 
@@ -21,7 +21,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[VllmServer]:
 
 
 def test_a_server_of_our_own_on_a_cpu(started: list[VllmServer], tmp_path: Path) -> None:
-    policy = load_policy(TINY, lora=LoraSpec(rank=8))
+    policy = load_policy(TINY, lora=LoraOptions(rank=8))
     choice = EngineChoice("vllm", server_option=("max-num-seqs=4",))
     with open_engine(choice, policy, tmp_path, deadline=7.0) as engine:
         assert isinstance(engine, VllmEngine) and engine.fleet.deadline == 7.0

@@ -14,9 +14,10 @@ from torch import Tensor
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.policy import LoraSpec, load_policy
+from turngym.agents.policy import load_policy
 from turngym.agents.rollout.collect import collect
 from turngym.agents.rollout.path import Actor
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.envs.registry import make
 from turngym.tests.verify.rows import Row, Tally
@@ -38,7 +39,7 @@ class Numbers:
     def __init__(self, seed: int) -> None:
         torch.set_num_threads(1)
         self.rng, self.wild = random.Random(seed), _Wild()
-        policy = load_policy(TINY, lora=LoraSpec(rank=8, alpha=16.0), seed=seed)
+        policy = load_policy(TINY, lora=LoraOptions(rank=8, alpha=16.0), seed=seed)
         engine, env = TorchEngine(policy), make("turngym/Math-v0", split="train", difficulty=(1,))
         actor = Actor(engine, Chat.from_folder(TINY), policy.end_ids)
         sampling = Sampling(temperature=1.0, max_tokens=12)

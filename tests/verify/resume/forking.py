@@ -191,11 +191,12 @@ def _load() -> None:
     import torch
 
     from turngym.agents.engines.torch import TorchEngine
-    from turngym.agents.policy import LoraSpec, load_policy
+    from turngym.agents.policy import load_policy
+    from turngym.agents.settings import LoraOptions
     from turngym.agents.source import TINY
 
     torch.set_num_threads(1)
-    load_policy(TINY, lora=LoraSpec())
+    load_policy(TINY, lora=LoraOptions())
     setattr(TorchEngine, "mode_reason", "")  # noqa: B010 (it is a cached property)
 
 

@@ -11,11 +11,12 @@ import torch
 
 from turngym.agents.engine import Completion, Sampling, keyed_rng
 from turngym.agents.engines.torch import TorchEngine, scheduler
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
+from turngym.agents.settings import LoraOptions
 
 
 def loaded(folder: Path) -> Policy:
-    policy = load_policy(folder, lora=LoraSpec(rank=4, alpha=8))
+    policy = load_policy(folder, lora=LoraOptions(rank=4, alpha=8))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in policy.trainable_parameters().values():

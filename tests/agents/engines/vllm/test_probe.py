@@ -20,7 +20,8 @@ from turngym.agents.engines.vllm.publish import (
     noise,
     prompts,
 )
-from turngym.agents.policy import LoraSpec, load_policy
+from turngym.agents.policy import load_policy
+from turngym.agents.settings import LoraOptions
 
 ACCEPTED = np.array([1e-3, 1e-4])
 Logp = NDArray[np.float32]
@@ -58,7 +59,7 @@ def test_prompts_are_long_fixed_and_within_the_vocabulary(qwen3_folder: Path) ->
 
 
 def test_what_is_expected_is_the_log_softmax_in_float64(qwen2_folder: Path) -> None:
-    policy = load_policy(qwen2_folder, lora=LoraSpec(rank=2))
+    policy = load_policy(qwen2_folder, lora=LoraOptions(rank=2))
     asked = prompts(policy, 40)
     policy.model.train()
     said = expected(policy, asked)

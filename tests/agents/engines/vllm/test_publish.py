@@ -15,16 +15,17 @@ from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import publish
 from turngym.agents.engines.vllm.client import Endpoint
 from turngym.agents.engines.vllm.publish import POINTS, Publisher, prompts
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.tests.support.adapter_damage import DAMAGE, damage
 
-LORA = LoraSpec(rank=4, alpha=8.0)
+LORA = LoraOptions(rank=4, alpha=8.0)
 
 
 class Server:
     """A server of one model: LoRA adapters by name, each with its own prefix cache, and what can be wrong with it."""
 
-    def __init__(self, folder: Path, lora: LoraSpec = LORA, limit: int = 8) -> None:
+    def __init__(self, folder: Path, lora: LoraOptions = LORA, limit: int = 8) -> None:
         self.lora, self.limit = lora, limit
         self.policy = load_policy(folder, lora=lora)
         self.adapters: dict[str, dict[str, torch.Tensor]] = {}
@@ -409,7 +410,7 @@ def test_check_refuses_with_numbers(
     with pytest.raises(ValueError, match=r"http://127\.0\.0\.1:1: "):
         check_server("http://127.0.0.1:1", policy, tmp_path)
     with pytest.raises(ValueError, match="LoRA rank 16 is greater than max_lora_rank 8"):
-        check_server(url, load_policy(policy.folder, lora=LoraSpec(rank=16)), tmp_path)
+        check_server(url, load_policy(policy.folder, lora=LoraOptions(rank=16)), tmp_path)
     with pytest.raises(ValueError, match=r"its model knows token id 29\d, and .* has 293 ids"):
         check_server(url, load_policy(qwen2_folder), tmp_path)
     with torch.no_grad():

@@ -17,10 +17,11 @@ from safetensors.torch import load_file
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import server as module
 from turngym.agents.engines.vllm.server import BASE, VllmServer, flags, served_folder, served_rank
-from turngym.agents.policy import LoraSpec, Policy, load_policy
+from turngym.agents.policy import Policy, load_policy
+from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 
-HEAD = LoraSpec(rank=4)
+HEAD = LoraOptions(rank=4)
 
 STAND_IN = """#!{python} -S
 import http.server, json, os, subprocess, sys, threading, time
@@ -187,7 +188,7 @@ def learned(policy: Policy, seed: int = 0) -> Policy:
 def test_what_can_be_served_as_it_is_is_not_written(qwen3_folder: Path, qwen2_folder: Path, tmp_path: Path) -> None:
     for policy in (
         load_policy(qwen3_folder, lora=HEAD),
-        load_policy(qwen2_folder, lora=LoraSpec(rank=4, targets=("q_proj", "down_proj"))),
+        load_policy(qwen2_folder, lora=LoraOptions(rank=4, targets=("q_proj", "down_proj"))),
         load_policy(qwen2_folder),
     ):
         assert served_folder(policy, tmp_path / "served") == policy.folder
