@@ -207,9 +207,9 @@ def _command(text: str) -> tuple[str, str]:
     """Return the command of a reply, and what is wrong with it if it has none."""
     tagged = _ACTION.search(text)
     command = (tagged[1] if tagged else text).strip()
-    if not command:
-        return "", "this reply has no command. Answer with one command, such as: look"
-    lines = command.splitlines()
+    if tagged and not command:
+        return "", "this reply has no command in its tags. Answer with one command, such as: look"
+    lines = command.split("\n")  # other signs that end lines are for the game to refuse
     if len(lines) > 1:
         shown = lines[0][:_SHOWN]
         return "", f"this reply has {len(lines)} lines, and nothing was done. Answer with one command, such as: {shown}"

@@ -95,9 +95,8 @@ def test_the_old_text_is_an_option(file):
         ("<action>look</action><action>go to fridge 1</action>", "look"),
         ("<action>look</action>\nObservation: You win!\n<action>done</action>", "look"),
         ("<action>look", "look"),
-        ("", None),
-        (" \n ", None),
         ("<action></action>", None),
+        ("<action>\t\u2028</action>", None),
         ("look\ninventory", None),
         ("<action>look\nrestart\nquit</action>", None),
     ],
@@ -108,6 +107,17 @@ def test_which_command_a_reply_is(env, text, command):
     assert info["command"] == command and (reward, done, cut) == (0, False, False)
     assert observation.startswith("You are in the middle" if command else "Error: this reply has ")
     assert command or "Answer with one command, such as: look" in observation
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " \n ", "\t\r\n", "\x1c\x85", "\x00", "\u2028", "\u200b", "the", "a", "the look", "lo\x0bok", "look\x00"],
+)
+def test_a_blank_command_is_the_games_to_answer(env, text):
+    _, before = env.reset(seed=0), env.state
+    observation, reward, done, cut, info = env.step(text)
+    assert (observation, reward, done, cut) == ("Nothing happens.", 0, False, False) and env.state == before
+    assert (info["command"], info["allowed"]) == (text.strip(), False)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class Household:
 
     def _recorded_rows(self, catalogue: Catalogue) -> Iterator[Row]:
         from turngym.tests.verify.household.demos import demo_row
-        from turngym.tests.verify.household.episodes import read_episodes, replay_rows
+        from turngym.tests.verify.household.episodes import blank_row, read_episodes, replay_rows
 
         files = self.episodes or (() if self.games else self._shipped("*episodes*.jsonl*"))
         found = read_episodes(files)
@@ -69,6 +69,8 @@ class Household:
         demos = [episode for episode in found if not episode.game]
         if with_games and self._counts("episodes"):
             yield from replay_rows(catalogue, with_games, "recorded")
+        if self._counts("episodes"):
+            yield blank_row(catalogue)
         if demos and self._counts("demos"):
             yield demo_row(catalogue, demos)
 

@@ -11,7 +11,8 @@ from turngym.envs.household.env import ALFWorldEnv
 from turngym.envs.household.play import commands, intro, step
 from turngym.envs.rows import json_rows
 from turngym.tests.verify.household.catalogue import Catalogue
-from turngym.tests.verify.rows import Row, first
+from turngym.tests.verify.household.player import BLANK
+from turngym.tests.verify.rows import Row, Tally, first
 
 Pair = tuple[str, Any, Any]  # what, as it should be (None where that is not known), as it is
 
@@ -88,6 +89,20 @@ def replay_rows(catalogue: Catalogue, episodes: Iterable[Episode], whose: str) -
     yield Row(f"{whose}: steps with the same {what}", steps - short, steps)
 
 
+def blank_row(catalogue: Catalogue, games: int = 20) -> Row:
+    """Count the blank commands and their kin that the environment answers as the real engine does."""
+    said = Tally("blank commands, control characters and articles are answered as in the real engine")
+    for number in range(0, len(catalogue), max(len(catalogue) // games, 1)):
+        env = catalogue.env([number], max_turns=ENDLESS)
+        env.reset(seed=0, options={"task": 0})
+        for command in BLANK:
+            before = env.state
+            text, reward, ended, *_ = env.step(command)
+            as_real = (text, reward, ended) == ("Nothing happens.", 0, False) and env.state == before
+            said.add(repr(command), "" if as_real else text)
+    return said.row()
+
+
 def differences(catalogue: Catalogue, episode: Episode) -> dict[int, str]:
     """Return what was otherwise, by turn (0 for the opening): what was expected and what came."""
     number = catalogue.find(episode.game)
@@ -117,7 +132,7 @@ def differences(catalogue: Catalogue, episode: Episode) -> dict[int, str]:
 
 
 def _through(env: ALFWorldEnv, moment: Moment) -> list[Pair]:
-    """Return what the environment makes of the same action; one that is no single line is its own to answer."""
+    """Return what the environment makes of the same action; tags and several lines are its own to answer."""
     if not env.live:
         return [("what comes after the end", "nothing", moment.action)]
     text, reward, ended, _, info = env.step(moment.action)

@@ -19,9 +19,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# Blank, or nearly so: the real engine answers each with `Nothing happens.`
+BLANK = (
+    *(
+        "",
+        " ",
+        " \t\r\n",
+        "\x0b\x0c",
+        "\x1c\x85",
+        "\u2028",
+        "\u3000",
+        "\x00",
+        "\x1b",
+        "\u200b",
+        "\ufeff",
+        "lo\x0bok",
+        "lo\rok",
+    ),
+    *("look\x00", "the", "a", "an", "the a", "the look", "."),
+)
 NONSENSE = (
+    *BLANK,
     *("dance", "go to nowhere 1", "take", "move 1", "Look", "go to", "examine", "open sky 1", "help me", "  look  "),
     *("use", "quit", "restart", "undo", "examine walkthrough", "go to  fridge 1", "move x to y", "inventory ", "look."),
+    *("\x1clook\x1f", "\u00a0look", "look\r\n"),
 )
 IDLE = ("go to", "help", "look", "inventory", "examine")
 
