@@ -1,4 +1,4 @@
-"""Area `sandbox`: what the Python tool promises, with hostile programs, real snippets, load and faked machines."""
+"""Area `sandbox`: what the Python tool promises, with hostile programs, snippets, load, odd machines and a fuzz."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal
 from turngym.tests.verify.rows import Row
 from turngym.tools.python import PythonTool
 
-Part = Literal["all", "programs", "benign", "snippets", "load", "machines"]
+Part = Literal["all", "programs", "benign", "snippets", "load", "machines", "fuzz"]
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The boundary of the Python tool: programs that attack it, programs that do not, many calls, odd machines."""
+    """The boundary of the Python tool: programs that attack it, random and harmless ones, many calls, odd machines."""
 
     seed: int = 0
     """Keys the worlds, orders and names of the programs."""
@@ -35,10 +35,15 @@ class Sandbox:
     """Calls under load."""
     threads: int = 32
     """Threads that make them."""
+    programs: int = 400
+    """Random programs of the fuzz."""
+    program: int | None = None
+    """The number of one random program, which alone is run and shown."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of every part."""
         from turngym.tests.verify.sandbox.corpus import read_programs
+        from turngym.tests.verify.sandbox.fuzz import fuzz_rows
         from turngym.tests.verify.sandbox.load import load_rows
         from turngym.tests.verify.sandbox.machines import machine_row
         from turngym.tests.verify.sandbox.predicates import KNOWN
@@ -58,6 +63,8 @@ class Sandbox:
             yield from load_rows(self._tool, self.seed, self.load_calls, self.threads)
         if self._counts("machines"):
             yield machine_row(self.seed, self.level)
+        if self._counts("fuzz"):
+            yield from fuzz_rows(self._tool, self.seed, self.programs, self.program)
 
     def _counts(self, *parts: Part) -> bool:
         return self.only in ("all", *parts)

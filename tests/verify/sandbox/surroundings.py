@@ -174,10 +174,11 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 def _digest(path: Path) -> str:
-    status = path.lstat()
+    status = path.lstat()  # whatever is done to a file, its time of change tells: times, owner, attributes, links
+    state = f"{status.st_mode:o} {status.st_uid} {status.st_mtime_ns} {status.st_ctime_ns}"
     if path.is_file() and not path.is_symlink():
-        return f"{status.st_mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    return f"{status.st_mode:o}"
+        return f"{state} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    return state
 
 
 def _listed(place: Path) -> list[Path]:

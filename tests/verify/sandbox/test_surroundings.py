@@ -59,5 +59,5 @@ def test_changes_outside_are_seen(world):
     (world.outside / "notes.txt").write_text("other")
     now = world.outside_files()
     assert {path for path in now if now[path] != before.get(path)} == {
-        str(world.outside / name) for name in ("new", "notes.txt")
+        str(world.outside / name) for name in ("", "new", "notes.txt")
     }
