@@ -4,14 +4,17 @@ Calls of all ways are interleaved, so that a busy machine slows them alike: comp
 of two runs. The exit status is 1 where a program got past its limits or something leaked; speed only prints.
 
     python benchmarks/python_tool.py --rounds 40
+    python benchmarks/python_tool.py --rounds 200 --beside ../before  # a second checkout, with a .venv of its own
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import platform
+import random
 import subprocess
 import sys
 import time
@@ -30,6 +33,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PAUSE = 0.02  # seconds between calls: a policy writes meanwhile
 THREADS, BLOCKS = 8, 3
+RESAMPLES = 2000  # of the rounds, for an interval
+KEEPS = 0.95  # as fast as another checkout, at least
+CALLER = """
+import json, sys, time
+from turngym.tools import PythonTool
+tools = {way: PythonTool(persistent=way == "session", level=sys.argv[1]) for way in ("fresh call", "session")}
+for line in sys.stdin:
+    way, code = json.loads(line)
+    began = time.perf_counter()
+    text = tools[way].call({"code": code}).text.strip()
+    print(json.dumps([text, time.perf_counter() - began]), flush=True)
+"""
 
 PROGRAMS = {  # name: program, what it prints
     "sympy": ("import sympy as sp\nx = sp.symbols('x')\nprint(sp.solve(x**2 - 5*x + 6, x))", "[2, 3]"),
@@ -86,12 +101,16 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=40, help="calls of each program in each way (default 40)")
     options.add_argument("--calls", type=int, default=16, help=f"calls of subprocess a block, {THREADS} at once")
     options.add_argument("--level", default=PythonTool().level, help="isolation level of the tool (its default)")
+    options.add_argument(
+        "--beside", type=Path, help="a second checkout, whose calls alone are compared with this one's"
+    )
     options.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run (all)")
     asked = options.parse_args()
     load = ", ".join(f"{number:.2f}" for number in os.getloadavg())
     print(f"{os.cpu_count()} processors, load {load}, {platform.system()} {platform.release()}")
     print(f"Python {platform.python_version()}, turngym {turngym.__version__}, level {asked.level}")
-    faults = [fault for part in asked.only for fault in PARTS[part](asked)]
+    parts = [beside] if asked.beside else [PARTS[part] for part in asked.only]
+    faults = [fault for part in parts for fault in part(asked)]
     for fault in faults:
         print(f"FAULT  {fault}")
     return 1 if faults else 0
@@ -225,6 +244,59 @@ def leaks(asked: argparse.Namespace) -> Iterator[str]:
             yield f"{name} leaks: after {do!r}, {look!r} gives {seen}"
     for tool in (one, other, session, beside):
         tool.close()
+
+
+def beside(asked: argparse.Namespace) -> Iterator[str]:
+    """Calls of this checkout and of another one, by turns: how many times as fast this one is."""
+    pythons = (str(asked.beside.resolve() / ".venv/bin/python"), sys.executable)
+    callers = [caller(python, asked.level) for python in pythons]
+    seconds: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for number in rounds("beside", asked.rounds + 1):
+        for name, (code, right) in PROGRAMS.items():
+            for way in ("fresh call", "session"):
+                took = [0.0, 0.0]
+                for which in random.sample((0, 1), 2):
+                    time.sleep(PAUSE)
+                    text, took[which] = ask(callers[which], way, code)
+                    if text != right:
+                        yield f"{name} by {way} of {pythons[which]} gave {text!r:.200}, not {right!r}"
+                if number:  # the first of each warms files and caches up
+                    seconds.setdefault((name, way), []).append((took[0], took[1]))
+    for process in callers:
+        process.communicate()
+    print(f"\nthis checkout beside {asked.beside}, {asked.rounds} rounds, calls by turns")
+    print(f"{'program':8} {'way':11} {'p50 ms':>8} {'beside':>8} {'times as fast':>14}  95 % of resampled rounds")
+    for (name, way), pairs in seconds.items():
+        low, high = interval(pairs)
+        before, now = (1e3 * median(column) for column in zip(*pairs, strict=True))
+        print(f"{name:8} {way:11} {now:8.2f} {before:8.2f} {before / now:14.3f}  {low:.3f} to {high:.3f}  ", end="")
+        print(against(before / now, KEEPS) if name in GOALS and way == "fresh call" else "")
+
+
+def caller(python: str, level: str) -> subprocess.Popen[str]:
+    """Start a process that calls the tools of a checkout, and says what each call printed and took."""
+    return subprocess.Popen(
+        [python, "-P", "-c", CALLER, level], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def ask(process: subprocess.Popen[str], way: str, code: str) -> tuple[str, float]:
+    """Have a program called by a process of `caller`."""
+    assert process.stdin and process.stdout
+    print(json.dumps([way, code]), file=process.stdin, flush=True)
+    text, seconds = json.loads(process.stdout.readline())
+    return text, seconds
+
+
+def interval(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return between what 95 % of the ratios of medians lie when rounds are drawn again, with replacement."""
+    rng = random.Random(0)
+    ratios = []
+    for _ in range(RESAMPLES):
+        before, now = zip(*rng.choices(pairs, k=len(pairs)), strict=True)
+        ratios.append(median(before) / median(now))
+    ratios.sort()
+    return ratios[len(ratios) // 40], ratios[-1 - len(ratios) // 40]
 
 
 def plain(code: str) -> str:
