@@ -61,15 +61,18 @@ class Game:
         """Return the house of this game, in the form of text of its file or in another.
 
         Raises:
-            ValueError: the game does not parse; the message names it.
+            ValueError: the game does not parse, or any command would win it; the message names it.
         """
         dialect = get_dialect(text or self.text)
         try:
-            return make_world(parse_problem(self.problem), self.task, dialect)
+            world = make_world(parse_problem(self.problem), self.task, dialect)
         except ValueError as error:
             raise ValueError(f"game {self.id}: its pddl_problem {error}") from None
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"game {self.id}: its pddl_problem is no house of ALFWorld ({error!r})") from None
+        if world.won(world.start):
+            raise ValueError(f"game {self.id}: its goal holds before a command is given, so any command would be paid")
+        return world
 
     def walk(self, text: str | None = None) -> list[str]:
         """Return the walkthrough in the words of a form of text."""

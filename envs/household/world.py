@@ -141,6 +141,9 @@ class _Builder:
         where = self._where()
         here = tuple(tuple(r for r, at in enumerate(where) if at == place) for place in range(len(self.places)))
         names, receptacles = self._names(self.things), self._names(self.receptacles)
+        if len({*names, *receptacles}) < len(names) + len(receptacles):
+            twice = next(name for name, count in Counter((*names, *receptacles)).items() if count > 1)
+            raise ValueError(f"calls two things {twice!r}, and a command could mean either")
         return World(
             task=task,
             dialect=dialect,

@@ -117,3 +117,14 @@ def test_a_game_that_does_not_parse_is_named(row, old, new, words):
     with pytest.raises(ValueError, match=words) as caught:
         game.world()
     assert str(caught.value).startswith(f"game {row['id']}: ")
+
+
+def test_a_game_that_any_command_would_win_is_refused(row):
+    text = row["pddl_problem"]
+    won = text.replace("(:init", "(:init (isHot Apple_bar_1) (isHot Apple_bar_2)")
+    with pytest.raises(ValueError, match=f"game {row['id']}: its goal holds before a command is given"):
+        game_of_row({**row, "pddl_problem": won}, "here").world()
+    twice = text.replace("(:init", "(:init (objectType x_dot_y AppleType) (objectType x.y AppleType)")
+    twice = twice.replace("(:objects", "(:objects x_dot_y - object x.y - object")
+    with pytest.raises(ValueError, match=r"its pddl_problem calls two things 'x\.y ', and a command could mean either"):
+        game_of_row({**row, "pddl_problem": twice}, "here").world()

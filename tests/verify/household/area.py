@@ -12,7 +12,9 @@ from turngym.tests.verify.rows import Row
 if TYPE_CHECKING:
     from turngym.tests.verify.household.catalogue import Catalogue
 
-Part = Literal["all", "episodes", "demos", "walks", "real", "contract", "forks", "fuzz", "answers", "expert"]
+Part = Literal[
+    "all", "episodes", "demos", "walks", "real", "contract", "forks", "fuzz", "answers", "expert", "shortcuts"
+]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Household:
     """Episodes that are forked at every turn."""
     tasks: int = 200
     """Generated tasks of each size."""
+    houses: int = 600
+    """Generated houses in which shortcuts are searched."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of every part that has something to count."""
@@ -90,6 +94,7 @@ class Household:
         from turngym.tests.verify.household.forks import fork_row
         from turngym.tests.verify.household.fuzz import fuzz_row
         from turngym.tests.verify.household.hostile import answer_row
+        from turngym.tests.verify.household.shortcuts import shortcut_rows
 
         if self._counts("contract"):
             yield from contract_rows(self.games or self._shipped("games_*.jsonl*"), self.seed)
@@ -102,6 +107,8 @@ class Household:
         if self._counts("expert"):
             yield from official_rows(catalogue)
             yield from generated_rows(self.seed, self.tasks)
+        if self._counts("shortcuts"):
+            yield from shortcut_rows(catalogue, self.seed, self.houses)
 
     def _counts(self, *parts: Part) -> bool:
         return self.only in ("all", *parts)

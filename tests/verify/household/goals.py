@@ -1,16 +1,21 @@
-"""What a game wants, read from its name alone: a second reading, beside that of its PDDL goal.
+"""What a game wants, read from its name or from its task's sentence alone: a reading beside that of its PDDL goal.
 
 Official games are called `split/TASK_TYPE-OBJECT-MOVABLE-RECEPTACLE-ROOM/trial`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from turngym.envs.household.game import TASK_TYPES, Game
 from turngym.envs.household.state import State, members
 from turngym.envs.household.world import World
 
+_PLACE, _LOOK, _CLEAN, _HEAT, _COOL, _TWO = TASK_TYPES
+_SAID = {"clean": _CLEAN, "heat": _HEAT, "hot": _HEAT, "cool": _COOL, "two": _TWO}
+_LIT = re.compile(r"(?:look at|examine the) (\w+) (?:under|with) the (\w+)\.?")
+_PUT = re.compile(r"(?:put|clean|heat|cool|find) (?:a |some )?(?:(clean|hot|cool|two) )?(\w+).* (?:in|on) (\w+)\.?")
 _BASINS = {"sink": "sinkbasin", "bathtub": "bathtubbasin"}
 
 
@@ -45,6 +50,20 @@ def aim_of(game: Game) -> Aim | None:
         return None
     target = parts[3].lower()
     return Aim(parts[0], parts[1].lower(), _BASINS.get(target, target))
+
+
+def aim_of_task(task: str) -> Aim:
+    """Return what the sentence of a task says.
+
+    Raises:
+        ValueError: it is no sentence of a task.
+    """
+    said = task.removeprefix("Your task is to: ")
+    if lit := _LIT.fullmatch(said):
+        return Aim(_LOOK, lit[1], lit[2])
+    if put := _PUT.fullmatch(said):
+        return Aim(_SAID.get(put[1] or said.partition(" ")[0], _PLACE), put[2], put[3])
+    raise ValueError(f"{task!r} is the sentence of no task")
 
 
 def _kind(name: str) -> str:
