@@ -18,6 +18,8 @@ from .core import Message, Reply, StopReason, TextEnv
 from .tasks import Task, Tasks, choose_index
 
 TOOL_TIMEOUT = 60.0
+GRACE = 5.0
+"""Seconds on top in which a tool with a limit of its own has what it needs, and ends what an agent did in time."""
 RESULT_CHARACTERS = 16_000  # of a tool's result that an agent sees: at most 4 bytes each, they fit in the text space
 
 
@@ -47,8 +49,9 @@ class Grader(Protocol):
 class Toolbox:
     """The tools of one episode, by name; forks and ends as one.
 
-    A call may take `timeout` seconds. A tool that needs longer cannot run: nothing but its `close` is called then, even
-    though the call may still be under way.
+    A call may take `timeout` seconds. A tool with a `timeout` of its own gets none above that: what an agent does ends
+    there, with a result as any other. A tool that needs longer cannot run: nothing but its `reset` and `close` is
+    called then, even though the call may still be under way.
     """
 
     def __init__(self, tools: Sequence[Tool], timeout: float = TOOL_TIMEOUT) -> None:
@@ -79,9 +82,14 @@ class Toolbox:
 
     def call(self, call: ToolCall) -> ToolResult:
         """Run one call; raise `ToolFailure` where the tool cannot run or does not answer in time."""
-        tool = self.tools[call.name]
+        tool: Any = self.tools[call.name]
+        seconds = self.timeout
+        if hasattr(tool, "timeout"):
+            tool.timeout = min(tool.timeout, self.timeout)
+            seconds += GRACE
         try:
-            return within(self.timeout, lambda: tool.call(call.arguments), f"the tool {call.name}")
+            result: ToolResult = within(seconds, lambda: tool.call(call.arguments), f"the tool {call.name}")
+            return result
         except Overdue as overdue:
             raise ToolFailure(str(overdue)) from None
 
@@ -120,8 +128,8 @@ class QuestionEnv(TextEnv):
         format: How calls are written (`turngym.tools.FORMATS`).
         system: The system prompt, in front of the format's own instructions.
         max_turns: Turn limit; a question without tools has one turn.
-        tool_timeout: Seconds after which a tool that has not answered counts as unable to run. A tool's own limits on
-            what an agent does should be well below.
+        tool_timeout: Seconds after which a tool that has not answered counts as unable to run. A tool that has a
+            `timeout` of its own, as `PythonTool`, ends what an agent does by then at the latest: a result, no failure.
     """
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "grader", "format", "task"}

@@ -36,7 +36,10 @@ class Boundary:
         prepared: The socket on which its init reports that namespaces and file systems are ready.
         init, pidfd: Its init process; 0 and -1 until it is known.
         memory: Bytes that it may hold; 0 until it is used.
-        busy: Whether a call is under way.
+        members: Its sessions.
+        until: When the call under way is to end, by `time.monotonic`; None between calls.
+        active: Whether it works: in a call, or between calls in processes or threads that one has left behind.
+        looked: When it was last looked at.
         handed: Whether it was handed out.
     """
 
@@ -50,7 +53,10 @@ class Boundary:
     pidfd: int = -1
     worker: int = 0
     memory: int = 0
-    busy: bool = False
+    members: int = 1
+    until: float | None = None
+    active: bool = False
+    looked: float = 0.0
     handed: bool = False
 
     def connect(self) -> None:
@@ -86,9 +92,11 @@ class Boundary:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def oversteps(self) -> bool:
-        """Return whether its processes are too many or hold too much memory together."""
+        """Return whether its processes and threads are too many or hold too much memory together."""
         pids = linux.process_tree((self.init, self.worker))
-        return len(pids) > PROCESSES + 2 or linux.memory_of(pids, self.memory) > self.memory
+        tasks = sum(map(linux.threads_of, pids))
+        self.active = self.until is not None or tasks > self.members + 1
+        return tasks > PROCESSES + 2 or linux.memory_of(pids, self.memory) > self.memory
 
     def close(self) -> None:
         """Close what descriptors it has."""

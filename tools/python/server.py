@@ -94,9 +94,9 @@ class Server:
             raise ToolFailure(f"the Python server cannot make a session: {message['error']}")
         return message, fds
 
-    def note(self, serial: int, *, busy: bool, memory: int) -> None:
-        """Say that a boundary of at most `memory` bytes works now, or rests."""
-        messages.send(self.notes, {"serial": serial, "busy": busy, "memory": memory})
+    def note(self, serial: int, *, memory: int, until: float | None, members: int) -> None:
+        """Say that a boundary of at most `memory` bytes works now until a `time.monotonic()` value, or rests."""
+        messages.send(self.notes, {"serial": serial, "memory": memory, "until": until, "members": members})
 
     def _connect(self) -> None:
         self.notes, notes = messages.pair()
@@ -193,10 +193,10 @@ class SessionGroup:
                 else:
                     self.exit_status = value
 
-    def set_busy(self, working: bool, memory: int) -> None:
-        """Tell the server whether a call is under way, of at most `memory` bytes a member."""
+    def set_busy(self, memory: int, until: float | None) -> None:
+        """Tell the server of a call of at most `memory` bytes a member that is to end by a time, None when it has."""
         with contextlib.suppress(OSError):  # a server that has ended took its sessions along, which is found out
-            self.server.note(self.serial, busy=working, memory=memory * self.members)
+            self.server.note(self.serial, memory=memory * self.members, until=until, members=self.members)
 
 
 def wait(fd: int | socket.socket, timeout: float) -> bool:

@@ -4,6 +4,7 @@ The parent reads the session's pipe while code runs, so output is bounded here; 
 killed and never used again.
 """
 
+import contextlib
 import functools
 import math
 import os
@@ -11,6 +12,7 @@ import secrets
 import select
 import signal
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -22,16 +24,18 @@ from ..core import Status, ToolFailure
 from ..process import Died
 from . import linux
 from .interpreter import MEMORY_SIGNAL
-from .isolation import LEVELS, OUTPUT_CAP, LevelRefused
+from .isolation import LEVELS, OUTPUT_CAP, PROCESSES, LevelRefused
 from .server import DEADLINE, SessionGroup, current_server, wait
 
-_CLOSED = "the Python session was closed while it ran a program, as at the end of the process"
+CLOSED = "the Python session was closed while it ran a program: the tool was closed or reset, or the process ended"
 _PIECE = 2**16
 _ANSWERS: dict[str, Status] = {status: status for status in (Status.OK, Status.ERROR, Status.MEMORY)}
 _ANSWERED = 10.0
-"""Seconds in which a session must answer that it was forked."""
-_REAPED = 5.0
+"""Seconds in which a session must have been forked."""
+_REAPED = 1.0
 """Seconds in which the end of a process must be known after its init's end."""
+_STRAY = 0.001
+"""Seconds that pass after a packet that is no answer: a program that floods its socket waits for us, not we for it."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,24 @@ class CannotFork(ToolFailure):
 
 
 class Session:
-    """A live interpreter, used by one thread at a time; it ends with its last reference."""
+    """A live interpreter, used by one thread at a time; it ends with its last reference.
+
+    Any thread may end it. Descriptors that are in use must not be closed, so that thread only kills, under `_gate`, and
+    closes once the call under way has let go of `_turn`.
+    """
 
     def __init__(self, group: SessionGroup, control: socket.socket, output: int, member: int) -> None:
         self.group, self.control, self.output = group, control, output
         self.process = -1  # a pidfd, once it is known
+        self.ended = False
+        self._gate, self._turn = threading.Lock(), threading.RLock()
         os.set_blocking(output, False)
         self._end = weakref.finalize(self, _end, group, member, control, fds := [output])
         self._fds = fds
 
-    def greet(self) -> None:
+    def greet(self, seconds: float = DEADLINE) -> None:
         """Wait until the worker is ready; raises `ToolFailure` with what it could not do."""
-        self.control.settimeout(DEADLINE)
+        self.control.settimeout(max(seconds, 0.001))
         try:
             message, fds, sender = messages.receive_from(self.control)
             messages.close(*fds)
@@ -74,27 +84,33 @@ class Session:
     def run(self, code: str, timeout: float, memory: int, *, once: bool = False) -> Run:
         """Run a program for at most `timeout` seconds from now, in `memory` bytes beyond the interpreter's own.
 
-        A program that runs `once` takes the session along when it ends. Raises `ToolFailure` when the server died, or
-        when the session belongs to a process this one was forked from.
+        A program that runs `once` takes the session along when it ends. Raises `ToolFailure` when the server died, when
+        another thread ended the session, or when the session belongs to a process this one was forked from.
         """
         self._check_owner()
-        try:
-            return self._run(code, timeout, memory, once)
-        except (OSError, ValueError) as error:
-            if self._end.alive and isinstance(error, ValueError):
-                raise
-            raise ToolFailure(f"the Python tool cannot run: {error}" if self._end.alive else _CLOSED) from error
+        with self._turn:
+            self._check_alive()
+            try:
+                run = self._run(code, timeout, memory, once)
+            except (OSError, ValueError) as error:
+                self._check_alive()
+                if isinstance(error, ValueError):
+                    raise
+                raise ToolFailure(f"the Python tool cannot run: {error}") from error
+            if self.ended:
+                raise ToolFailure(CLOSED)
+            return run
 
     def _run(self, code: str, timeout: float, memory: int, once: bool) -> Run:
         output = bytearray()
         until = time.monotonic() + timeout
         key = secrets.token_hex(8)
-        self.group.set_busy(True, memory)
+        self.group.set_busy(memory, until)
         os.write(program := os.memfd_create("code"), code.encode())
         self._ask({"code": True, "once": once, "memory": memory, "key": key}, [program])
         status = self._await_exit(until, output) if once else self._await_reply(key, until, output)
         if status in (Status.OK, Status.ERROR, Status.MEMORY) and not once:
-            self.group.set_busy(False, memory)
+            self.group.set_busy(memory, None)
             return Run(status, bytes(output))
         return self._post_mortem(status, timeout, output, once)
 
@@ -104,6 +120,13 @@ class Session:
         Raises `CannotFork` with the reason when this session cannot be copied; it lives on.
         """
         self._check_owner()
+        with self._turn:
+            self._check_alive()
+            return self._fork(time.monotonic() + _ANSWERED)
+
+    def _fork(self, until: float) -> "Session":
+        if self.group.members >= PROCESSES:
+            raise CannotFork(f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be")
         ours, theirs = messages.pair()
         reading, writing = os.pipe()
         messages.show_senders(ours)
@@ -113,10 +136,12 @@ class Session:
         try:
             message = {"fork": f"{self.group.folder}-{member}", "left": left, "key": key}
             self._ask(message, [theirs.detach(), writing])
-            reply = self._reply(key, time.monotonic() + _ANSWERED)
+            while (reply := self._reply(key, until)) is None:
+                if time.monotonic() > until:
+                    raise TimeoutError("timed out")
             if "refused" in reply:
                 raise CannotFork(f"the Python session cannot be forked: {reply['refused']}")
-            twin.greet()
+            twin.greet(until - time.monotonic())
         except (EOFError, OSError, ToolFailure) as error:
             twin._end()
             if isinstance(error, CannotFork):
@@ -125,10 +150,27 @@ class Session:
         return twin
 
     def end(self) -> None:
-        """End the session, with the last of a group all its processes, and wait until they are gone."""
-        if self._end.alive and self.group.members > 1:
-            self._kill_alone()
-        self._end()
+        """End the session, with the last of a group all its processes, and wait until they are gone.
+
+        A call that another thread makes raises `ToolFailure` then.
+        """
+        self.ended = True
+        if self.group.server.owner != os.getpid():  # whoever held the locks may be no thread of this process
+            self._end()
+            return
+        with self._gate:
+            if self._end.alive and self.group.members == 1:
+                self.group.kill()
+            elif self._end.alive and self.process >= 0:
+                linux.kill_tree(self.process)
+        with self._turn:
+            self._finish()
+
+    def _finish(self) -> None:
+        with self._gate:
+            if self._end.alive and self.group.members > 1:
+                self._kill_alone()
+            self._end()
 
     def _ask(self, message: dict[str, Any], fds: list[int]) -> None:
         try:
@@ -150,10 +192,10 @@ class Session:
         for ready in self._collect(until, output, self.control.fileno(), self.process):
             if self.control.fileno() in ready:
                 try:
-                    status = _ANSWERS[self._reply(key, until)["status"]]
+                    status = _ANSWERS[(self._reply(key, until) or {})["status"]]
                 except (EOFError, ConnectionError):
                     return None
-                except (TimeoutError, LookupError, TypeError):
+                except (LookupError, TypeError):
                     continue  # not an answer: something that the program wrote
                 self._drain(output)  # all that was written before the answer is in the pipe by now
                 return status if len(output) < OUTPUT_CAP else Status.OUTPUT
@@ -174,30 +216,33 @@ class Session:
                 return
             yield ready
 
-    def _reply(self, key: str, until: float) -> dict[str, Any]:
-        """Return the next message that knows `key`; what else a program may have sent is dropped."""
-        while True:
-            self.control.settimeout(max(until - time.monotonic(), 0.001))
-            try:
-                message, fds = messages.receive(self.control)
-            except ValueError:
-                continue
+    def _reply(self, key: str, until: float) -> dict[str, Any] | None:
+        """Return the next message, which may take until a time, if it knows `key`; what else comes is dropped."""
+        self.control.settimeout(max(until - time.monotonic(), 0.001))
+        with contextlib.suppress(TimeoutError, ValueError):
+            message, fds = messages.receive(self.control)
             messages.close(*fds)
             if message.get("key") == key:
                 return message
+        time.sleep(_STRAY)
+        return None
 
     def _post_mortem(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> Run:
         """End the session, wait until it is gone, and say how its program ended."""
-        self._kill()
+        if self.group.members > 1:
+            self._kill_alone()
+        else:
+            self.group.kill()
+            self.group.wait()
         self._drain(output)
         group = self.group
         group.read_exit(0)
         all_ended = group.out_of_memory or wait(group.init, 0)
-        for _ in range(3):  # the server's report, the reaper's, and the end
-            if all_ended and not group.lost and group.exit_status is None:
-                group.read_exit(_REAPED)
+        reaped = time.monotonic() + _REAPED
+        while all_ended and not group.lost and group.exit_status is None and time.monotonic() < reaped:
+            group.read_exit(_REAPED)  # the server's report, the reaper's, and the end
         exit_status, memory = group.exit_status, group.out_of_memory
-        self.end()
+        self._finish()
         if all_ended and group.lost:
             raise ToolFailure("the Python server died, and all its sessions with it")
         if status is Status.OUTPUT:
@@ -210,14 +255,6 @@ class Session:
         if status is Status.TIMEOUT:
             return Run(status, bytes(output), f"timed out after {timeout:g} s")
         return Run(Status.KILLED, bytes(output), "the process died")
-
-    def _kill(self) -> None:
-        """End this session's process and what it started; where it is alone, all of the group."""
-        if self.group.members > 1:
-            self._kill_alone()
-        else:
-            self.group.kill()
-            self.group.wait()
 
     def _kill_alone(self) -> None:
         if self.process >= 0:
@@ -240,8 +277,10 @@ class Session:
         if self.group.server.owner != os.getpid():
             owner = self.group.server.owner
             raise ToolFailure(f"the Python session belongs to process {owner}, not to its fork; reset it")
-        if not self._end.alive:
-            raise ToolFailure(_CLOSED)
+
+    def _check_alive(self) -> None:
+        if self.ended or not self._end.alive:
+            raise ToolFailure(CLOSED)
 
 
 def open_session(level: str, kind: str) -> Session:

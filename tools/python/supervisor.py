@@ -2,7 +2,8 @@
 
 A boundary is made before it is needed: init, namespaces, file systems, a forked and confined worker. A caller asks for
 one, takes it from a queue together with all its descriptors, and then talks to the worker directly; this process is
-only told when a call begins, so that it looks at the memory of the boundaries that work.
+only told when a call begins and ends. It looks at what boundaries hold as long as they live, at those that work often,
+and ends one whose call has not ended in time by itself.
 """
 
 import contextlib
@@ -29,8 +30,10 @@ _QUERY = 0xFFFFFFFF
 """Asks `linux.personality` for the present one."""
 _REST, _AFTER = 0.05, 0.002
 """Seconds for which no boundary is begun after a call began, and after one ended."""
-_LOOK = 0.05
-"""Seconds between two looks at the boundaries that work."""
+_LOOK, _GLANCE = 0.05, 0.25
+"""Seconds between two looks at the boundaries that work, and at the others."""
+_GRACE = 0.5
+"""Seconds after the end of its call's time in which the parent has ended a boundary itself, if it can."""
 _DYING = 0.02
 """Seconds in which a process that was killed, and cannot be used any more, has ended."""
 
@@ -136,13 +139,14 @@ class Supervisor:
         self.poller.on(self.life.fileno(), self.leave)
         looked = time.monotonic()
         while self.living:
-            busy = any(boundary.busy for boundary in self.boundaries.values())
-            self.poller.wait(min(self.restock_at, looked + _LOOK if busy else math.inf))
+            used = [boundary.active for boundary in self.boundaries.values() if boundary.memory]
+            next_look = looked + (_LOOK if any(used) else _GLANCE) if used else math.inf
+            self.poller.wait(min(self.restock_at, next_look))
             now = time.monotonic()
             if now >= self.restock_at:
                 self.restock()
-            if busy and now >= looked + _LOOK:
-                self.look()
+            if now >= next_look:
+                self.look(now)
                 looked = time.monotonic()
 
     def leave(self) -> None:
@@ -160,7 +164,8 @@ class Supervisor:
             else:  # what is in stock serves the call that begins; making more would only slow it down
                 self.restock_at = time.monotonic() + _REST
         elif boundary := self.boundaries.get(message["serial"]):
-            boundary.busy, boundary.memory = message["busy"], message["memory"]
+            boundary.until, boundary.memory = message["until"], message["memory"]
+            boundary.members, boundary.active = message["members"], True  # also after a call, until a look says no
 
     def restock(self) -> None:
         """Begin as many boundaries as are missing, of the kinds that were ever asked for."""
@@ -327,12 +332,16 @@ class Supervisor:
         boundary.signal(STOP[self.level])
         boundary.close()
 
-    def look(self) -> None:
-        """End each boundary whose processes are too many or hold too much memory."""
+    def look(self, now: float) -> None:
+        """End each boundary whose processes are too many or hold too much memory, and those that are late."""
         for boundary in self.boundaries.values():
-            if boundary.busy and boundary.oversteps():
-                messages.report(boundary.exit_pipe, messages.MEMORY)
-                boundary.signal(STOP[self.level])
+            if boundary.memory and (boundary.active or now >= boundary.looked + _GLANCE):
+                boundary.looked = now
+                if boundary.oversteps():
+                    messages.report(boundary.exit_pipe, messages.MEMORY)
+                    boundary.signal(STOP[self.level])
+                elif boundary.until is not None and now > boundary.until + _GRACE:
+                    boundary.signal(STOP[self.level])
 
     def stop(self) -> None:
         """End everything."""

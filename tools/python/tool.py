@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import Status, ToolResult, check_arguments, check_range, make_schema
+from ..core import Status, ToolFailure, ToolResult, check_arguments, check_range, make_schema
 from .isolation import SOURCE_CAP, check_level
 from .server import kind_of
-from .session import CannotFork, Run, Session, open_session
+from .session import CLOSED, CannotFork, Run, Session, open_session
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 _log = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ class PythonTool:
     """Runs Python code in a session that keeps its variables from call to call.
 
     No process exists before the first call. One thread at a time may use a tool; any number of tools may run at once.
+    Any thread may `reset` or `close` it: a call under way ends within 2 seconds then and raises `ToolFailure`.
 
     Args:
         timeout: Seconds of wall-clock time that a call may take, 0.01 to 3600.
@@ -52,6 +53,7 @@ class PythonTool:
         self.level = level
         self._session: Session | None = None
         self._history: list[str] = []  # the programs of the session, for a fork by replay
+        self._resets = 0
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -81,10 +83,10 @@ class PythonTool:
 
     def reset(self) -> None:
         """End the session; the next call opens a fresh one."""
-        self._history.clear()
-        if self._session is not None:
-            self._session.end()
-            self._session = None
+        self._resets += 1  # first: a call that has yet to open its session will see it
+        session, self._session, self._history = self._session, None, []
+        if session is not None:
+            session.end()
 
     def fork(self, *, replay: bool = False) -> "PythonTool":
         """Return a tool with the same limits and a live twin of the session.
@@ -111,16 +113,20 @@ class PythonTool:
         self.reset()
 
     def _run(self, code: str) -> Run:
+        resets, history = self._resets, self._history
         session = self._session or open_session(self.level, kind_of(code))
-        self._session = None  # unless the run leaves it fit for the next call
+        self._session = session  # from here on `reset` ends it, whichever thread calls that
+        lives = False
         try:
+            if self._resets != resets:
+                raise ToolFailure(CLOSED)
             run = session.run(code, self.timeout, self.memory_mb * 2**20, once=not self.persistent)
-            if self.persistent and run.over is None:
-                self._session = session
-                self._history.append(code)
+            lives = self.persistent and run.over is None
+            history.append(code)
         finally:
-            if self._session is None:
-                self._history.clear()
+            if not lives:
+                if self._session is session:
+                    self._session, self._history = None, []
                 session.end()
         return run
 
