@@ -17,6 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from .chat.encoder import read_tokenizer, special_tokens
+from .model_folder import check_folder, header, read_json
 from .settings import LoraOptions
 from .source import Source, check_fits, model_folder
 
@@ -81,12 +83,14 @@ class Policy:
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             if not (folder / name).is_file():
                 raise FileNotFoundError(f"{folder} has no {name}; name a folder that holds a saved adapter")
-        saved = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        if self.lora is None or (saved["r"], saved["lora_alpha"]) != (self.lora.rank, self.lora.alpha):
+        saved = read_json(folder / "adapter_config.json")
+        rank, alpha = saved.get("r"), saved.get("lora_alpha")
+        if self.lora is None or (rank, alpha) != (self.lora.rank, self.lora.alpha):
             raise ValueError(
-                f"{folder} holds LoRA weights of rank {saved['r']}, alpha {saved['lora_alpha']}, but the policy has "
-                f"{self.lora}; load the policy with the same LoraOptions"
+                f"{folder} holds LoRA weights of rank {rank}, alpha {alpha}, but the policy has {self.lora}; load the "
+                "policy with the same LoraOptions"
             )
+        header(folder / "adapter_model.safetensors")  # a damaged file is named
         tensors = load_file(folder / "adapter_model.safetensors")
         mine = {_peft_name(name): p for name, p in self.trainable_parameters().items()}
         differing = sorted(
@@ -147,7 +151,7 @@ def load_policy(
             raise ValueError(f"threads is {threads}; torch needs at least 1")
         torch.set_num_threads(threads)
     source = source if isinstance(source, Source) else Source(model_folder(source))
-    folder = source.folder
+    check_folder(folder := source.folder)
     lora = source.lora() or lora
     if lora is not None:
         lora.check()
@@ -155,7 +159,7 @@ def load_policy(
     base = _load_model(folder, DTYPES[dtype], where)
     model = base if lora is None else _with_lora(base, lora, seed)
     model = model.to(where).eval()
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = read_tokenizer(folder / "tokenizer.json")
     ends = _end_ids(folder, base, tokenizer)
     if not ends:
         raise ValueError(f"{folder} names no token that ends a turn; set eos_token_id in its generation_config.json")
@@ -196,6 +200,9 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
             use_safetensors=True,
             output_loading_info=True,
         )
+    except Exception as error:  # what a config may be wrong in is without end
+        what = " ".join(str(error).split())
+        raise ValueError(f"{folder} cannot be loaded ({type(error).__name__}: {what:.300}); save it again") from error
     finally:
         if bars:
             logging.enable_progress_bar()
@@ -230,9 +237,10 @@ def _end_ids(folder: Path, base: Any, tokenizer: Tokenizer) -> frozenset[int]:
     """Ids that end a turn: the generation config's, the tokenizer's end token, and ChatML's."""
     eos = base.generation_config.eos_token_id
     ids = {eos} if isinstance(eos, int) else set(eos or ())
+    if not all(isinstance(index, int) for index in ids):
+        raise ValueError(f"{folder} has the eos_token_id {eos!r:.80}; it must be a token's id, or a list of ids")
     names = ["<|im_end|>"]
     settings = folder / "tokenizer_config.json"
     if settings.is_file():
-        token = json.loads(settings.read_text(encoding="utf-8")).get("eos_token")
-        names.append(token["content"] if isinstance(token, dict) else token or "")
+        names += [special_tokens(read_json(settings)).get("eos_token", "")]
     return frozenset(ids | {i for name in names if (i := tokenizer.token_to_id(name)) is not None})

@@ -6,21 +6,20 @@ What its model needs in memory is read from the small files of its folder alone.
 from __future__ import annotations
 
 import difflib
-import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from .checkpoint import latest
+from .model_folder import CONFIG, INDEX, STORED, check_folder, header, read_bytes, read_json
 from .settings import LoraOptions
 
 TINY = Path(__file__).parent / "tiny"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}  # of a number
 GIB = 1 << 30
-_STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1}  # in safetensors
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
@@ -36,11 +35,13 @@ class Source:
         """Return rank, alpha, layers and type of the adapter; None without one."""
         if self.adapter is None:
             return None
-        config = json.loads((self.adapter / "adapter_config.json").read_text("utf-8"))
+        config = read_json(file := self.adapter / "adapter_config.json")
+        rank, alpha, targets = (config.get(name) for name in ("r", "lora_alpha", "target_modules"))
+        if not (type(rank) is int and isinstance(alpha, int | float) and isinstance(targets, list)):
+            raise ValueError(f"{file} has no r, lora_alpha and target_modules; it is no adapter that turngym saved")
         file = self.adapter / "adapter_model.safetensors"
         narrow = file.is_file() and {entry["dtype"] for entry in header(file).values()} == {"BF16"}
-        targets, dtype = tuple(sorted(config["target_modules"])), "bfloat16" if narrow else "float32"
-        return LoraOptions(int(config["r"]), float(config["lora_alpha"]), targets, dtype)
+        return LoraOptions(rank, float(alpha), tuple(sorted(map(str, targets))), "bfloat16" if narrow else "float32")
 
     def check_targets(self, targets: Sequence[str]) -> None:
         """Raise ValueError where LoRA cannot be put on the layers named, as far as the model's files tell."""
@@ -60,12 +61,13 @@ class Source:
                 )
 
 
-def find(name: str | Path) -> Source:
-    """Return the source that `name` stands for, checked for the files a policy needs.
+def find(name: str | Path, seen: Collection[Path] = ()) -> Source:
+    """Return the source that `name` stands for, checked for the files a policy needs; `seen` are runs that led here.
 
     Raises:
         FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
         CheckpointError: all checkpoints of a run folder are damaged.
+        ValueError: a file is damaged, or leads to code or out of the folder.
     """
     if str(name) == "tiny":
         return Source(TINY)
@@ -76,9 +78,19 @@ def find(name: str | Path) -> Source:
             raise FileNotFoundError(
                 f"{folder} is a run without a checkpoint; resume it: turngym train --out {folder} --resume"
             )
-        config = tomllib.loads((folder / "config.toml").read_text("utf-8"))
-        return Source(find(config["train"]["policy"]).folder, checkpoint / "adapter")
+        return Source(_begun_from(folder, seen), checkpoint / "adapter")
     return Source(model_folder(name))
+
+
+def _begun_from(run: Path, seen: Collection[Path]) -> Path:
+    """Return the model folder that a run began with; it may be that of another run."""
+    if (run := run.resolve()) in seen:
+        raise ValueError(f"the run {run} begins with itself, as its config.toml says; give the model's folder")
+    try:
+        name = tomllib.loads(read_bytes(file := run / "config.toml").decode())["train"]["policy"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"{file} does not name a policy in [train] ({error})") from None
+    return find(str(name), (*seen, run)).folder
 
 
 def model_folder(name: str | Path) -> Path:
@@ -86,6 +98,7 @@ def model_folder(name: str | Path) -> Path:
 
     Raises:
         FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
+        ValueError: a file is damaged, or leads to code or out of the folder.
     """
     if "://" in str(name):
         raise FileNotFoundError(
@@ -111,6 +124,7 @@ def model_folder(name: str | Path) -> Path:
         )
     if not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
+    check_folder(folder)
     return folder
 
 
@@ -192,17 +206,19 @@ def parameters(folder: Path) -> int:
     Raises:
         FileNotFoundError: there are neither safetensors nor an index of them.
     """
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX
     if index.is_file():
-        about: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["metadata"]
-        if "total_parameters" in about:
-            return int(about["total_parameters"])
-        config = read_config(folder)
-        return int(about["total_size"]) // BYTES.get(str(config.get("dtype", config.get("torch_dtype"))), 4)
+        about = read_json(index).get("metadata")
+        counts = [about.get(name) if isinstance(about, dict) else None for name in ("total_parameters", "total_size")]
+        if isinstance(counts[0], int):
+            return counts[0]
+        if isinstance(counts[1], int):
+            config = read_config(folder)
+            return counts[1] // BYTES.get(str(config.get("dtype", config.get("torch_dtype"))), 4)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"{folder} has neither *.safetensors nor their index; save it with save_pretrained")
-    return sum(prod(entry["shape"]) for file in files for entry in header(file).values() if entry["dtype"] in _STORED)
+    return sum(prod(entry["shape"]) for file in files for entry in header(file).values() if entry["dtype"] in STORED)
 
 
 def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]]:
@@ -253,19 +269,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError: there is none.
     """
-    file = folder / "config.json"
-    if not file.is_file():
+    if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} has no config.json, so it is no model folder")
-    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return {**config, **config.get("text_config", {})}
-
-
-def header(file: Path) -> dict[str, Any]:
-    """Return what a safetensors file says of its tensors: "dtype", such as "BF16", and "shape" by name."""
-    with file.open("rb") as stream:
-        found: dict[str, Any] = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    found.pop("__metadata__", None)
-    return found
+    config = read_json(folder / CONFIG)
+    inner = config.get("text_config")
+    return {**config, **(inner if isinstance(inner, dict) else {})}
 
 
 def free_bytes(device: str = "cpu") -> int | None:

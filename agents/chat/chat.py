@@ -6,7 +6,6 @@ template only, and what messages spell is text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,8 @@ from tokenizers import Tokenizer
 from ...envs import Message, TextEnv
 from ...envs.question import QuestionEnv
 from ...tools import FORMATS, Format
-from .encoder import Encoder, MarkedText, add_named_tokens
+from ..model_folder import read_json
+from .encoder import Encoder, MarkedText, add_named_tokens, read_tokenizer
 from .template import Template, TemplateError
 
 _TEMPLATE = "put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
@@ -53,7 +53,7 @@ class Chat:
 
         Raises:
             FileNotFoundError: a file is missing; the message says how to write it.
-            ValueError: the two files disagree on a token's id.
+            ValueError: a file cannot be used, or the two disagree on a token's id.
         """
         folder = Path(folder)
         path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
@@ -62,8 +62,11 @@ class Chat:
                 f"{folder} has no tokenizer.json; save the model's tokenizer there: "
                 "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
             )
-        tokenizer = Tokenizer.from_file(str(path))
-        add_named_tokens(tokenizer, json.loads(config.read_text("utf-8")) if config.is_file() else {})
+        tokenizer = read_tokenizer(path)
+        try:
+            add_named_tokens(tokenizer, read_json(config) if config.is_file() else {})
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{config} names tokens in a way that cannot be read ({error!r}); save it again") from None
         return cls(tokenizer, Template.from_folder(folder))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> NDArray[np.int32]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import jinja2
@@ -25,6 +26,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer
+
+from ..model_folder import read_bytes
+
+LARGEST = 1 << 27  # bytes of a tokenizer.json
 
 _TEMPLATE, _MESSAGE = "1", "0"
 # A name is one of these, chosen so that the text does not hold it, and a letter for the token.
@@ -224,6 +229,21 @@ class Encoder:
     def _normalized(self, text: str) -> str:
         normalizer = self.tokenizer.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
+
+
+def read_tokenizer(file: Path) -> Tokenizer:
+    """Return the tokenizer of a `tokenizer.json`.
+
+    Raises:
+        ValueError: it cannot be read, or is too large.
+    """
+    try:
+        return Tokenizer.from_buffer(read_bytes(file, LARGEST))
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # the library raises bare exceptions, and panics, which are none
+        what = " ".join(str(error).split()).removeprefix(f"{file} ")
+        raise ValueError(f"{file} is no tokenizer that can be used: {what:.200}") from None
 
 
 def add_named_tokens(tokenizer: Tokenizer, config: Mapping[str, Any]) -> None:

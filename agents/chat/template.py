@@ -15,8 +15,10 @@ from typing import Any
 import jinja2
 
 from ...envs import Message
+from ..model_folder import read_bytes, read_json
 from .encoder import MarkedEnvironment, MarkedText, special_tokens, template_text
 
+LONGEST = 1 << 18  # characters of a template
 _CONTENT = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
 _SYSTEM: Message = {"role": "system", "content": "system"}
@@ -56,12 +58,16 @@ class Template:
 
         Raises:
             FileNotFoundError: the folder has neither.
+            ValueError: one of the files cannot be used.
         """
         config_file, jinja_file = folder / "tokenizer_config.json", folder / "chat_template.jinja"
-        config = json.loads(config_file.read_text("utf-8")) if config_file.is_file() else {}
-        source = jinja_file.read_text("utf-8") if jinja_file.is_file() else config.get("chat_template")
+        config = read_json(config_file) if config_file.is_file() else {}
+        source = read_bytes(jinja_file, LONGEST).decode() if jinja_file.is_file() else config.get("chat_template")
         if isinstance(source, list):
-            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+            named = [entry for entry in source if isinstance(entry, dict)]
+            source = {entry.get("name"): entry.get("template") for entry in named}.get("default")
+        if source and not isinstance(source, str):
+            raise TemplateError(f"{folder} has a chat template that is a {type(source).__name__}; it must be a text")
         if not source:
             raise FileNotFoundError(
                 f"{folder} has no chat template: put one in chat_template.jinja (a base model has none; use its "

@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,19 @@ def model(tmp_path):
     """A folder with the files of a model, which nobody reads here."""
     folder = tmp_path / "model"
     folder.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+    for name in ("config.json", "tokenizer.json"):
         (folder / name).write_text("{}")
+    (folder / "model.safetensors").write_bytes(weights({}))
     return folder
+
+
+def weights(shapes):
+    """The bytes of a safetensors file of zeros."""
+    entries, end = {}, 0
+    for name, shape in shapes.items():
+        entries[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end := end + 4 * prod(shape)]}
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(end)
 
 
 def make_run(folder, policy_name, steps=(1, 2)):
@@ -164,7 +175,7 @@ def test_targets_are_checked_against_the_models_files(qwen2_folder):
 
 def test_a_trained_adapter_stays_on_its_layers(model, tmp_path):
     found = find(make_run(tmp_path / "run", model))
-    (model / "model.safetensors").write_bytes(_header({"model.layers.0.v_proj.weight": [2, 3]}))
+    (model / "model.safetensors").write_bytes(weights({"model.layers.0.v_proj.weight": [2, 3]}))
     for targets in ((), ("v_proj", "lm_head"), ("lm_head", "v_proj")):
         found.check_targets(targets)
     with pytest.raises(ValueError) as caught:
@@ -173,12 +184,6 @@ def test_a_trained_adapter_stays_on_its_layers(model, tmp_path):
         f"targets is ('v_proj',), but the adapter in {found.adapter} is on ('lm_head', 'v_proj') and stays there; "
         f"leave targets out, or begin with the model: --policy {model}"
     )
-
-
-def _header(shapes):
-    """The beginning of a safetensors file."""
-    text = json.dumps({name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}).encode()
-    return len(text).to_bytes(8, "little") + text
 
 
 def test_the_targets_that_a_server_needs_are_named_and_taken(qwen2_folder, tmp_path, monkeypatch):

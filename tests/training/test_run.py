@@ -106,8 +106,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory, chat_templates: dict[str, 
     (folder / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name in ("bare", "thinker"):
         (folder / name).mkdir()
-        (folder / name / "config.json").write_text("{}")
-        (folder / name / "model.safetensors").touch()
+        shutil.copy(TINY / "config.json", folder / name)
+        shutil.copy(TINY / "model.safetensors", folder / name)
     shutil.copy(TINY / "tokenizer.json", folder / "thinker")
     (folder / "thinker" / "chat_template.jinja").write_text(chat_templates["qwen3.jinja"])
     for name in ("taken", "broken"):

@@ -1,0 +1,185 @@
+"""The files of a model folder, which anyone may have made: read within limits, refused where they bring code.
+
+A folder is weights in safetensors and settings in JSON. Whatever would load code, a kernel, a pickle or a file from
+elsewhere is refused by its name, before a library that would follow it sees the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+MOST = 1 << 26  # bytes of a JSON file
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1}  # bytes of a number
+_SETTINGS = (CONFIG, "generation_config.json", "tokenizer_config.json")
+_CODE = {  # settings that name code, or weights elsewhere
+    *("auto_map", "auto_mapping", "custom_pipelines", "custom_generate", "trust_remote_code", "use_kernels"),
+    *("kernel_config", "fusion_config", "quantization_config", "compression_config", "transformers_weights"),
+    *("gguf_file", "adapter_path"),
+}
+_ATTENTION = (None, "eager", "sdpa", "grouped_mm", "batched_mm")  # what *_implementation may be: part of torch
+_NAMES = ("_name_or_path", "name_or_path")  # where a model came from: nothing reads them
+_SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "vocab_size", "max_position_embeddings"),
+)
+
+
+def read_json(path: Path, most: int = MOST) -> dict[str, Any]:
+    """Return the JSON object in a file of at most `most` bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no plain file, is too large, or holds anything else.
+    """
+    try:
+        data = json.loads(read_bytes(path, most), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be used: {str(error).removeprefix(f'{path} ')}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds a {type(data).__name__}; it must be a JSON object")
+    return data
+
+
+def read_bytes(path: Path, most: int = MOST) -> bytes:
+    """Return what a plain file holds. Raises as `read_json` does."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no plain file")
+    with path.open("rb") as file:
+        data = b"" if path.stat().st_size > most else file.read(most)
+        if file.read(1):
+            raise ValueError(f"{path} is larger than {most >> 10} KiB")
+    return data
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, for `object_pairs_hook`; raise ValueError where a key occurs twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def header(file: Path) -> dict[str, Any]:
+    """Return what a safetensors file says of its tensors: "dtype", such as "BF16", and "shape" by name.
+
+    Raises:
+        ValueError: the file is damaged, or no safetensors file.
+    """
+    try:
+        if not file.is_file():
+            raise ValueError("no plain file")
+        with file.open("rb") as stream:
+            length, rest = int.from_bytes(stream.read(8), "little"), file.stat().st_size - 8
+            if not 0 < length <= min(rest, MOST):
+                raise ValueError(f"its header would have {length} bytes, and the file has {rest} more")
+            found = json.loads(stream.read(length), object_pairs_hook=unique)
+        found.pop("__metadata__", None)
+        for name, entry in found.items():
+            (start, end), shape = entry["data_offsets"], entry["shape"]
+            if not (0 <= start <= end <= rest - length and len(shape) < 9 and all(0 <= n < 1 << 48 for n in shape)):
+                raise ValueError(f"tensor {name!r} lies outside the file")
+            if entry["dtype"] in STORED and prod(shape) * STORED[entry["dtype"]] != end - start:
+                raise ValueError(f"tensor {name!r} has {end - start} bytes, which its shape {shape} does not need")
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is no safetensors file that can be used ({error}); copy or save it again") from None
+    return found  # type: ignore[no-any-return]
+
+
+def check_folder(folder: Path) -> None:
+    """Make sure that a model folder holds settings and weights, and nothing that leads out of it or to code.
+
+    Raises:
+        ValueError: it does not; the message names the file, what is in it, and the fix.
+    """
+    for name in ("adapter_config.json", "custom_generate"):
+        if (folder / name).exists():
+            raise ValueError(f"{folder} holds {name}, so it is no plain model folder; save the model alone there")
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".jinja", ".safetensors"):
+            _check_inside(path, folder)
+    for name in _SETTINGS:
+        if (folder / name).is_file():
+            for key, value in _walk(read_json(folder / name)):
+                _check_setting(folder / name, key, value)
+    shapes = [entry["shape"] for file in _weights(folder) for entry in header(file).values()]
+    _check_sizes(folder, len(shapes), max((n for shape in shapes for n in shape), default=0))
+
+
+def _check_inside(path: Path, folder: Path) -> None:
+    """Refuse what is no plain file of the folder; in a hub's cache files are links to its blobs."""
+    real, home = path.resolve(), folder.resolve()
+    blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
+    if not path.is_file():
+        raise ValueError(f"{path} is no plain file; a model folder holds files alone")
+    if not (real.is_relative_to(home) or real.is_relative_to(blobs)):
+        raise ValueError(f"{path} is a link to {real}, outside its folder; copy the file there")
+
+
+def _weights(folder: Path) -> list[Path]:
+    """Return the files of the weights, which an index may name."""
+    if (folder / "model.safetensors").is_file() or not (folder / INDEX).is_file():
+        return sorted(folder.glob("*.safetensors"))
+    files = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise ValueError(f"{folder / INDEX} has no weight_map; save the model again with save_pretrained")
+    names = list(files.values())
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
+            raise ValueError(
+                f"{folder / INDEX} takes weights from {name!r}; they must be *.safetensors files in its own folder"
+            )
+    found = [folder / name for name in sorted(set(names))]
+    for file in found:
+        if not file.is_file():
+            raise FileNotFoundError(f"{file} is missing, which {INDEX} names; copy the whole folder")
+    return found
+
+
+def _walk(data: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key of nested settings with its value; an item of a list has the key of the list."""
+    left = [("", data)]
+    while left:
+        key, data = left.pop()
+        if isinstance(data, list):
+            items = [(key, value) for value in data]
+        else:  # {"": "eager", "text_config": "sdpa"} is an implementation for each part
+            items = [(key if "implementation" in key else name, value) for name, value in data.items()]
+        yield from items
+        left += [(key, value) for key, value in items if isinstance(value, list | dict)]
+
+
+def _check_setting(file: Path, key: str, value: Any) -> None:
+    if isinstance(value, dict | list) and value and key not in _CODE:
+        return  # its parts are looked at
+    bad = key in _CODE and value not in (None, False, {}, [])
+    if "implementation" in key and key != "cache_implementation":
+        bad = value not in _ATTENTION
+    elif file.name != "tokenizer_config.json" and isinstance(value, str) and key not in _NAMES:
+        bad = bad or "/" in value or "\\" in value
+    if bad:
+        raise ValueError(
+            f"{file} sets {key} to {value!r:.80}, which names code or files outside the folder; turngym loads "
+            "safetensors with the code of transformers alone: remove it"
+        )
+
+
+def _check_sizes(folder: Path, tensors: int, largest: int) -> None:
+    """Refuse a config of a larger model than the weights are of: to build it would take all memory or all day."""
+    config = read_json(folder / CONFIG)
+    inner = config.get("text_config")
+    for part in (config, inner if isinstance(inner, dict) else {}):
+        for name in _SIZES:
+            value = part.get(name)
+            for number in value if isinstance(value, list) else [value]:
+                most = {"num_hidden_layers": tensors, "max_position_embeddings": 1 << 31}.get(name, largest)
+                if number is not None and (type(number) is not int or not 0 < number <= most):
+                    raise ValueError(
+                        f"{folder / CONFIG} sets {name} to {value!r:.80}, which does not fit its weights of {tensors} "
+                        f"tensors, none longer than {largest}; save the model again with save_pretrained"
+                    )
