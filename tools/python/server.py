@@ -76,6 +76,7 @@ class Server:
 
         Raises `ToolFailure` with what the system refused, and `Died` when the server has ended.
         """
+        self._check_room()
         until = time.monotonic() + DEADLINE
         try:
             messages.send(self.notes, {"want": kind})
@@ -93,6 +94,20 @@ class Server:
         if "error" in message:
             raise ToolFailure(f"the Python server cannot make a session: {message['error']}")
         return message, fds
+
+    def _check_room(self) -> None:
+        """Raise `ToolFailure` where the descriptors of a session would get lost, and the session with them."""
+        held: list[int] = []
+        try:
+            for _ in range(_DESCRIPTORS):
+                held.append(os.dup(self.notes.fileno()))
+        except OSError as error:
+            raise ToolFailure(
+                f"no Python session can be opened: {error}; each needs {_DESCRIPTORS} descriptors: "
+                "raise the limit (ulimit -n) or close environments"
+            ) from None
+        finally:
+            messages.close(*held)
 
     def note(self, serial: int, *, memory: int, until: float | None, members: int) -> None:
         """Say that a boundary of at most `memory` bytes works now until a `time.monotonic()` value, or rests."""
@@ -120,6 +135,8 @@ class Server:
             queue.settimeout(1.0)
 
 
+_DESCRIPTORS = 6
+"""Open files of this process that a session takes at most while it is opened or called."""
 _REMOVED = 200
 """Folders that one fork removes at most: their numbers have to fit into a packet."""
 

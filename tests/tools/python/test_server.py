@@ -171,3 +171,28 @@ def test_a_program_gets_what_it_speaks_of():
     assert kind_of("import numpy as np") == "numpy"
     assert kind_of("from sympy import *") == "sympy"
     assert kind_of("import sympy, numpy") == "numpy+sympy"
+
+
+_MANY = """
+import resource
+from turngym.tools import PythonTool, ToolFailure
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+tools = [PythonTool() for _ in range(30)]
+opened = 0
+for _ in range(3):
+    try:
+        for opened, tool in enumerate(tools[opened:], opened):
+            tool.call({"code": f"x = {opened}"})
+    except ToolFailure as failure:
+        print(failure)
+print(opened, [tool.call({"code": "x"}).text for tool in tools[:2]])
+tools[0].close()
+print(tools[opened].call({"code": "6 * 7"}).text)
+"""
+
+
+@pytest.mark.slow
+def test_too_few_open_files_is_a_failure_of_the_tool_that_names_the_limit():
+    out = subprocess.run([sys.executable, "-c", _MANY], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(set(out[:3])) == 1 and "Too many open files" in out[0] and "ulimit -n" in out[0]
+    assert int(out[3].split()[0]) >= 10 and "'0\\n', '1\\n'" in out[3] and out[4] == "42"
