@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 import turngym
 
-# How fast a machine is that others use too says nothing about a property.
-settings.register_profile("turngym", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("turngym")
+# How fast a machine is that others use too says nothing about a property. The same code is tried with the same examples;
+# HYPOTHESIS_PROFILE=random tries others.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("turngym", settings.get_profile("random"), derandomize=True, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "turngym"))
 
 QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,11 @@ def run(code: str, **env: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def test_packages_list_equals_the_tree():
@@ -52,7 +58,7 @@ def imported_rooms(path: Path) -> set[str]:
     """The rooms that a file imports, absolutely or relatively."""
     depth = len(path.relative_to(ROOT).parts) - 1
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level > depth:
             names |= {(node.module or alias.name).split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("turngym."):
@@ -139,7 +145,7 @@ def test_files_and_functions_are_short():
             text = path.read_text()
             if text.count("\n") > 400:
                 over.append(f"{path.relative_to(ROOT)}: {text.count(chr(10))} lines")
-            for node in ast.walk(ast.parse(text)):
+            for node in ast.walk(parsed(path)):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     first = node.body[0]
                     doc = ast.get_docstring(node) is not None and first.end_lineno - first.lineno + 1
@@ -164,7 +170,7 @@ def modules() -> dict[str, Path]:
 def imported_modules(name: str, known: dict[str, Path]) -> set[str]:
     """The modules that one imports anywhere in it; a package for what the package itself defines."""
     found = set()
-    for node in ast.walk(ast.parse(known[name].read_text())):
+    for node in ast.walk(parsed(known[name])):
         if isinstance(node, ast.ImportFrom) and node.level:
             package = name.split(".") if known[name].name == "__init__.py" else name.split(".")[:-1]
             base = [*package[: len(package) - node.level + 1], *filter(None, [node.module])]

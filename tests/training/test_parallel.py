@@ -33,7 +33,7 @@ from turngym.training.process import Launch, launched
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import Logbook
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 RECIPE = read_recipe("math-python")
 PAIR = RECIPE.changed(
@@ -158,7 +158,6 @@ def weights(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     return {str(path.relative_to(folder)): load_file(path) for path in found}
 
 
-@pytest.mark.slow
 def test_the_first_rollout_of_two_processes_is_that_of_one_to_the_byte(pair, alone):
     journal = "trees/step-000001.jsonl"
     assert (pair.folder / "run" / journal).read_bytes() == (alone / journal).read_bytes()

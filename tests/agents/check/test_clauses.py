@@ -65,6 +65,7 @@ def test_every_registered_environment_keeps_the_contract(entry, checked):
     assert unchecked == (["canary"] if "Household" in entry.id else [])  # there the gold is a way of acting
 
 
+@pytest.mark.slow
 def test_a_process_that_checked_leaves_nothing_behind(checked):
     assert (checked["stderr"], checked["files"], checked["alive"], checked["torch"]) == ("", [], [], False)
     assert checked["children"] == 2  # the grader's and the server of Python sessions live as long as the process

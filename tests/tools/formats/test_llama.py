@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
@@ -81,6 +81,7 @@ def test_what_is_rendered_is_read_back(arguments, name):
 @given(st.dictionaries(st.text(), json_values, max_size=3))
 def test_an_object_ends_where_json_says(arguments):
     text = json.dumps({"name": "f", "parameters": arguments})
+    assume("</think>" not in text)  # which ends a thought that the template began
     assert LLAMA.parse(f"{text}}} {text}", ["f"]).text == text
     assert not any(LLAMA.complete(text[:size]) for size in range(len(text)))
 

@@ -106,7 +106,7 @@ def conversations(policy: Policy, order: list[int], in_flight: int, **options: A
 
 @pytest.fixture(scope="module")
 def alone(policy: Policy) -> dict[int, list[Dialogue]]:
-    return conversations(policy, list(range(24)), in_flight=1)
+    return conversations(policy, list(range(10)), in_flight=1)
 
 
 @pytest.mark.parametrize("slots", [pytest.param(64, marks=pytest.mark.slow), 24, 5])
