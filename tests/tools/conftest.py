@@ -73,7 +73,15 @@ def _at_rest(level):
 
 
 def _settled(level="namespaces", wait=120.0):
-    return _until(lambda: _at_rest(level), wait)
+    if not (held := _until(lambda: _at_rest(level), wait)):
+        print(_tree(_server_pid(level)))
+    return held
+
+
+def _tree(pid, depth=0):
+    """The processes below one, with their states, for the report of a failure."""
+    below = "".join(_tree(child, depth + 1) for child in _children(pid))
+    return f"{'  ' * depth}{pid} {_state(pid)}\n{below}"
 
 
 def _host_pid(tool):
