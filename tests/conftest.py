@@ -13,8 +13,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 import turngym
 
-# How fast a machine is that others use too says nothing about a property. The same code is tried with the same examples;
-# HYPOTHESIS_PROFILE=random tries others.
+# How fast a machine is that others use too says nothing about a property. The same code is tried with the same
+# examples; HYPOTHESIS_PROFILE=random tries others.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("turngym", settings.get_profile("random"), derandomize=True, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "turngym"))
