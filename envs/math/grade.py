@@ -137,7 +137,10 @@ class MathGrader:
             return verdict
         if reason := refusal(gold, answer, number=_is_number(gold)):
             return 0.0, "failed", reason
-        return _math_verify(*_bare(gold, answer), self.deadline)
+        score, how, error = _math_verify(*_bare(gold, answer), self.deadline)
+        if score and (reason := _no_value(gold, answer)):
+            return 0.0, "failed", reason
+        return score, how, error
 
 
 def _numbers(gold: str, answer: str) -> tuple[float, str, str | None] | None:
@@ -177,7 +180,7 @@ def _is_number(text: str) -> bool:
 
 def _text(answer: str) -> str:
     """Return a normal form of a text; equal forms mean equal answers."""
-    text = re.sub(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}", r"\1", tidy(answer)).strip().rstrip(".")
+    text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r"\1", tidy(answer)).strip().rstrip(".")
     return re.sub(r"(?<!\w) | (?!\w)", "", text)
 
 
@@ -238,6 +241,18 @@ _UNWORKED = re.compile(
     r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])|[|]"
 )
 _EITHER_SIGN = re.compile(r"\\(?:pm|mp)(?![A-Za-z])|[±∓]")
+# Numbers in other notations, and powers of 0.
+_OTHERWISE = re.compile(r"(?<![\w.])0[xXoObB][\da-fA-F]|(?<=[\d.)]) ?_|(?<![\d.])0(?:\.0*+)? ?\^")
+_INFINITE = re.compile(r"\\infty(?![A-Za-z])|(?<![A-Za-z\\])(?:nan|inf(?:inity)?|oo|zoo)(?![A-Za-z])", re.IGNORECASE)
+_GREEK = (
+    r"(?:[a-z]*(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi"
+    r"|psi|omega)|ell|hbar)(?![A-Za-z])"
+)
+_COMMAND = re.compile(
+    r"\\(?:text|mathrm) ?\{[^{}]*\}|\\(?:begin|end) ?\{[^{}]*\}(?: ?\{[clr| ]*\})?"
+    rf"|\\(?!{_GREEK})[A-Za-z]+|(?<![A-Za-z])(?:pi|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?![A-Za-z])",
+    re.IGNORECASE,
+)
 _UNEVALUATED = re.compile(
     r"[∫∑∏]|(?<![A-Za-z])\\?(?:i*int|oint|sum|prod|coprod|lim|limsup|liminf)(?![A-Za-z])|\\big(?:cup|cap)(?![A-Za-z])"
     r"|\\operatorname\*? ?\{ ?(?:lim|int|sum|prod|max|min|sup|inf)|\\(?:max|min|sup|inf|det)(?![A-Za-z])"
@@ -273,6 +288,29 @@ def refusal(gold: str, answer: str, *, number: bool) -> str | None:
     if number and _UNWORKED.search(_POWER_OF_TEN.sub("", answer)):
         return "the box holds unworked arithmetic; it needs the number"
     return None
+
+
+def _no_value(gold: str, answer: str) -> str | None:
+    """Return why an answer that math-verify takes for one value is none, both tidy; None if it is one.
+
+    It reads `0x2A` as a product with 0, `1_0` without its subscript, and 1 for whatever is put to the power of 0.
+    """
+    if several(gold) or gold.startswith("\\{") or RELATION.search(gold):
+        return None
+    if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
+        return "the box holds a number in another notation or a power of 0; it needs the value"
+    if _INFINITE.search(answer) and "," not in answer and not _INFINITE.search(gold):
+        return "the box holds no finite value; it needs the value"
+    if _lettered(answer) and not _lettered(gold):
+        return "the box holds a letter; it needs the value"
+    if _is_number(gold) and re.search(r"\\pi(?![A-Za-z])", answer):
+        return "the box holds unworked arithmetic; it needs the number"
+    return None
+
+
+def _lettered(text: str) -> bool:
+    """Return whether a text holds a letter that stands for something: none of a command, a function or words."""
+    return re.search(r"[A-Za-z]", _COMMAND.sub(" ", text)) is not None
 
 
 def several(text: str) -> bool:

@@ -13,9 +13,17 @@ _REPLACED = str.maketrans(
     {"−": "-", "–": "-", "$": None, "£": None, "€": None, "\u00a0": " ", "~": " ", "²": "^{2}", "³": "^{3}"}
     | {"π": "\\pi ", "∞": "\\infty ", "±": "\\pm ", "≠": "\\neq ", "∪": "\\cup ", "∅": "\\emptyset "}
 )
-_THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!]|\{,\}|, ?\\!) ?(?:\\! ?)?(?=\d{3}(?!\d))")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!]|\{(?:,|\\[,;: ]| )\}|, ?\\!) ?(?:\\! ?)?(?=\d{3}(?!\d))")
 # A backslash behind a backslash ends a matrix row and begins no command.
-_SPACING = re.compile(r"(?<!\\)\\(?:[,!;: ]|(?:q?quad|left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z]))")
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:[,!;:> ]|(?:q?quad|(?:neg)?(?:thin|med|thick)space|en(?:space|skip)|(?:nobreak)?space|hfill"
+    r"|left|right|[bB]igg?[lr]?|displaystyle)(?![A-Za-z])|hspace\*? ?\{[^{}]*\}"
+    r"|(?:hskip|m?kern) ?-?[\d.]{1,9} ?(?:em|ex|pt|mu|px|cm|mm|in))"
+)
+# A blank may group the digits of a number, but `3 100/200` is a mixed number.
+_GROUPED = re.compile(r"(?<![\w.,}])(\d{1,3})((?: \d{3})++)(?! ?[\d/]| ?\\frac)")
+_STYLE = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|sl|sc|up|md|normal)|mbox|hbox|emph|underline)(?= ?\{)")
+_FONT = re.compile(r"\\math(?:sf|tt|normal)(?= ?\{)")
 # What has been escaped once too often.
 _ESCAPED = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _MAX_WRAPPERS = 5
@@ -27,16 +35,16 @@ _ARGUMENT = r"((?!\\(?:frac|sqrt)(?![A-Za-z]))\\[A-Za-z]+|[0-9A-Za-z])"
 _TOP = re.compile(rf"\\frac ?{_ARGUMENT}")
 _BOTTOM = re.compile(rf"(\\frac ?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}) ?{_ARGUMENT}")
 _ROOT = re.compile(rf"\\sqrt ?{_ARGUMENT}")
-_WRAP = r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf|it)|mbox) ?\{"
+_WRAP = r"\\(?:text|math(?:rm|bf|it)) ?\{"
 _WRAPPED = re.compile(rf"{_WRAP}([^{{}}]*)\}}")
-_WRAPPED_NUMBER = re.compile(rf"{_WRAP} ?(-?[\d,]*\.?\d+) ?\}}")
+_WRAPPED_NUMBER = re.compile(rf"{_WRAP} ?(-?[\d,]*+(?:\.\d++|(?<=\d))) ?\}}")
 _POWER = re.compile(r"\^ ?\(([^(){}]*)\)")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)")
 _RADICAL = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))")
 _SUBSCRIPT = re.compile(r"_ ?\{ ?\\(?:text ?\{ ?(\w+) ?\}|([A-Za-z]+)) ?\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom ?(?:\{[^{}]*\}|\S)")
 _SEGMENT = re.compile(r"\\overline ?\{ ?([A-Z]{2}) ?\}")
-_JOINT = re.compile(rf"(?:, ?)?{_WRAP} ?,? ?(?:and|or) ?\}}")
+_JOINT = re.compile(rf"(?:, ?)?{_WRAP} ?,? ?(?:and|or) ?\}}|;")
 _UNIT = re.compile(rf"(?<=[\w)}}\]°]) ?{_WRAP}([^{{}}\d\\]*)\}}((?:\^\{{?[23]\}}?)?)$")
 _WORDS = re.compile(
     rf"[A-Za-z][A-Za-z ]{{3,}}|{_WRAP} ?[\w ,.:'-]*[A-Za-z]{{2}}[\w ,.:'-]*\}}|{_WRAP}[A-Z](?:, ?[A-Z])+\}}"
@@ -57,12 +65,14 @@ def tidy(text: str) -> str:
     if "\\\\" in text and "\\begin" not in text:
         text = _ESCAPED.sub("\\\\", text)
     text = " ".join(_SPACING.sub(" ", _THOUSANDS.sub(",", text)).split())
+    text = _GROUPED.sub(lambda number: number[0].replace(" ", ","), text)
     if "√" in text:
         text = _RADICAL.sub(r"\\sqrt{\1\2}", text)
     if "\\" in text:
         text = re.sub(r"\\varnothing(?![A-Za-z])|\\\{ ?\\\}", r"\\emptyset", text)
         text = re.sub(r"\\([lg]eq)slant|\\[dtc](frac)(?![A-Za-z])", r"\\\1\2", text)
         text = _ROOT.sub(r"\\sqrt{\1}", _BOTTOM.sub(r"\1{\2}", _TOP.sub(r"\\frac{\1}", text)))
+        text = _FONT.sub(r"\\mathrm", _STYLE.sub(r"\\text", text))
         text = _SEGMENT.sub(r"\1", _PHANTOM.sub("", _WRAPPED_NUMBER.sub(r"\1", text)))
         text = _SUBSCRIPT.sub(r"_{\1\2}", text)
     text = _POWER.sub(r"^{\1}", _PLAIN_ROOT.sub(r"\\sqrt{\1}", _DEGREE.sub("°", text)))
@@ -129,8 +139,8 @@ def split_unit(text: str) -> tuple[str, str]:
 def formula(text: str) -> str:
     r"""Return a tidy text as math-verify reads it rightly.
 
-    With commas for the `\text{ and }` of a list, chains of `>` from their other end, and names for the letters that
-    it takes for numbers or cannot read.
+    With commas for the `\text{ and }` and semicolons of a list, chains of `>` from their other end, and names for the
+    letters that it takes for numbers or cannot read.
     """
     text = _NAME.sub(r"\\text{name\1\2}", _JOINT.sub(", ", text))
     sides = _GREATER.split(text)
@@ -168,7 +178,6 @@ _BETWEEN = re.compile(
     rf"|(?P<top>{_BOUND}) ?{_MORE} ?[A-Za-z] ?{_MORE.replace('more', 'above')} ?(?P<bottom>{_BOUND})"
 )
 _MEMBER = re.compile(r"(?P<letter>[A-Za-z]) ?\\in(?![A-Za-z]) ?(?P<set>.+)", re.DOTALL)
-_RANGE = re.compile(r"[(\[].*,.*[)\]]", re.DOTALL)
 _SIDE = re.compile(rf"[A-Za-z] ?(?:{_LESS}|{_MORE}) ?(?P<bound>{_BOUND})")
 _TURNED_SIDE = re.compile(rf"(?P<bound>{_BOUND}) ?(?:{_MORE}|{_LESS}) ?[A-Za-z]")
 _EITHER = re.compile(r" ?(?:(?<![A-Za-z])or(?![A-Za-z])|\\text ?\{ ?or ?\}|\\lor(?![A-Za-z])|\\vee(?![A-Za-z])) ?")
@@ -207,7 +216,11 @@ def ranges(gold: str, answer: str) -> tuple[str, str]:
     (letter, held), (other, given) = _range(gold), _range(answer)
     if letter and other and letter != other:
         return gold, answer
-    return (held, given) if _RANGE.fullmatch(held) and _RANGE.fullmatch(given) else (gold, answer)
+    return (held, given) if _bracketed(held) and _bracketed(given) else (gold, answer)
+
+
+def _bracketed(text: str) -> bool:
+    return text[:1] in ("(", "[") and text[-1:] in (")", "]") and "," in text
 
 
 def _range(text: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ _KNOWN = (
     r"(?:[ckm]m|mph|inch(?:es)?|feet|met(?:er|re)s?|miles?|hours?|minutes?|seconds?|days?|years?|units?|dollars?|cents?"
     r"|degrees?|(?<=\ )(?:in|ft|yd|mi|m(?=\^)))"
 )
-_WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textrm|textnormal|textbf|mathbf) ?\{([^{}]*)\}")
+_WRAPPED = re.compile(r"\\(?:text|math(?:rm|bf|it)) ?\{([^{}]*)\}")
 _REPEATING = re.compile(r"(-?)(\d{0,9})\.(\d{0,9}) ?\\(?:overline|bar|dot) ?\{ ?(\d{1,9}) ?\}", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(
@@ -35,7 +35,7 @@ _NUMBER = re.compile(
     )
     (?P<percent>\ ?%|\ ?\\text\{{\ ?percent\ ?\}}|\ percent)?
     (?P<degree>°)?
-    (?P<unit>\ ?\\(?:text|mathrm|mbox|textrm|textnormal)\ ?\{{[^{{}}\d\\]*\}}(?:\^\{{?[23]\}}?)?
+    (?P<unit>\ ?\\(?:text|mathrm)\ ?\{{[^{{}}\d\\]*\}}(?:\^\{{?[23]\}}?)?
       | \ ?{_KNOWN}(?![A-Za-z])(?:\^\{{?[23]\}}?)? | \ [A-Za-z][A-Za-z ]*[A-Za-z])?
     \ ?\.?""",
     re.VERBOSE | re.ASCII,

@@ -1,14 +1,17 @@
 """Tasks that reasoning-gym makes and scores (extra `tasks`): logic, games, arithmetic and more.
 
 Several answers to one task can be right, so reasoning-gym's own scorers decide, in a child process: some of them
-evaluate the answer as code.
+evaluate the answer as code. Only a full score is paid, as many of them give parts of it for any answer at all. What an
+answer earns that does not look at the question is measured: `FLOORS`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import math
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +19,7 @@ from ...tools.process import Deadline, Died
 from ..tasks import SPLITS, Task, check_index, check_split, did_you_mean
 from .extract import extract_answer
 from .grade import Grade, Workers
+from .numbers import read_number
 
 PREFIX = "reasoning-gym:"
 SIZE = 1_000_000  # tasks of a data set in each split; entry i of a split is drawn with the seed of the split + i
@@ -25,6 +29,7 @@ REFUSED: Mapping[str, str] = {
     "acre": "it makes all its tasks before the first",
     "boxnet": _SILENT,
     "codeio": _CHANGES,
+    "coin_flip": "its scorer pays 0 for nearly all of its probabilities",
     "composite": "it is a mixture: name its parts, with commas between them",
     "futoshiki": "a task can take half a minute to make",
     "game_of_life_halting": "its scorer pays for any answer where the right one is False",
@@ -33,14 +38,46 @@ REFUSED: Mapping[str, str] = {
     "isomorphic_strings": _CHANGES,
     "knight_swap": _CHANGES,
     "list_functions": _CHANGES,
+    "maze": "some of its tasks cannot be made",
     "polynomial_multiplication": _CHANGES,
     "propositional_logic": _SILENT,
     "puzzle24": "its scorer pays for any four numbers that make 24",
     "ransom_note": _CHANGES,
     "rubiks_cube": _SILENT,
     "rush_hour": _SILENT,
+    "string_insertion": "most of its answers are the text of the question as it is",
     "word_ladder": _CHANGES,
 }
+LEAST_FLOOR = 0.1
+FLOORS: Mapping[str, tuple[float, str]] = {  # the share of tasks that this answer is right for; others: at most a tenth
+    "aiw": (0.25, "the count of numbers in the question"),
+    "binary_alternation": (0.2, "3"),
+    "calendar_arithmetic": (0.15, "No"),
+    "circuit_logic": (0.65, "0"),
+    "count_bits": (0.15, "16"),
+    "course_schedule": (0.65, "False"),
+    "family_relationships": (0.2, "husband"),
+    "game_of_life": (0.15, "a board without life"),
+    "gcd": (0.45, "2"),
+    "knights_knaves": (0.3, "the question's first quotation"),
+    "largest_island": (0.25, "0"),
+    "lcm": (0.15, "the question's largest number"),
+    "letter_counting": (0.45, "1"),
+    "mahjong_puzzle": (0.4, "Pass"),
+    "number_format": (0.25, "the question's largest number"),
+    "number_sequence": (0.3, "the question's last number"),
+    "polynomial_equations": (0.25, "0"),
+    "power_function": (0.15, "1"),
+    "prime_factorization": (0.2, "the question's number"),
+    "rectangle_count": (0.2, "1"),
+    "rotten_oranges": (0.3, "-1"),
+    "self_reference": (0.45, "2"),
+    "shortest_path": (0.4, "infeasible"),
+    "string_manipulation": (0.35, "the question's last word"),
+    "syllogism": (0.7, "Yes"),
+    "zebra_puzzles": (0.4, "alice"),
+}
+_FULL = {"polynomial_equations": 0.99}  # its scorer measures distances, and rounding is no mistake
 # Scorers that evaluate the answer; what they get may call nothing but these functions.
 _EVALUATING = {
     "binary_matrix",
@@ -50,6 +87,9 @@ _EVALUATING = {
     "spiral_matrix",
     "string_insertion",
 }
+_KEYWORD = re.compile(r"(?<![A-Za-z])(?:or|and|not|if|else|for|in|is|lambda)(?![A-Za-z])")
+_NOT_FINITE = frozenset({"nan", "inf", "infinity", "infty", "oo", "zoo", "nanj", "infj", "infinityj", "∞"})
+_HUGE = re.compile(r"[0-9.]+[eE]\+?[0-9]{2,}|[0-9]{309,}")
 _FUNCTION = re.compile(r"a?(?:sin|cos|tan)h?|sec|csc|cot|exp|log|ln|sqrt|Abs|\d+", re.ASCII)
 
 
@@ -94,7 +134,7 @@ class ReasoningTasks:
 
 
 class ReasoningGrader:
-    """Grades answers to reasoning-gym's tasks as it does itself, from any thread; parts of 1 are possible.
+    """Grades answers to reasoning-gym's tasks with its own scorers, from any thread; only a full score is paid.
 
     Args:
         deadline: Seconds that a scorer may take for an answer; after that the answer earns 0.
@@ -116,7 +156,7 @@ class ReasoningGrader:
         plain = re.sub(r"^\\text ?\{([^{}]*)\}$", r"\1", answer)
         if not isinstance(gold, Gold):
             return Grade(float(plain == gold.strip()), answer, "string")
-        refusal = _refusal(plain, gold.entry[0])
+        refusal = _refusal(plain, gold)
         if refusal:
             return Grade(0.0, answer, "failed", refusal)
         name, seed, index = gold.entry
@@ -127,7 +167,8 @@ class ReasoningGrader:
             return Grade(0.0, answer, "timeout", f"scoring took over {self.deadline:g} s")
         except Died as error:
             return Grade(0.0, answer, "failed", f"scoring killed the grader's process: {error}")
-        return Grade(reply["score"], answer, "failed" if "error" in reply else "reasoning-gym", reply.get("error"))
+        how = "failed" if "error" in reply else "reasoning-gym"
+        return Grade(float(reply["score"] >= _FULL.get(name, 1.0)), answer, how, reply.get("error"))
 
 
 _workers = Workers("reasoning_worker.py", "reasoning-gym", memory_mb=4096, grown_mb=1024)
@@ -138,15 +179,38 @@ def offered() -> tuple[str, ...]:
     return tuple(sorted(set(_library().factory.DATASETS) - set(REFUSED)))
 
 
-def _refusal(answer: str, name: str) -> str | None:
+def _refusal(answer: str, gold: Gold) -> str | None:
     """Return why an answer is not passed to a scorer; None if it is."""
     if len(answer) > MAX_ANSWER:
         return f"the answer has {len(answer)} characters; at most {MAX_ANSWER} are read"
-    if name in _EVALUATING:
+    if _infinite(answer) and not _infinite(gold):
+        return "the box holds no finite value; it needs the value"
+    if gold.entry[0] in _EVALUATING:
         called = re.findall(r"(\w+)\s*\(", answer)
         if re.search(r"[\\#]|__|[])}]\s*\(", answer) or not all(map(_FUNCTION.fullmatch, called)):
             return "the box holds code; it needs the answer alone"
-    return None
+        if _KEYWORD.search(answer):
+            return "the box holds several answers; it needs the one answer"
+    return _opposite(answer, gold)
+
+
+def _infinite(text: str) -> bool:
+    """Return whether a text holds `nan`, `inf` and the like as a word of its own, or a number beyond all doubles."""
+    text = unicodedata.normalize("NFKC", text)
+    if not _NOT_FINITE.isdisjoint(re.findall(r"[a-z]+|∞", text.lower())):
+        return True
+    return any(number.count(".") < 2 and math.isinf(float(number)) for number in _HUGE.findall(text))
+
+
+def _opposite(answer: str, gold: str) -> str | None:
+    """Return what is wrong with a number for a number: some scorers look for its digits alone."""
+    try:
+        right, given = read_number(gold), read_number(answer)
+    except ZeroDivisionError:
+        return "the answer divides by zero"
+    if right is None or given is None or (right.value < 0) == (given.value < 0):
+        return None
+    return "the number has the other sign"
 
 
 def _check(name: str, known: Collection[str]) -> None:

@@ -5,6 +5,7 @@ It runs as a script and imports nothing of the package: its first argument is th
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import runpy
@@ -18,8 +19,9 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         importlib.import_module("reasoning_gym")  # the slow part of the first request
         return {}
     tasks = _tasks(request["dataset"], request["seed"], request["size"])
+    entry = _entry(request["dataset"], request["seed"], request["size"], request["index"])
     try:
-        return {"score": float(tasks.score_answer(request["answer"], tasks[request["index"]]))}
+        return {"score": float(tasks.score_answer(request["answer"], copy.deepcopy(entry)))}
     except (Exception, MemoryError) as error:
         return {"score": 0.0, "error": type(error).__name__}
 
@@ -27,6 +29,11 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 @functools.lru_cache(maxsize=64)
 def _tasks(dataset: str, seed: int, size: int) -> Any:
     return importlib.import_module("reasoning_gym").create_dataset(dataset, seed=seed, size=size)
+
+
+@functools.lru_cache(maxsize=64)  # the answers of a group are to one task
+def _entry(dataset: str, seed: int, size: int, index: int) -> Any:
+    return _tasks(dataset, seed, size)[index]
 
 
 if __name__ == "__main__":

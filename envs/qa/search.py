@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ OPEN, CLOSE = "<answer>", "</answer>"
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf)\s*\{([^{}]*)\}")
+_RAISED = re.compile(r"(?<=\d)(?=[²³¹¼-¾⁰-₉⅐-↉①-⒛])")  # 10² is not 102
+_WORD = re.compile(r"\w+")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -85,8 +88,18 @@ class QAGrader:
 
 
 def normalise(text: str) -> str:
-    """Return `text` in lower case without ASCII punctuation, articles and surplus blanks, removed in this order."""
+    """Return `text` in lower case without ASCII punctuation, articles and surplus blanks, removed in this order.
+
+    Beforehand its case is folded, and it gets its Unicode normal form, NFKC in words: ASCII text is as SQuAD has it.
+    """
+    text = text if text.isascii() else _folded(text)
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def _folded(text: str) -> str:
+    text = unicodedata.normalize("NFC", _RAISED.sub(" ", text)).casefold()
+    # Folding can take a letter apart. Marks are left: three dots in one are no punctuation to SQuAD.
+    return unicodedata.normalize("NFC", _WORD.sub(lambda word: unicodedata.normalize("NFKC", word[0]), text))
 
 
 @lru_cache(maxsize=8)  # a completion is graded against each of its task's golds
@@ -106,6 +119,8 @@ def find_answer(text: str) -> str | None:
 def measures(answer: str, gold: str) -> tuple[float, float, float]:
     """Return EM, F1 and sub-EM of an answer."""
     answered, right = normalise(answer), normalise(gold)
+    if not answered or not right:  # empty is no answer, not even to an empty gold
+        return 0.0, 0.0, 0.0
     if answered == right:
         return 1.0, 1.0, 1.0
     if answered in CLOSED or right in CLOSED:

@@ -1,12 +1,23 @@
 import copy
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
+import turngym
 from turngym.envs import fork
 from turngym.envs.math import make_math, make_math_python
-from turngym.envs.math.reasoning import REFUSED, SIZE, Gold, ReasoningGrader, ReasoningTasks, offered
+from turngym.envs.math.reasoning import (
+    FLOORS,
+    LEAST_FLOOR,
+    REFUSED,
+    SIZE,
+    Gold,
+    ReasoningGrader,
+    ReasoningTasks,
+    offered,
+)
 
 pytest.importorskip("reasoning_gym")
 GRADER = ReasoningGrader(deadline=60)
@@ -56,10 +67,59 @@ def test_other_right_answers_are_paid_and_wrong_ones_are_not():
     assert graded(gold, "(12*51 - 37 - 94").how in ("reasoning-gym", "failed")
 
 
-def test_parts_of_one_are_possible():
-    gold = ReasoningTasks(["chain_sum"])[0].gold
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("chain_sum", "{} or 8"),
+        ("polynomial_equations", "0.1"),
+        ("syllogism", "Yes No"),
+        ("prime_factorization", "{}1"),
+    ],
+)
+def test_parts_of_a_score_are_not_paid(name, part):
+    for i in range(4):
+        gold = ReasoningTasks([name])[i].gold
+        assert graded(gold, gold).score == 1.0
+        assert graded(gold, part.format(gold)).score == 0.0
+
+
+def test_a_rounded_solution_of_an_equation_is_paid():
+    gold = ReasoningTasks(["polynomial_equations"])[0].gold
+    assert gold == "0.0, 0.5909"
+    assert graded(gold, "0.590909, 0").score == 1.0 and graded(gold, "0.6, 0").score == 0.0
+
+
+NOT_FINITE = ["nan", "NaN + NaNj", "inf", "-Infinity", "1e999", "1E+400j", "9" * 400, "∞", r"\infty", "oo", "１e９９９"]
+NOT_FINITE += ["float('nan')", "complex(nan, nan)", "nanj", "nan i", "0 * inf", "{inf}", r"\text{nan}"]
+
+
+@pytest.mark.parametrize("answer", NOT_FINITE)
+def test_no_answer_without_a_finite_value_reaches_a_scorer(answer):
+    for name in ("complex_arithmetic", "chain_sum", "power_function"):
+        result = graded(ReasoningTasks([name])[0].gold, answer)
+        assert (result.score, result.error) == (0.0, "the box holds no finite value; it needs the value")
+
+
+def test_a_right_answer_may_spell_what_others_may_not():
+    gold = Gold("Nan, and, inf")
+    gold.entry = ReasoningTasks(["word_sequence_reversal"])[0].gold.entry
+    assert graded(gold, "Nan, and, inf").how == "reasoning-gym"
+    assert graded(gold, "information about Nancy").how == "reasoning-gym"
+
+
+def test_a_sign_that_a_scorer_does_not_see_counts():
+    gold = ReasoningTasks(["gsm_symbolic"])[0].gold
     assert graded(gold, gold).score == 1.0
-    assert 0 < graded(gold, f"{gold} or 8").score < 1
+    assert graded(gold, f"-{gold}").error == "the number has the other sign"
+    gold = ReasoningTasks(["simple_integration"])[0].gold
+    assert graded(gold, f"{gold} or {gold}").error == "the box holds several answers; it needs the one answer"
+
+
+def test_floors_are_declared_for_data_sets_that_can_be_used_and_told():
+    assert set(FLOORS) <= set(offered()) and all(LEAST_FLOOR < floor < 1 for floor, _ in FLOORS.values())
+    rows = {f"| `{name}` | {floor:.0%} | {answer} |" for name, (floor, answer) in FLOORS.items()}
+    told = (Path(turngym.__file__).parent / "docs" / "grader.md").read_text("utf-8").splitlines()
+    assert rows <= set(told)
 
 
 def test_no_box_is_no_answer():

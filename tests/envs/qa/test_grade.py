@@ -3,6 +3,7 @@ import random
 import string
 from collections import Counter
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
@@ -81,13 +82,15 @@ def test_measures_are_those_of_the_published_definitions_on_thousands_of_pairs()
         words, right = squad_words(said), squad_words(gold)
         assert normalise(said) == " ".join(words)
         em, f1, sub_em = measures(said, gold)
+        if not words or not right:
+            assert (em, f1, sub_em) == (0, 0, 0)
+            continue
         assert em == float(words == right)
-        if words or right:
-            assert f1 == pytest.approx(hotpot_f1(words, right), abs=1e-12)
+        assert f1 == pytest.approx(hotpot_f1(words, right), abs=1e-12)
         closed = {" ".join(words), " ".join(right)} & CLOSED
         assert sub_em == float(words == right or (not closed and " ".join(right) in " ".join(words)))
         seen[em, f1 > 0, sub_em] += 1
-    assert min(seen[key] for key in [(1, True, 1), (0, True, 0), (0, True, 1), (0, False, 0)]) > 100
+    assert min(seen[key] for key in [(1, True, 1), (0, True, 0), (0, True, 1), (0, False, 0)]) > 50
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
@@ -98,7 +101,7 @@ def test_any_texts_have_measures_between_nothing_and_an_exact_match(said, gold):
     if em:
         assert f1 == sub_em == 1.0
     assert measures(gold, said)[:2] == pytest.approx((em, f1))
-    assert measures(said, said) == (1.0, 1.0, 1.0)
+    assert measures(said, said) == ((1.0, 1.0, 1.0) if normalise(said) else (0.0, 0.0, 0.0))
     assert normalise(normalise(said)) == normalise(said)
 
 
@@ -118,6 +121,29 @@ def test_any_texts_have_measures_between_nothing_and_an_exact_match(said, gold):
 )
 def test_normalisation_goes_in_the_official_order(text, normal):
     assert normalise(text) == normal
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Curaçao", "Björk Guðmundsdóttir", "São Tomé", "Nguyễn Văn A", "한국", "が", "Ångström", "à la carte", "ﬁlm ５"],
+)
+def test_normal_forms_and_case_do_not_count(name):
+    spellings = {normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD")}
+    for said in (*spellings, name.upper(), name.title(), normalize("NFD", name.swapcase())):
+        assert measures(said, name) == measures(name, said) == (1.0, 1.0, 1.0)
+    assert measures("Strasse", "STRAßE")[0] == measures("４２", "42")[0] == measures("a\u00a0b", "a b")[0] == 1.0
+
+
+def test_another_letter_or_value_is_another_answer():
+    for said, gold in (("Curacao", "Curaçao"), ("102", "10²"), ("112", "1½"), ("Рaris", "Paris")):
+        assert measures(said, gold)[0] == 0.0
+
+
+@pytest.mark.parametrize("said", ["...", "!!!", "the", "\u00a0", "a an", "!"])
+def test_empty_is_not_paid_even_for_empty(said):
+    for gold in ("!!!", "the", "...", said):
+        assert measures(said, gold) == (0.0, 0.0, 0.0)
+    assert grade(f"<answer>{said}</answer>", "!!!").score == 0.0
 
 
 # --- what is paid
