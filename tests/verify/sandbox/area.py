@@ -35,6 +35,8 @@ class Sandbox:
     """Calls under load."""
     threads: int = 32
     """Threads that make them."""
+    environments: int = 512
+    """Environments with a Python tool that are open at once."""
     programs: int = 400
     """Random programs of the fuzz."""
     program: int | None = None
@@ -44,7 +46,7 @@ class Sandbox:
         """Yield the rows of every part."""
         from turngym.tests.verify.sandbox.corpus import read_programs
         from turngym.tests.verify.sandbox.fuzz import fuzz_rows
-        from turngym.tests.verify.sandbox.load import load_rows
+        from turngym.tests.verify.sandbox.load import load_rows, open_row
         from turngym.tests.verify.sandbox.machines import machine_row
         from turngym.tests.verify.sandbox.predicates import KNOWN
         from turngym.tests.verify.sandbox.programs import MEMORY, TIMEOUT, program_rows
@@ -61,6 +63,7 @@ class Sandbox:
             yield snippet_row(self.calls, self._tool(PATIENCE))
         if self._counts("load"):
             yield from load_rows(self._tool, self.seed, self.load_calls, self.threads)
+            yield open_row(self.environments, self.level, self.seed)
         if self._counts("machines"):
             yield machine_row(self.seed, self.level)
         if self._counts("fuzz"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import resource
 import subprocess
 import sys
 import threading
@@ -11,8 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from gymnasium import make as make_env
+
 from turngym.tests.verify.rows import Row, first
-from turngym.tests.verify.sandbox import proc
+from turngym.tests.verify.sandbox import host, proc
 from turngym.tests.verify.sandbox.idle import SETTLE, Idle
 from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import QUIET, PythonRunner
@@ -22,6 +26,7 @@ from turngym.tools.threads import within
 PATIENCE = 60.0  # seconds that a call may take which is not meant to run out of time
 SHORT = 0.3  # seconds of those that are
 STUCK = 120.0  # seconds after which one call is given up
+FILES = 8  # files that this process has open at most for an environment with a session
 LONELY = 30.0  # seconds that a process may take which makes one call and ends
 _CALLER = """
 import os
@@ -133,6 +138,45 @@ def load_rows(make: Callable[[float], PythonRunner], seed: int, count: int, thre
         time.sleep(QUIET)
         yield _left_row(idle, world)
     yield ends_row(seed)
+
+
+def open_row(count: int, level: str, seed: int) -> Row:
+    """Count the environments with a Python tool, all open at once, whose sessions are their own; closed, none is left.
+
+    Raises:
+        ValueError: this process may not open as many files as that takes.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES * count:
+        raise ValueError(f"{count} environments take {FILES * count} open files, and ulimit -n is {soft}: raise it")
+    with proc.adopting(), Surroundings(seed) as world:
+        idle, own = Idle(), make_env("turngym/MathPython-v0", level=level)
+        own.reset(seed=seed)
+        idle.warm(lambda code: own.step(_spoken(code)), world)
+        own.close()
+        before = _taken()
+        envs = [make_env("turngym/MathPython-v0", level=level) for _ in range(count)]
+        for number, env in enumerate(envs):
+            env.reset(seed=number)
+            env.step(_spoken(f"x = 7 * {number}"))
+        held = sum(f"is {7 * i}." in env.step(_spoken("print(f'is {x}.')"))[0] for i, env in enumerate(envs))
+        memory, files = ((now - then) / count for now, then in zip(_taken(), before, strict=True))
+        for env in envs:
+            env.close()
+        time.sleep(QUIET)
+        wrong = first(idle.more_processes(idle.settle()) + idle.more_files(world) + idle.more_descriptors())
+    note = f"each takes {memory / 2**20:.1f} MiB and {files:.1f} descriptors of this process"
+    what = "tool environments at once keep their sessions apart, and leave nothing"
+    return Row(what, 0 if wrong else held, count, wrong or note)
+
+
+def _spoken(code: str) -> str:
+    return f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': code}})}</tool_call>"
+
+
+def _taken() -> tuple[int, int]:
+    """Return the bytes of memory of the processes below this one, and how many descriptors this one has."""
+    return sum(proc.memory(proc.descendants()).values()), host.descriptors().total()
 
 
 def _left_row(idle: Idle, world: Surroundings) -> Row:
