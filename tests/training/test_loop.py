@@ -89,7 +89,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("killed_at", [1, 3])
+@pytest.mark.parametrize("killed_at", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(undisturbed, tmp_path, killed_at):
     """Adapter, optimizer, control state, journals and metrics; steps after the last checkpoint are taken again."""
     config = TINY.changed(out=str(tmp_path / "run"))
@@ -598,6 +598,7 @@ def _refuse(packed: Any) -> None:
         raise Refused("for a test", packed.keys[0])
 
 
+@pytest.mark.slow
 def test_several_updates_on_a_rollout_are_one_step(tmp_path):
     """The rollout is learned from twice, the second time with what the first left; a killed run goes on the same."""
     seen: list[Any] = []

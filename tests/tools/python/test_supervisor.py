@@ -111,6 +111,7 @@ def test_the_server_keeps_no_descriptor_of_what_has_ended(fresh: PythonTool, ok,
     assert until(lambda: descriptors() <= before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_killed_every_caller_gets_an_answer(seed: int, ok, settled, descendants, gone, server_pid):
     answers: list[str] = []

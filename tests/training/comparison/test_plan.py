@@ -19,7 +19,7 @@ from turngym.training.config import from_run, read_recipe
 from turngym.training.loop import Loop
 from turngym.training.run import execute, prepare
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 SMALL = """
 env = "turngym/Math-v0"
@@ -75,7 +75,6 @@ def told(folder: Path) -> dict[str, Any]:
 # --- what is made
 
 
-@pytest.mark.slow
 def test_each_run_is_an_ordinary_one_and_the_same_as_alone(made, tmp_path):
     """Nothing of the runs before it, in the same process, is left in it."""
     runs = {path.relative_to(made).as_posix() for path in made.glob("*/*")}
@@ -128,7 +127,6 @@ def test_finished_runs_are_kept_and_more_methods_and_seeds_may_come(made, tmp_pa
 # --- interruption
 
 
-@pytest.mark.slow
 def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(turngym, monkeypatch, made):
     taken, step = [], Loop._step
 
@@ -170,7 +168,6 @@ def test_a_run_that_comes_to_nothing_is_named_and_the_others_go_on(turngym, monk
     assert "| grpo | 0/1 | – |" in Path("c/compare.md").read_text()
 
 
-@pytest.mark.slow
 def test_a_token_budget_ends_every_run(turngym):
     args = ["--on", "small.toml", "--seeds", "1", "--steps", "50", "--token-budget", "40", "--out", "c"]
     assert turngym("compare", "grpo", "rloo", *args)[0] == 0
