@@ -234,6 +234,7 @@ def test_tiny_is_evaluated_and_what_it_did_is_kept(turngym, tmp_path):
 # --- train
 
 
+@pytest.mark.slow
 def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     status, out, _ = turngym("train", "--tasks", questions, "--steps", "2", "--out", "run", "--seed", "0", *SMALL)
     assert status == 0 and out.rstrip().endswith("run folder: run")

@@ -37,6 +37,7 @@ def made(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_what_is_made_speaks_in_mathpython(made):
     sampling = Sampling(max_tokens=8)
     prepared = evaluate.prepare("turngym/MathPython-v0", {}, str(made), episodes=2, sampling=sampling)

@@ -251,6 +251,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     return run
 
 
+@pytest.mark.slow
 def test_a_stop_ends_the_run_after_its_step_with_a_validation_and_a_checkpoint(watched):
     assert [record.step for record in watched.records] == [0, 1, 2] and watched.records[-1].valid is not None
     assert steps(watched.folder / "checkpoints")[-1].name == "step-000002"
@@ -407,6 +408,7 @@ def test_signals_in_every_phase_leave_a_checkpoint_of_the_last_boundary_and_the_
     assert written(tmp_path / "run") == quiet
 
 
+@pytest.mark.slow
 def test_a_run_ends_after_the_step_in_which_its_tokens_are_spent_also_when_it_is_resumed(quiet, monkeypatch, tmp_path):
     first = quiet[1][1]["tokens"]
     config = QUICK.changed(steps=9, token_budget=first + 1, out=str(tmp_path / "run"))
@@ -425,6 +427,7 @@ def test_a_run_ends_after_the_step_in_which_its_tokens_are_spent_also_when_it_is
     assert [record.step for record in train(config.changed(token_budget=at.tokens + 1, resume=True))] == [3]
 
 
+@pytest.mark.slow
 def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(tmp_path, monkeypatch):
     def strike() -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -438,6 +441,7 @@ def test_a_second_signal_while_the_last_checkpoint_is_saved_does_not_tear_it(tmp
     assert read_boundary(checkpoint.latest(tmp_path / "run" / "checkpoints")).step == 1
 
 
+@pytest.mark.slow
 def test_a_signal_while_somebody_looks_at_a_record_reaches_the_run(tmp_path):
     config = QUICK.changed(out=str(tmp_path / "run"))
     with pytest.raises(SystemExit) as left, endings():
@@ -491,6 +495,7 @@ def test_the_first_checkpoint_is_there_before_the_first_validation(tmp_path, mon
     assert [path.name for path in found] == ["step-000000"]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tmp_path, caplog):
     config = QUICK.changed(out=str(tmp_path / "run"))
     train(config, until=2)
@@ -545,6 +550,7 @@ def test_a_step_whose_paths_all_failed_is_one_without_update(tmp_path, monkeypat
     assert read_state(tmp_path / "run" / "checkpoints" / "step-000003")["control"][1]["step"] == 2
 
 
+@pytest.mark.slow
 def test_refused_updates_in_a_row_end_the_run_with_a_checkpoint_and_a_line_for_each(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "REFUSALS", 3)
     config = QUICK.changed(steps=7, eval_every=9, out=str(tmp_path / "run"))
@@ -632,6 +638,7 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
     assert written(tmp_path / "run") == written(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(alarms, "WINDOW", 2)
     monkeypatch.setattr(alarms, "SILENT", -1.0)
