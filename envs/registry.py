@@ -222,8 +222,11 @@ def check_levels(env: TextEnv) -> None:
 
 
 def weaker_levels(options: Mapping[str, Any]) -> list[str]:
-    """Return the isolation levels below the default among the values of environment options."""
-    return [value for value in options.values() if isinstance(value, str) and value in LEVELS[1:]]
+    """Return the isolation levels below the default among the values of environment options, and `packages=NAMES`."""
+    levels = [value for value in options.values() if isinstance(value, str) and value in LEVELS[1:]]
+    packages = options.get("packages") or ()
+    names = packages.split(",") if isinstance(packages, str) else map(str, packages)
+    return [*levels, *(f"packages={name.strip()}" for name in names)]
 
 
 def refuse_weaker(options: Mapping[str, Any], allowed: Collection[str], where: str) -> None:
@@ -238,6 +241,11 @@ def refuse_weaker(options: Mapping[str, Any], allowed: Collection[str], where: s
         ValueError: the data asks for a level below the default that is not among `allowed`.
     """
     for level in weaker_levels(options):
+        if level not in allowed and level.startswith("packages="):
+            raise ValueError(
+                f"{where} asks for {level!r}, which shows programs more than they see by default; "
+                f"a file cannot choose that. If you trust its code, add --option {level} to the command"
+            )
         if level not in allowed:
             raise ValueError(
                 f"{where} asks for isolation level {level!r}, which is weaker than the default {LEVELS[0]!r}; "

@@ -148,6 +148,7 @@ def make_math_python(
     timeout: float = 5.0,
     memory_mb: int = 512,
     level: str = "namespaces",
+    packages: str | Sequence[str] = (),
 ) -> QuestionEnv:
     """Make `turngym/MathPython-v0`: a math question, and a Python tool.
 
@@ -156,10 +157,11 @@ def make_math_python(
         memory_mb: MiB that the tool may use.
         level: How the tool is isolated: `namespaces`, `landlock` or `rlimits-only`. A weaker one than asked for is
             never taken; `turngym doctor` says which ones a machine can give.
+        packages: Installed packages that programs can import beside the usual ones (docs/python-tool.md lists them).
 
     The other arguments are those of `make_math` and of `QuestionEnv`.
     """
-    tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb, level=level)]
+    tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb, level=level, packages=packages)]
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
     questions, grader = _questions(tasks, difficulty, families, options)
     return QuestionEnv(

@@ -9,6 +9,7 @@
 - `worker`: the process of a session: it confines itself, and forks itself
 - `interpreter`: runs programs in one namespace
 - `isolation`: levels, limits, user namespaces and the file tree
+- `packages`: which installed packages programs see
 - `seccomp`: the filter on system calls
 - `linux`: system calls that Python does not wrap, Landlock, and what `/proc` tells
 """

@@ -15,15 +15,18 @@ private: a small file system in memory at `/tmp`, and `/proc` with its own proce
 """
 
 import contextlib
-import functools
 import os
+import re
 import resource
+import site
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import messages
 from ..core import ToolFailure
-from . import linux
+from . import linux, packages
 
 LEVELS = ("namespaces", "landlock", "rlimits-only")
 """The strongest first."""
@@ -47,8 +50,23 @@ USER = 1000
 """The user and group that sandboxed code runs as, in its own user namespace."""
 HOME = "/tmp/home"
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_OF_PREFIX = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
+_ROOTS = ("", "/usr", "/usr/local")
+_PROGRAMS = ("bin", "sbin")
+_LIBRARIES = ("lib", "lib32", "lib64", "libx32")
+_OTHERS = (
+    "/etc/ld.so.cache",
+    "/usr/include",
+    "/usr/libexec",
+    *(f"/usr/share/{name}" for name in ("i18n", "locale", "misc", "perl", "perl5", "terminfo", "zoneinfo")),
+)
+# Of a folder of libraries, those folders below it in which nobody installs packages of Python or keeps a checkout.
+_OF_LIBRARIES = re.compile(
+    r"[\w.]+-linux-\w+|python\d[\d.]*t?|(gcc|llvm|perl|tcl|tk)[\d.-]*|gconv|git-core|jvm|locale|ossl-modules|ssl|terminfo"
+)
+_PYTHON = re.compile(r"python\d[\d.]*t?")
+_PROGRAM = re.compile(r"python[\d.]*t?")
+PACKAGES = "packages"
+"""The folder of the allowed packages, where there are no namespaces, in that of the server."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {
     "dev/fd": "/proc/self/fd",
@@ -121,7 +139,7 @@ def _lower(what: int, value: int) -> None:
     resource.setrlimit(what, (limit, limit))
 
 
-def enter_namespaces() -> None:
+def enter_namespaces(view: "View") -> None:
     """Move this process into a user namespace in which it may make others, and into the file tree.
 
     A privileged process maps a second user for its boundaries, since limits on processes do not bind the first one.
@@ -150,7 +168,7 @@ def enter_namespaces() -> None:
         _, status = os.waitpid(helper, 0)
     if status:
         raise OSError("the users of a user namespace cannot be mapped")
-    _build_tree()
+    _build_tree(view)
 
 
 def map_users(pid: int) -> None:
@@ -179,41 +197,54 @@ def become_agent() -> None:
     os.setresuid(USER, USER, USER)
 
 
-def _build_tree() -> None:
+def _build_tree(view: "View") -> None:
     """Make the tree and move into it; this process needs a user and a mount namespace of its own."""
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     base = next(folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir())
     # The tree is built under a mount, and `base` may lie above the interpreter: what is bound is opened before.
-    sources = {path: os.open(path, os.O_PATH) for path in visible()}
+    sources = {path: os.open(path, os.O_PATH) for path in view.shown if not Path(path).is_symlink()}
     proc = os.open("/proc", os.O_PATH)
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
-    links = {path: str(Path(path).readlink()) for path in _SYSTEM if Path(path).is_symlink()}
-    linux.mount("tmpfs", base, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=1024,mode=755")
-    for path, source in sources.items():
-        _bind(source, base + path)
-        linux.read_only(base + path, below=True)
+    links = {path: str(Path(path).readlink()) for path in view.shown if path not in sources}
+    flags, options = linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=1024,mode=755"
+    linux.mount("tmpfs", base, "tmpfs", flags, options)
+    for folder in ("etc", "tmp", "var/empty", ".old"):
+        Path(base, folder).mkdir(parents=True)
+    empty, masks = os.open(f"{base}/var/empty", os.O_PATH), []
+    for path in sorted([*sources, *view.hidden]):  # what is above another comes before it
+        target = base + path
+        if path in sources:
+            _bind(sources[path], target)
+            linux.read_only(target, below=True)
+        elif view.shows_below(path):
+            linux.mount("tmpfs", target, "tmpfs", flags, options)
+            masks.append(target)
+        elif Path(target).exists():
+            _bind(empty if Path(target).is_dir() else devices["null"], target)
     _bind(proc, f"{base}/proc")
     for name, source in devices.items():
         _bind(source, f"{base}/dev/{name}")
-    for folder in ("etc", "tmp", "var", ".old"):
-        Path(base, folder).mkdir(exist_ok=True)
     for path, target in {**links, **_LINKS}.items():
-        if not Path(base, path.lstrip("/")).exists():
-            Path(base, path.lstrip("/")).symlink_to(target)
+        link = Path(base, path.lstrip("/"))
+        if not link.exists():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
     for path, text in _FILES.items():
         Path(base, path).write_text(text)
+    for mask in masks:
+        linux.read_only(mask, below=False)
     linux.pivot_root(base, f"{base}/.old")
     os.chdir("/")
     linux.unmount("/.old")
     Path("/.old").rmdir()
     linux.read_only("/", below=False)
-    for source in (proc, *sources.values(), *devices.values()):
+    for source in (proc, empty, *sources.values(), *devices.values()):
         os.close(source)
 
 
 def mount_private() -> bool:
     """Mount what is private to one boundary, as its first process; False when `/proc` cannot be had."""
-    covered = {path: os.open(path, os.O_PATH) for path in visible() if path.startswith("/tmp/")}
+    covered = {f"/tmp/{name}": os.open(f"/tmp/{name}", os.O_PATH) for name in os.listdir("/tmp")}  # noqa: PTH208
     linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _OPTIONS)
     for path, source in covered.items():  # an interpreter that lives there
         _bind(source, path)
@@ -229,14 +260,127 @@ def mount_private() -> bool:
     return True
 
 
-@functools.cache
-def visible() -> tuple[str, ...]:
-    """Return the paths that hold the interpreter, its libraries and the system's programs; no links."""
-    paths = [path for path in _SYSTEM if Path(path).is_dir() and not Path(path).is_symlink()]
-    for prefix in (sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix):
-        if not prefix.startswith("/usr/") and prefix not in ("/usr", "/"):
-            paths += [f"{prefix}/{name}" for name in _OF_PREFIX]
-    return tuple(path for path in dict.fromkeys([*paths, "/etc/ld.so.cache"]) if Path(path).exists())
+@dataclass(frozen=True)
+class View:
+    """What programs see of the machine's files: a path is seen where the nearest of these, itself or above, is shown.
+
+    Attributes:
+        shown: Files, folders and links: the interpreter, its libraries, the system's programs, the allowed packages.
+        hidden: What lies below a shown folder and is not seen.
+        packages: The entries of installed folders that are shown, by folder.
+        prefix, exec_prefix: Where the interpreter says that it is installed.
+    """
+
+    shown: tuple[str, ...]
+    hidden: tuple[str, ...]
+    packages: dict[str, tuple[str, ...]]
+    prefix: str
+    exec_prefix: str
+
+    def shows_below(self, path: str) -> bool:
+        """Return whether anything below a path is shown."""
+        return any(other.startswith(f"{path}/") for other in self.shown)
+
+    def readable(self) -> Iterator[str]:
+        """Yield the largest files and folders of which everything is seen."""
+        for path in self.shown:
+            yield from self._readable(path)
+
+    def listed(self) -> Iterator[str]:
+        """Yield folders of which something is hidden and that are listed: an interpreter has to, and programs do."""
+        yield from (folder for folder in ("/usr",) if Path(folder).is_dir())
+        for path in {str(Path(hidden).parent) for hidden in self.hidden}:
+            if _PYTHON.fullmatch(Path(path).name) and _nearest(path, self.shown) > _nearest(path, self.hidden):
+                yield path
+
+    def _readable(self, path: str) -> Iterator[str]:
+        if path in self.hidden or Path(path).is_symlink():  # what a link leads to is seen where it is shown itself
+            return
+        if not any(hidden.startswith(f"{path}/") for hidden in self.hidden):
+            yield path
+            return
+        for child in sorted(Path(path).iterdir()):
+            if str(child) not in self.shown:
+                yield from self._readable(str(child))
+
+
+def make_view(allowed: tuple[str, ...] = ()) -> View:
+    """Return what programs see that were given the default packages and those that are `allowed`."""
+    owned = packages.owned(allowed)
+    shown, hidden = {path for path in _OTHERS if Path(path).exists()}, packages.installed()
+    folders = [f"{root}/{name}" for root in _ROOTS for name in (*_PROGRAMS, *_LIBRARIES)]
+    shown |= {folder for folder in folders if Path(folder).is_symlink()}
+    shown |= {f"{root}/{name}" for root in _ROOTS for name in _PROGRAMS if Path(f"{root}/{name}").is_dir()}
+    libraries = [f"{root}/{name}" for root in _ROOTS for name in _LIBRARIES]
+    for base in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
+        libraries += [f"{base}/lib", f"{base}/lib64"]
+    for prefix in {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}:
+        *links, real = _followed(prefix)
+        shown |= {*links, *(str(path) for path in Path(real, "bin").glob("python*") if _PROGRAM.fullmatch(path.name))}
+        shown |= {str(path) for path in Path(real).glob("pyvenv.cfg")}
+    shown.update(_followed(sys.executable))
+    for folder in libraries:
+        if Path(folder).is_dir() and not Path(folder).is_symlink():
+            _look_into(folder, shown, hidden)
+    hidden -= shown
+    shown |= {f"{folder}/{entry}" for folder, entries in owned.items() for entry in entries}
+    return View(
+        tuple(sorted(path for path in shown if _nearest(path, shown - {path}) <= _nearest(path, hidden))),
+        tuple(sorted(path for path in hidden if _nearest(path, shown) > _nearest(path, hidden - {path}))),
+        owned,
+        sys.prefix,
+        sys.exec_prefix,
+    )
+
+
+def take_packages(view: View, folder: str) -> None:
+    """Import from the standard library and the packages of `view` only, without namespaces by way of `folder`.
+
+    Landlock cannot let a folder be listed without what is in it: there the packages stand in a folder of links.
+    """
+    places = list(view.packages)
+    if folder:
+        places = [f"{folder}/{PACKAGES}"]
+        for source, entries in view.packages.items():
+            for entry in entries:
+                link = Path(places[0], entry)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                if not link.is_symlink():
+                    link.symlink_to(f"{source}/{entry}")
+    sys.path += places
+    sys.prefix, sys.exec_prefix = view.prefix, view.exec_prefix
+    for add in (site.setquit, site.setcopyright, site.sethelper):  # `exit`, `copyright`, `help` and the like
+        add()
+
+
+def _look_into(folder: str, shown: set[str], hidden: set[str]) -> None:
+    """Add what is shown and hidden of a folder of libraries, in the fewest paths."""
+    children = sorted(Path(folder).iterdir())
+    others = {path for path in children if path.is_dir() and not path.is_symlink()}
+    others = {path for path in others if not _OF_LIBRARIES.fullmatch(path.name)}
+    for path in children:
+        if _PYTHON.fullmatch(path.name):
+            hidden.update(map(str, path.glob("*-packages")))
+    known = [path for path in children if path not in others]
+    if len(others) < len(known):
+        shown.add(folder)
+        hidden.update(map(str, others))
+    else:
+        shown.update(map(str, known))
+
+
+def _followed(path: str) -> Iterator[str]:
+    """Yield the links, of files and of folders, that lead from a path to the place where it is, and that place."""
+    here = Path(path)
+    while link := next((one for one in (here, *here.parents) if one.is_symlink()), None):
+        yield str(link)
+        here = Path(os.path.normpath(link.parent / link.readlink() / here.relative_to(link)))
+    yield str(here)
+
+
+def _nearest(path: str, among: Iterable[str]) -> int:
+    """Return the length of the longest path among some that is this one or lies above it; 0 if there is none."""
+    return max((len(other) for other in among if path == other or path.startswith(f"{other}/")), default=0)
 
 
 def _bind(source: int, target: str) -> None:

@@ -176,12 +176,12 @@ def landlock_version() -> int:
         return 0
 
 
-def landlock_ruleset(*, read: Sequence[str], write: Sequence[str]) -> int:
+def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Sequence[str] = ()) -> int:
     """Return the descriptor of a ruleset, for `enforce_landlock`.
 
-    Under a `read` path files can be read, run and listed; under a `write` path everything but device nodes can also be
-    changed or made. From version 2 on files move between write paths, from 4 there is no TCP, from 6 signals and
-    abstract unix sockets reach only what is under the same restriction.
+    Under a `read` path files can be read, run and listed, under a `listed` path folders be listed; under a `write` path
+    everything but device nodes can also be changed or made. From version 2 on files move between write paths, from 4
+    there is no TCP, from 6 signals and abstract unix sockets reach only what is under the same restriction.
 
     Raises:
         OSError: The kernel has no Landlock, or a path, which is named, cannot be opened.
@@ -203,6 +203,8 @@ def landlock_ruleset(*, read: Sequence[str], write: Sequence[str]) -> int:
     try:
         for path in read:
             _allow(ruleset, path, rights & _READING)
+        for path in listed:
+            _allow(ruleset, path, _READ_DIR)
         for path in write:
             _allow(ruleset, path, rights & ~(_MAKE_CHAR | _MAKE_BLOCK))
     except BaseException:

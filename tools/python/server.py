@@ -15,13 +15,14 @@ import tempfile
 import threading
 import time
 import weakref
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from .isolation import LevelRefused, check_level
+from .isolation import LevelRefused, View, check_level, make_view
 
 DEADLINE = 60.0
 """Seconds in which the server must have started, and found a worker for whoever waits."""
@@ -50,9 +51,12 @@ def kind_of(code: str) -> str:
 
 
 class Server:
-    """The server process of one level; raises `LevelRefused` where the machine cannot give it, else `ToolFailure`."""
+    """The server process of one level, whose programs see some packages beside the default ones.
 
-    def __init__(self, level: str) -> None:
+    Raises `LevelRefused` where the machine cannot give the level, else `ToolFailure`.
+    """
+
+    def __init__(self, level: str, packages: tuple[str, ...] = ()) -> None:
         check_level(level)
         if not sys.platform.startswith("linux"):
             raise ToolFailure(f"the Python tool needs Linux; this is {sys.platform}")
@@ -63,13 +67,14 @@ class Server:
         name = __package__.split(".")[0]
         code_root = str(Path(__file__).resolve().parents[2])
         # Not -I: it would ignore the hash seed, and the order in which sets print would differ from run to run.
-        boot = ["-s", "-P", "-c", _BOOT.format(package=__package__), name, code_root]
+        # Without site: what is installed puts modules and finders into every process that imports it.
+        boot = ["-S", "-s", "-P", "-c", _BOOT.format(package=__package__), name, code_root]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         try:
             self.child = Child([sys.executable, *boot, level, self.folder], env={**_ENVIRONMENT, **threads})
         except OSError as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
-        self._connect()
+        self._connect(make_view(packages))
 
     def take(self, kind: str) -> tuple[dict[str, Any], list[int]]:
         """Take a boundary from the stock: its message, control socket, output pipe, exit pipe, and its init's pidfd.
@@ -113,14 +118,14 @@ class Server:
         """Say that a boundary of at most `memory` bytes works now until a `time.monotonic()` value, or rests."""
         messages.send(self.notes, {"serial": serial, "memory": memory, "until": until, "members": members})
 
-    def _connect(self) -> None:
+    def _connect(self, view: View) -> None:
         self.notes, notes = messages.pair()
         pairs = [messages.pair() for _ in KINDS]
         self.queues = {kind: ours for kind, (ours, _) in zip(KINDS, pairs)}
         weakref.finalize(self, _close, [self.notes, *self.queues.values()])
         fds = [notes.fileno(), *(theirs.fileno() for _, theirs in pairs)]
         try:
-            reply = self.child.request({"kinds": KINDS}, DEADLINE, fds)
+            reply = self.child.request({"kinds": KINDS, "view": asdict(view)}, DEADLINE, fds)
         except (Died, Deadline) as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
         finally:
@@ -227,12 +232,13 @@ _lock = threading.Lock()
 _servers: dict[str, Server] = {}
 
 
-def current_server(level: str) -> Server:
-    """Return the running server of this process and level; starts one if there is none or it died."""
+def current_server(level: str, packages: tuple[str, ...] = ()) -> Server:
+    """Return the running server of this process, level and packages; starts one if there is none or it died."""
+    key = " ".join((level, *packages))
     with _lock:
-        server = _servers.get(level)
+        server = _servers.get(key)
         if server is None or not server.child.alive:
-            server = _servers[level] = Server(level)
+            server = _servers[key] = Server(level, packages)
         return server
 
 

@@ -283,15 +283,15 @@ class Session:
             raise ToolFailure(CLOSED)
 
 
-def open_session(level: str, kind: str) -> Session:
-    """Return a fresh session of a level, whose interpreter has the libraries of `kind` ready.
+def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Session:
+    """Return a fresh session of a level, whose interpreter has the libraries of `kind` ready and sees `packages` too.
 
     Raises `LevelRefused`, and `ToolFailure` with the reason why there is none.
     """
     for attempt in range(5):
         last = attempt == 4
         try:
-            server = current_server(level)
+            server = current_server(level, packages)
             message, (control, output, exit_pipe, init) = server.take(kind)
         except (Died, OSError) as error:
             if last:

@@ -15,13 +15,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .. import messages
 from ..messages import inherited_socket, read_frame_with_fds, write_frame
 from . import linux
 from .boundary import Boundary, Stock, start_init
-from .isolation import HOME, enter_namespaces, map_users, raise_open_files
+from .isolation import HOME, View, enter_namespaces, map_users, raise_open_files, take_packages
 from .zygote import Zygote, start_zygote
 
 STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}
@@ -43,15 +43,17 @@ def main(level: str, folder: str) -> None:
     _fix_addresses()
     raise_open_files()
     life = inherited_socket()
+    message, fds = read_frame_with_fds(life)
+    view = View(**message["view"])
     try:
-        _prepare(level)
+        _prepare(level, view)
+        take_packages(view, folder)
     except OSError as error:
-        read_frame_with_fds(life)
         write_frame(life, {"refused": str(error)})
         return
-    supervisor = Supervisor(life, level, folder)
+    supervisor = Supervisor(life, level, folder, view)
     try:
-        supervisor.serve()
+        supervisor.serve(message["kinds"], fds)
     finally:
         supervisor.stop()
 
@@ -65,12 +67,12 @@ def _fix_addresses() -> None:
                 os.execv(sys.executable, sys.orig_argv)
 
 
-def _prepare(level: str) -> None:
+def _prepare(level: str, view: View) -> None:
     """Find out whether this machine can give a level, and prepare for it; OSError with the reason where it cannot."""
     if level == "landlock" and linux.landlock_version() < 1:
         raise OSError("the kernel has no Landlock, or it is switched off")
     if level == "namespaces":
-        enter_namespaces()
+        enter_namespaces(view)
         pid, sock = start_init()
         map_users(pid)
         messages.send(sock, {})
@@ -112,8 +114,8 @@ class Poller:
 class Supervisor:
     """The serving loop."""
 
-    def __init__(self, life: socket.socket, level: str, folder: str) -> None:
-        self.life, self.level, self.folder = life, level, folder
+    def __init__(self, life: socket.socket, level: str, folder: str, view: View) -> None:
+        self.life, self.level, self.folder, self.view = life, level, folder, view
         self.poller = Poller()
         self.living = True
         self.queues: dict[str, socket.socket] = {}
@@ -123,14 +125,13 @@ class Supervisor:
         self.serial = 0
         self.restock_at = math.inf
 
-    def serve(self) -> None:
-        """Serve until the parent goes away."""
+    def serve(self, kinds: Sequence[str], fds: Sequence[int]) -> None:
+        """Serve until the parent goes away; the descriptors are its socket for notes and a queue for each kind."""
         # The kernel reaps ended processes, also workers of a dead zygote: till then their boundaries would not end.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-        message, fds = read_frame_with_fds(self.life)
         notes, *queues = (socket.socket(fileno=fd) for fd in fds)
-        self.queues = dict(zip(message["kinds"], queues))
+        self.queues = dict(zip(kinds, queues))
         self.stocks = {kind: Stock() for kind in self.queues}
         for queue in queues:
             queue.setblocking(False)
@@ -233,7 +234,7 @@ class Supervisor:
     def zygote(self, kind: str) -> Zygote:
         """Return the zygote of a kind; it is started if need be."""
         if kind not in self.zygotes:
-            self.zygotes[kind] = start_zygote(self.level, kind)
+            self.zygotes[kind] = start_zygote(self.level, kind, self.view)
             self.poller.on(self.zygotes[kind].requests.fileno(), lambda: self.on_forked(kind))
         return self.zygotes[kind]
 

@@ -6,11 +6,12 @@ when no session can be had, does.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core import Status, ToolFailure, ToolResult, check_arguments, check_range, make_schema
 from .isolation import SOURCE_CAP, check_level
+from .packages import check_packages
 from .server import kind_of
 from .session import CLOSED, CannotFork, Run, Session, open_session
 
@@ -30,9 +31,10 @@ class PythonTool:
         max_output: Characters of output that the agent sees, 64 to 1048576; of longer output, the head and the tail.
         persistent: Whether calls share a session; else each call has a fresh one.
         level: How strongly the code is confined, one of `LEVELS`.
+        packages: Installed distributions that the code can import beside the default ones (`packages.DEFAULT`).
 
     Raises:
-        ValueError: A limit is out of range, or there is no such level.
+        ValueError: A limit is out of range, there is no such level, or a package cannot be given.
     """
 
     name = "python"
@@ -44,13 +46,14 @@ class PythonTool:
         max_output: int = 8192,
         persistent: bool = True,
         level: str = "namespaces",
+        packages: str | Sequence[str] = (),
     ) -> None:
         check_level(level)
         check_range("timeout", timeout, 0.01, 3600, "seconds")
         check_range("memory_mb", memory_mb, 64, 2**20, "MiB")
         check_range("max_output", max_output, 64, 2**20, "characters")
         self.timeout, self.memory_mb, self.max_output, self.persistent = timeout, memory_mb, max_output, persistent
-        self.level = level
+        self.level, self.packages = level, check_packages(packages)
         self._session: Session | None = None
         self._history: list[str] = []  # the programs of the session, for a fork by replay
         self._resets = 0
@@ -95,7 +98,7 @@ class PythonTool:
         Raises `CannotFork` for a session with live threads, child processes or files open for writing, or one that does
         not answer; this tool keeps its session.
         """
-        twin = PythonTool(self.timeout, self.memory_mb, self.max_output, self.persistent, self.level)
+        twin = PythonTool(self.timeout, self.memory_mb, self.max_output, self.persistent, self.level, self.packages)
         if self._session is not None:
             try:
                 twin._session = self._session.fork()
@@ -114,7 +117,7 @@ class PythonTool:
 
     def _run(self, code: str) -> Run:
         resets, history = self._resets, self._history
-        session = self._session or open_session(self.level, kind_of(code))
+        session = self._session or open_session(self.level, kind_of(code), self.packages)
         self._session = session  # from here on `reset` ends it, whichever thread calls that
         lives = False
         try:
