@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from .. import messages
 from . import linux
-from .isolation import DEVICES, PACKAGES, PROCESSES, View, become_agent, map_users, mount_private
+from .isolation import DEVICES, PROCESSES, become_agent, map_users, mount_private, visible
 from .worker import WorkerSpec, work
 
 SPARE = 2
@@ -185,7 +185,7 @@ def start_init() -> tuple[int, socket.socket]:
         os._exit(1)
 
 
-def run_subreaper(spec: WorkerSpec, view: View, control: int, output: int, exit_pipe: int, parent: int) -> NoReturn:
+def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, parent: int) -> NoReturn:
     """Be the init of a worker without namespaces: fork it, await it, and end whatever it leaves behind."""
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     linux.die_with(parent)
@@ -197,7 +197,7 @@ def run_subreaper(spec: WorkerSpec, view: View, control: int, output: int, exit_
     if not worker:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         linux.die_with(own)
-        work(_with_rules(spec, view), control, output)
+        work(_with_rules(spec), control, output)
     messages.close(control, output)
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
@@ -208,15 +208,16 @@ def run_subreaper(spec: WorkerSpec, view: View, control: int, output: int, exit_
     os._exit(0)
 
 
-def _with_rules(spec: WorkerSpec, view: View) -> WorkerSpec:
+def _with_rules(spec: WorkerSpec) -> WorkerSpec:
     """Return the spec with the rules of its level, for the folder that is made here."""
     private = Path(spec.folder).parent
     private.mkdir(0o700)
     if spec.level != "landlock":
         return spec
-    readable = [*view.readable(), str(private.parent / PACKAGES), *(f"/dev/{name}" for name in DEVICES)]
+    read, listed = visible()
+    read = [*read, *(f"/dev/{name}" for name in DEVICES)]
     write = [str(private), "/dev/null"]
-    return replace(spec, ruleset=linux.landlock_ruleset(read=readable, listed=[*view.listed()], write=write))
+    return replace(spec, ruleset=linux.landlock_ruleset(read=read, listed=listed, write=write))
 
 
 def _reap(worker: int, exit_pipe: int, awaited: int = 0) -> None:

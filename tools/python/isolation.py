@@ -208,19 +208,19 @@ def _build_tree(view: "View") -> None:
     links = {path: str(Path(path).readlink()) for path in view.shown if path not in sources}
     flags, options = linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=1024,mode=755"
     linux.mount("tmpfs", base, "tmpfs", flags, options)
-    for folder in ("etc", "tmp", "var/empty", ".old"):
-        Path(base, folder).mkdir(parents=True)
-    empty, masks = os.open(f"{base}/var/empty", os.O_PATH), []
+    for folder in ("etc", "tmp", "var", ".old"):
+        Path(base, folder).mkdir()
+    masks = []
     for path in sorted([*sources, *view.hidden]):  # what is above another comes before it
         target = base + path
         if path in sources:
             _bind(sources[path], target)
             linux.read_only(target, below=True)
-        elif view.shows_below(path):
+        elif Path(target).is_dir():
             linux.mount("tmpfs", target, "tmpfs", flags, options)
             masks.append(target)
         elif Path(target).exists():
-            _bind(empty if Path(target).is_dir() else devices["null"], target)
+            _bind(devices["null"], target)
     _bind(proc, f"{base}/proc")
     for name, source in devices.items():
         _bind(source, f"{base}/dev/{name}")
@@ -238,7 +238,7 @@ def _build_tree(view: "View") -> None:
     linux.unmount("/.old")
     Path("/.old").rmdir()
     linux.read_only("/", below=False)
-    for source in (proc, empty, *sources.values(), *devices.values()):
+    for source in (proc, *sources.values(), *devices.values()):
         os.close(source)
 
 
@@ -276,10 +276,6 @@ class View:
     packages: dict[str, tuple[str, ...]]
     prefix: str
     exec_prefix: str
-
-    def shows_below(self, path: str) -> bool:
-        """Return whether anything below a path is shown."""
-        return any(other.startswith(f"{path}/") for other in self.shown)
 
     def readable(self) -> Iterator[str]:
         """Yield the largest files and folders of which everything is seen."""
@@ -333,6 +329,14 @@ def make_view(allowed: tuple[str, ...] = ()) -> View:
     )
 
 
+_visible: tuple[list[str], list[str]] = [], []
+
+
+def visible() -> tuple[list[str], list[str]]:
+    """Return the files and folders that programs see without namespaces, and the folders that they only list."""
+    return _visible
+
+
 def take_packages(view: View, folder: str) -> None:
     """Import from the standard library and the packages of `view` only, without namespaces by way of `folder`.
 
@@ -347,6 +351,8 @@ def take_packages(view: View, folder: str) -> None:
                 link.parent.mkdir(parents=True, exist_ok=True)
                 if not link.is_symlink():
                     link.symlink_to(f"{source}/{entry}")
+        global _visible
+        _visible = [*view.readable(), places[0]], [*view.listed()]
     sys.path += places
     sys.prefix, sys.exec_prefix = view.prefix, view.exec_prefix
     for add in (site.setquit, site.setcopyright, site.sethelper):  # `exit`, `copyright`, `help` and the like

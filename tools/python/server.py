@@ -60,6 +60,7 @@ class Server:
         check_level(level)
         if not sys.platform.startswith("linux"):
             raise ToolFailure(f"the Python tool needs Linux; this is {sys.platform}")
+        view = make_view(packages)
         self.level, self.owner = level, os.getpid()
         self.folder = "" if level == "namespaces" else tempfile.mkdtemp(prefix="python-tool-")
         # Before that of the child, so that it comes after it when the process ends.
@@ -74,7 +75,7 @@ class Server:
             self.child = Child([sys.executable, *boot, level, self.folder], env={**_ENVIRONMENT, **threads})
         except OSError as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
-        self._connect(make_view(packages))
+        self._connect(view)
 
     def take(self, kind: str) -> tuple[dict[str, Any], list[int]]:
         """Take a boundary from the stock: its message, control socket, output pipe, exit pipe, and its init's pidfd.

@@ -51,7 +51,7 @@ def main(level: str, folder: str) -> None:
     except OSError as error:
         write_frame(life, {"refused": str(error)})
         return
-    supervisor = Supervisor(life, level, folder, view)
+    supervisor = Supervisor(life, level, folder)
     try:
         supervisor.serve(message["kinds"], fds)
     finally:
@@ -114,8 +114,8 @@ class Poller:
 class Supervisor:
     """The serving loop."""
 
-    def __init__(self, life: socket.socket, level: str, folder: str, view: View) -> None:
-        self.life, self.level, self.folder, self.view = life, level, folder, view
+    def __init__(self, life: socket.socket, level: str, folder: str) -> None:
+        self.life, self.level, self.folder = life, level, folder
         self.poller = Poller()
         self.living = True
         self.queues: dict[str, socket.socket] = {}
@@ -234,7 +234,7 @@ class Supervisor:
     def zygote(self, kind: str) -> Zygote:
         """Return the zygote of a kind; it is started if need be."""
         if kind not in self.zygotes:
-            self.zygotes[kind] = start_zygote(self.level, kind, self.view)
+            self.zygotes[kind] = start_zygote(self.level, kind)
             self.poller.on(self.zygotes[kind].requests.fileno(), lambda: self.on_forked(kind))
         return self.zygotes[kind]
 

@@ -24,7 +24,7 @@ from typing import NoReturn
 from .. import messages
 from . import linux, seccomp
 from .boundary import run_subreaper
-from .isolation import PACKAGES, View
+from .isolation import PACKAGES
 from .worker import WorkerSpec, work
 
 _NUMPY_RANDOM = "numpy.random"
@@ -80,14 +80,14 @@ class Zygote:
     reason: str = "it was killed"
 
 
-def start_zygote(level: str, kind: str, view: View) -> Zygote:
-    """Start a warm interpreter, whose forks see the files of `view`."""
+def start_zygote(level: str, kind: str) -> Zygote:
+    """Start a warm interpreter."""
     ours, theirs = messages.pair()
     own, pid = os.getpid(), os.fork()
     if not pid:
         requests = os.dup2(theirs.fileno(), 3)
         os.closerange(4, 1 << 16)
-        _main(socket.socket(fileno=requests), level, kind, view, own)
+        _main(socket.socket(fileno=requests), level, kind, own)
     theirs.close()
     return Zygote(pid, ours)
 
@@ -95,8 +95,8 @@ def start_zygote(level: str, kind: str, view: View) -> Zygote:
 class _Forker:
     """The serving loop. `workers` maps the processes that it forked to the exit pipes of their boundaries."""
 
-    def __init__(self, requests: socket.socket, level: str, kind: str, view: View) -> None:
-        self.requests, self.level, self.kind, self.view = requests, level, kind, view
+    def __init__(self, requests: socket.socket, level: str, kind: str) -> None:
+        self.requests, self.level, self.kind = requests, level, kind
         self.workers: dict[int, int] = {}
         self.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -143,7 +143,7 @@ class _Forker:
         if not pid:
             if spec.init >= 0:
                 work(spec, control, output)
-            run_subreaper(spec, self.view, control, output, exit_pipe, own)
+            run_subreaper(spec, control, output, exit_pipe, own)
         return pid
 
     def reap(self) -> None:
@@ -157,7 +157,7 @@ class _Forker:
                     os.close(exit_pipe)
 
 
-def _main(requests: socket.socket, level: str, kind: str, view: View, parent: int) -> NoReturn:
+def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoReturn:
     """Preload the libraries of `kind` and serve the requests of the supervisor, which is `parent`; never returns."""
     own = os.getpid()
     try:
@@ -169,7 +169,7 @@ def _main(requests: socket.socket, level: str, kind: str, view: View, parent: in
         if level == "namespaces":
             # Its workers have the filter without an install of their own, which costs as much as their fork.
             seccomp.install(seccomp.build_filter(network=True, joining=True))
-        _Forker(requests, level, kind, view).serve()
+        _Forker(requests, level, kind).serve()
     except BaseException as error:
         if own == os.getpid():
             messages.send(requests, {"failed": f"{type(error).__name__}: {error}"[:500]})
