@@ -22,12 +22,12 @@ import numpy as np
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer
 
 from ..model_folder import read_bytes
+from .limits import LimitedEnvironment, each, kept, limited
 
 LARGEST = 1 << 27  # bytes of a tokenizer.json
 
@@ -107,15 +107,15 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class MarkedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja as transformers sets it up, rendering `MarkedText` text."""
+class MarkedEnvironment(LimitedEnvironment):
+    """Jinja as transformers sets it up, rendering `MarkedText` text, within limits."""
 
     concat = staticmethod(join)
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
         self.written: list[MarkedText] = []  # the strings that stand in the template
-        self.filters["marked"] = join
+        self.filters["marked"] = limited(join)
 
     def compile_text(self, source: str) -> jinja2.Template:
         """Compile a template whose strings are `MarkedText`.
@@ -142,6 +142,29 @@ class _Writer(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         parts = nodes.List([self.visit(part) for part in node.nodes], lineno=node.lineno)
         return nodes.Filter(parts, "marked", [], [], None, None, lineno=node.lineno, environment=node.environment)
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        self.generic_visit(node)
+        node.iter = each(node.iter)  # type: ignore[arg-type]  # jinja2 types it as any node
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        return kept(node) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_List(self, node: nodes.Expr) -> nodes.Node:
+        self.generic_visit(node)
+        return node if getattr(node, "ctx", "load") != "load" else kept(node)
+
+    visit_Dict = visit_Tuple = visit_List
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        constant = isinstance(node.expr, nodes.Const) or any(isinstance(one.expr, nodes.Const) for one in node.ops)
+        self.generic_visit(node)
+        for one in node.ops:
+            if not constant or one.op in ("in", "notin"):
+                node.expr, one.expr = kept(node.expr), kept(one.expr)
+        return node
 
     def _look_up(self, node: nodes.Node, text: str) -> nodes.Node:
         self.written.append(template_text(text))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,8 +18,9 @@ import jinja2
 from ...envs import Message
 from ..model_folder import read_bytes, read_json
 from .encoder import MarkedEnvironment, MarkedText, special_tokens, template_text
+from .limits import begin, limited
 
-LONGEST = 1 << 18  # characters of a template
+LONGEST = 1 << 17  # characters of a template
 _CONTENT = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
 _SYSTEM: Message = {"role": "system", "content": "system"}
@@ -51,6 +53,8 @@ class Template:
             raise TemplateError(
                 f"{name} has a chat template that is not jinja (line {error.lineno}): {error}"
             ) from error
+        except (ValueError, RecursionError, SyntaxError, OverflowError, MemoryError) as error:
+            raise TemplateError(f"{name} has a chat template that cannot be used: {error}") from None
 
     @classmethod
     def from_folder(cls, folder: Path) -> Template:
@@ -83,6 +87,7 @@ class Template:
         Raises:
             TemplateError: the template itself refuses the messages.
         """
+        begin((messages, tools))
         try:
             made = self._template.render(
                 messages=[_with_marked_role(message) for message in messages],
@@ -92,7 +97,8 @@ class Template:
             )
         except Exception as error:  # a template is a program: anything can go wrong in it
             roles = ", ".join(str(message.get("role")) for message in messages)
-            raise TemplateError(f"{self.name} cannot render the roles {roles}: {error}") from error
+            what = " ".join(str(error).split())
+            raise TemplateError(f"{self.name} cannot render the roles {roles:.80}: {what:.300}") from error
         return made if isinstance(made, MarkedText) else MarkedText(made)
 
     def turn_end(self) -> MarkedText:
@@ -201,10 +207,13 @@ class Template:
 
 @lru_cache(maxsize=64)
 def _compiled(source: str) -> jinja2.Template:
+    if len(source) > LONGEST:
+        raise ValueError(f"it has {len(source)} characters; at most {LONGEST} are read")
+    begin(())
     env = MarkedEnvironment()
-    env.filters["tojson"] = _tojson
+    env.filters["tojson"] = limited(_tojson)
     env.globals["raise_exception"] = _raise
-    env.globals["strftime_now"] = TODAY.strftime
+    env.globals["strftime_now"] = _today
     return env.compile_text(source)
 
 
@@ -220,7 +229,15 @@ def _change(what: str, before: str, after: str) -> str:
     return f"adding {what} turns {was!r} into {now!r}"
 
 
+def _today(form: str) -> str:
+    if not re.fullmatch(r"([^%]|%[-A-Za-z%])*", form):  # %1000000000d: a width
+        raise jinja2.TemplateError(f"the form of a date is {form!r:.40}; write it as in %d %b %Y")
+    return TODAY.strftime(form)
+
+
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    if not (indent is None or (isinstance(indent, int) and indent <= 16)) or len(repr(options)) > 80:
+        raise jinja2.TemplateError(f"tojson is given indent={indent!r:.40}, {options!r:.80}; write tojson(indent=4)")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 

@@ -384,11 +384,11 @@ def test_a_template_that_rewrites_earlier_turns_makes_no_chat(qwen, chat_templat
 
 def test_a_template_that_hides_its_control_tokens_makes_no_chat():
     """Its marks come out of an operation that does not tell what is the template's and what a message's."""
-    source = ROLES.replace("<|end|>", "{{ '<|%s|>' | format('end') }}")
+    source = ROLES.replace("<|end|>", "{{ '<|END|>' | lower }}")
     with pytest.raises(TemplateError, match=r"T has a chat template that puts control tokens together from pieces"):
         Chat(small("<|user|>", "<|end|>"), Template(source, name="T"))
     Chat(small("<|user|>"), Template(source))  # here it is no token
-    late = ROLES.replace("<|end|>", "{{ '<|%s|>' | format('end') if m.role == 'tool' }}")
+    late = ROLES.replace("<|end|>", "{{ '<|END|>' | lower if m.role == 'tool' }}")
     with pytest.raises(TemplateError, match="cannot be told from a message's text"):
         Chat(small("<|user|>", "<|end|>"), Template(late))
 
