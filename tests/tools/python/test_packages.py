@@ -3,90 +3,26 @@
 However it is installed: the reasons why each place is hidden are those of `packages` and `isolation`.
 """
 
-import base64
 import json
-import os
-import site
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import turngym
 from turngym.envs.registry import make, refuse_weaker, weaker_levels
+from turngym.tests.verify.sandbox.canary import canary, canary_row
 from turngym.tools import PythonTool
 from turngym.tools.python import isolation, packages
-
-CANARY = r"""
-import base64, glob, importlib, importlib.util, json, os, subprocess, sys, zipimport
-names, places, files = json.loads(base64.b64decode(b'{told}'))
-found = []
-for name in names:
-    try:
-        importlib.import_module(name)
-        found.append(name)
-    except ImportError:
-        pass
-for place in places:
-    for name in names:
-        for file in (place + '/' + name + '/__init__.py', place + '/' + name + '.py'):
-            try:
-                spec = importlib.util.spec_from_file_location(name, file)
-                spec.loader.get_code(name)
-                found.append(file)
-            except (OSError, ImportError):
-                pass
-        try:
-            zipimport.zipimporter(place).load_module(name)
-            found.append(place)
-        except (OSError, ImportError):
-            pass
-for file in files:
-    try:
-        open(file).close()
-        found.append(file)
-    except OSError:
-        pass
-tried = 'import sys; sys.path[:0] = ' + repr(places) + '''
-for name in %r:
-    try:
-        if getattr(__import__(name), '__file__', None):  # else an empty folder, above the interpreter
-            print(name)
-    except (ImportError, OSError):
-        pass
-''' % (names,)
-pythons = [sys.executable, os.path.realpath(sys.executable), *glob.glob('/usr/bin/python3*[0-9]')]
-for python in dict.fromkeys(pythons):
-    for flags in ([], ['-S'], ['-I']):
-        env = dict(os.environ, PYTHONPATH=os.pathsep.join(places))
-        done = subprocess.run([python, *flags, '-c', tried], env=env, capture_output=True, text=True)
-        found += [python + ' ' + name for name in done.stdout.split()]
-print(found)
-"""
-MAKERS = ("turngym", "gymnasium", "reasoning_gym", "datasets")
-GRADERS = ("math_verify", "latex2sympy2_extended")
-TRAINERS = ("transformers", "peft", "torch", "accelerate", "trl", "vllm", "safetensors", "tokenizers")
-
-
-def canary(extra: list[str]) -> str:
-    """Return a program that prints what it finds of what is forbidden, told all that this process knows."""
-    places = {*filter(os.path.isabs, sys.path), *site.getsitepackages(), str(Path(turngym.__file__).parents[1]), *extra}
-    files = {turngym.__file__, str(Path(turngym.__file__).parent / "pyproject.toml"), isolation.__file__}
-    for name in ("turngym", "transformers", "reasoning-gym", "math-verify"):
-        distribution = metadata.distribution(name)
-        some = [file for file in distribution.files or () if file.suffix in (".py", ".pth", "") or "info" in str(file)]
-        files |= {str(distribution.locate_file(file)) for file in some[:40]}
-    told = base64.b64encode(json.dumps([MAKERS + GRADERS + TRAINERS, sorted(places), sorted(files)]).encode()).decode()
-    return CANARY.replace("{told}", told)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 def test_nothing_that_makes_grades_or_trains_is_found(level: str, ok):
     tool = PythonTool(timeout=60.0, level=level)
-    assert ok(tool, canary([])) == "[]\n"
+    held = canary_row(tool)
+    assert held.good and held.of > 100, held
     tool.close()
 
 
@@ -231,11 +167,11 @@ def test_the_gold_of_an_installed_wheel_is_out_of_reach(tmp_path):
     subprocess.run(["unzip", "-q", *(tmp_path / "dist").glob("*.whl"), "-d", str(installed)], check=True)
     others = [path for path in sys.path if path.endswith("site-packages")]
     (installed / "others.pth").write_text("\n".join(others))
-    (tmp_path / "canary.py").write_text(canary([str(installed)]))
+    (tmp_path / "canary.py").write_text(canary([str(installed)])[0])
     command = [str(python), "-c", WHEEL, str(tmp_path / "canary.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     assert not done.returncode, done.stderr
     for line in done.stdout.splitlines():
         level, seen, gold = json.loads(line)
-        assert "[]" in seen, (level, seen)
+        assert "(0, [])" in seen, (level, seen)
         assert "GOLD" not in gold and "No module named 'turngym'" in gold, (level, gold)

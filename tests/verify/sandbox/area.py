@@ -44,6 +44,7 @@ class Sandbox:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of every part."""
+        from turngym.tests.verify.sandbox.canary import canary_row
         from turngym.tests.verify.sandbox.corpus import read_programs
         from turngym.tests.verify.sandbox.fuzz import fuzz_rows
         from turngym.tests.verify.sandbox.load import load_rows, open_row
@@ -57,6 +58,7 @@ class Sandbox:
             programs = read_programs(self.corpus, KNOWN)
         if self._counts("programs"):
             yield from program_rows(programs, lambda keep: self._tool(TIMEOUT, MEMORY, keep), self.seed, self.seeds)
+            yield canary_row(self._tool(60.0))
         if self._counts("benign"):
             yield benign_row(programs, self._tool(TIMEOUT, MEMORY), self.runs)
         if self._counts("snippets"):
