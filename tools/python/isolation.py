@@ -18,6 +18,7 @@ import contextlib
 import os
 import re
 import resource
+import secrets
 import site
 import sys
 from collections.abc import Iterable, Iterator
@@ -95,6 +96,28 @@ class LevelRefused(ToolFailure):
         allow = f"; to allow a weaker level, ask for {remedy} (docs/python-tool.md says what it gives up)"
         super().__init__(f"the Python tool cannot run at level {level!r}: {reason}{allow if weaker else ''}")
         self.level, self.reason = level, reason
+
+
+def remove_folder(folder: str | Path) -> None:
+    """Remove a work folder, whatever a program made of it: `shutil.rmtree` fails where folders are deep or closed.
+
+    What is in a folder within it is first moved up, so that no path is long. What cannot be removed stays.
+    """
+    pending = [top := Path(folder)]
+    while pending:
+        with contextlib.suppress(OSError):
+            (place := pending.pop()).chmod(0o700)
+            for path in place.iterdir():
+                with contextlib.suppress(OSError):
+                    if path.is_symlink() or not path.is_dir():
+                        path.unlink()
+                    else:
+                        path.chmod(0o700)
+                        pending.append(path.rename(top / secrets.token_hex(8)))
+            if place != top:
+                place.rmdir()
+    with contextlib.suppress(OSError):
+        top.rmdir()
 
 
 def check_level(level: str) -> None:

@@ -7,7 +7,6 @@ server ends with the parent, however the parent ends, and takes all its sessions
 import contextlib
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -22,7 +21,7 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from .isolation import LevelRefused, View, check_level, make_view
+from .isolation import LevelRefused, View, check_level, make_view, remove_folder
 
 DEADLINE = 60.0
 """Seconds in which the server must have started, and found a worker for whoever waits."""
@@ -190,7 +189,7 @@ class SessionGroup:
             self.kill()
             self.wait()
             if self.server.folder:
-                shutil.rmtree(Path(self.folder).parent, ignore_errors=True)
+                remove_folder(Path(self.folder).parent)
         messages.close(self.init, self.exit_pipe)
 
     def kill(self) -> None:
@@ -259,4 +258,4 @@ def _close(sockets: list[socket.socket]) -> None:
 
 def _remove(folder: str, owner: int) -> None:
     if folder and os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)

@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -21,7 +20,15 @@ from .. import messages
 from ..messages import inherited_socket, read_frame_with_fds, write_frame
 from . import linux
 from .boundary import Boundary, Stock, start_init
-from .isolation import HOME, View, enter_namespaces, map_users, raise_open_files, take_packages
+from .isolation import (
+    HOME,
+    View,
+    enter_namespaces,
+    map_users,
+    raise_open_files,
+    remove_folder,
+    take_packages,
+)
 from .zygote import Zygote, start_zygote
 
 STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}
@@ -356,4 +363,4 @@ class Supervisor:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)

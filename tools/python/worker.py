@@ -20,7 +20,7 @@ from typing import NoReturn
 from .. import messages
 from . import linux, seccomp
 from .interpreter import Interpreter
-from .isolation import HOME, OPEN_FILES, become_agent, open_files, set_limits
+from .isolation import HOME, OPEN_FILES, become_agent, open_files, remove_folder, set_limits
 
 _REHEARSALS = {
     "": "x = [i * i for i in range(9)]\nprint(sum(x), f'{x[1]:.2f}')\nlen(x)",
@@ -133,7 +133,7 @@ def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: li
     """
     stem = folder.rpartition("-")[0]
     for number in left:
-        shutil.rmtree(stem if number == 1 else f"{stem}-{number}", ignore_errors=True)
+        remove_folder(stem if number == 1 else f"{stem}-{number}")
     refusal = _refusal({0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds})
     generator = random.getstate()  # forking reseeds it
     twin = False

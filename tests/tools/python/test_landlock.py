@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.tools.python import linux
+from turngym.tools.python import PythonTool, linux
 
 ABI = linux.landlock_version()
 pytestmark = pytest.mark.skipif(ABI == 0, reason="this kernel has no Landlock, or it is disabled")
@@ -17,7 +17,7 @@ SYSTEM = [path for path in ("/usr", "/lib", "/lib64", "/bin", "/etc") if Path(pa
 HEAD = """
 import json, os, signal, socket, subprocess, sys
 from pathlib import Path
-from turngym.tools.python import linux
+from turngym.tools.python import PythonTool, linux
 read, write, outside, system = json.loads(sys.argv[1])
 def restrict(**paths): linux.enforce_landlock(linux.landlock_ruleset(**paths))
 def tried(do, *args, **options):
@@ -220,3 +220,17 @@ def test_a_kernel_without_landlock_is_named(monkeypatch):
     with pytest.raises(OSError, match="no Landlock") as caught:
         linux.landlock_ruleset(read=[], write=[])
     assert caught.value.errno == errno.EOPNOTSUPP
+
+
+@pytest.mark.slow
+def test_a_work_folder_that_is_deep_and_closed_is_removed(ok):
+    tool = PythonTool(timeout=30.0, level="landlock")
+    ok(
+        tool,
+        "import os\nfor _ in range(1100): os.mkdir('d'); open('d/file', 'w').close(); os.chdir('d')\nos.umask(0o777)",
+    )
+    ok(tool, "os.mkdir('closed')\nos.symlink('/', 'link')")
+    folder = Path(tool._session.group.folder).parent
+    assert folder.is_dir()
+    tool.close()
+    assert not folder.exists()
