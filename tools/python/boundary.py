@@ -9,12 +9,13 @@ import os
 import select
 import signal
 import socket
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
 from .. import messages
-from . import linux
+from . import linux, seccomp
 from .isolation import DEVICES, PROCESSES, become_agent, map_users, mount_private, visible
 from .worker import WorkerSpec, work
 
@@ -33,7 +34,8 @@ class Boundary:
         ours: Descriptors for the caller: control socket, output pipe, exit pipe; empty once they are handed out.
         theirs: The worker's ends of the first two.
         exit_pipe: The writing end of the exit pipe.
-        prepared: The socket on which its init reports that namespaces and file systems are ready.
+        prepared: The socket on which its init reports that namespaces and file systems are ready, and then hears
+            from its worker about what to judge.
         init, pidfd: Its init process; 0 and -1 until it is known.
         memory: Bytes that it may hold; 0 until it is used.
         members: Its sessions.
@@ -158,7 +160,8 @@ class Stock:
 def start_init() -> tuple[int, socket.socket]:
     """Start the first process of new namespaces; return it and the socket on which it waits for its user ids.
 
-    It then prepares its file systems, answers `{"proc": bool}` or `{"failed": reason}`, and sleeps until it is killed.
+    It then prepares its file systems, answers `{}` or `{"failed": reason}`, and judges until it is killed what the
+    worker that joins it and sends a listener is allowed.
     """
     ours, theirs = messages.pair()
     pid = linux.clone(_NAMESPACES)
@@ -174,8 +177,12 @@ def start_init() -> tuple[int, socket.socket]:
         become_agent()
         linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else nobody may join its namespaces
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        messages.send(theirs, {"proc": mount_private()})
-        os.closerange(0, 1 << 16)
+        mount_private()
+        messages.send(theirs, {})
+        _, (listener,) = messages.receive(theirs)
+        os.dup2(listener, 0)
+        os.closerange(1, 1 << 16)
+        seccomp.judge(0)
         while True:
             signal.pause()
     except BaseException as error:
@@ -193,12 +200,17 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
     own = os.getpid()
     signals = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    ours, theirs = messages.pair()
     worker = os.fork()
     if not worker:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         linux.die_with(own)
-        work(_with_rules(spec), control, output)
+        ours.close()
+        judge = theirs.detach()
+        work(_with_rules(replace(spec, judge=judge if spec.level == "landlock" else -1)), control, output)
     messages.close(control, output)
+    theirs.close()
+    threading.Thread(target=_judge, args=(ours,), daemon=True).start()
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
     while children := _children():
@@ -206,6 +218,13 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
             os.kill(pid, signal.SIGKILL)
         _reap(worker, exit_pipe, len(children))
     os._exit(0)
+
+
+def _judge(sock: socket.socket) -> None:
+    """Judge for the worker that sends a listener; nothing is to be judged where it sends none."""
+    with contextlib.suppress(EOFError, OSError), sock:
+        _, (listener,) = messages.receive(sock)
+        seccomp.judge(listener)
 
 
 def _with_rules(spec: WorkerSpec) -> WorkerSpec:

@@ -11,7 +11,7 @@ rlimits-only
 
 The file tree holds the interpreter and the system's programs, read-only, and nothing else. The supervisor builds it
 once, in a mount namespace of its own, and lives in it; every boundary gets a copy of that namespace and adds what is
-private: a small file system in memory at `/tmp`, and `/proc` with its own processes only.
+private: a small file system in memory at `/tmp`, and an empty `/proc`, which would tell of the machine.
 """
 
 import contextlib
@@ -70,10 +70,6 @@ PACKAGES = "packages"
 """The folder of the allowed packages, where there are no namespaces, in that of the server."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {
-    "dev/fd": "/proc/self/fd",
-    "dev/stdin": "/proc/self/fd/0",
-    "dev/stdout": "/proc/self/fd/1",
-    "dev/stderr": "/proc/self/fd/2",
     "dev/shm": "/tmp/shm",
     "var/tmp": "/tmp",
 }
@@ -134,6 +130,7 @@ def set_limits() -> None:
         (resource.RLIMIT_NPROC, PROCESSES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_SIGPENDING, 16 * PROCESSES),
         (resource.RLIMIT_MEMLOCK, 0),
     ):
         _lower(what, value)
@@ -265,22 +262,15 @@ def _build_tree(view: "View") -> None:
         os.close(source)
 
 
-def mount_private() -> bool:
-    """Mount what is private to one boundary, as its first process; False when `/proc` cannot be had."""
+def mount_private() -> None:
+    """Mount what is private to one boundary, as its first process."""
     covered = {f"/tmp/{name}": os.open(f"/tmp/{name}", os.O_PATH) for name in os.listdir("/tmp")}  # noqa: PTH208
     linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _OPTIONS)
     for path, source in covered.items():  # an interpreter that lives there
         _bind(source, path)
     linux.set_host_name("sandbox")
     flags = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-    try:
-        linux.mount("proc", "/proc", "proc", flags, "subset=pid")
-    except PermissionError:
-        # Where parts of the machine's own /proc are covered, the kernel gives out no other. The server's is no business
-        # of the agent's.
-        linux.mount("none", "/proc", "tmpfs", flags, "size=4k,nr_inodes=2,mode=755")
-        return False
-    return True
+    linux.mount("none", "/proc", "tmpfs", flags, "size=4k,nr_inodes=2,mode=755")
 
 
 @dataclass(frozen=True)

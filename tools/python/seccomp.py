@@ -1,8 +1,9 @@
-"""A filter on system calls: what opens the kernel's rarer doors is refused, everything else is allowed.
+"""Filters on system calls: what is listed here can be reached, and nothing else.
 
-A filter is built once, as bytes, and installed in a process that it binds for good with all its descendants: in a child
-after its fork, or in a server whose forks then have it for nothing. A refused call fails with EPERM; the calling
-conventions of other machines kill the process.
+The filter of a level is built once, as bytes, and installed in a process that it binds for good with all its
+descendants: in a child after its fork, or in a server whose forks then have it for nothing. A call that is not listed
+fails with EPERM, one that is newer than the list with ENOSYS, as on an older kernel, and one of another machine's
+calling conventions kills the process. A second filter, of every worker, asks a judge about calls that name a process.
 
 Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers in `asm/unistd_64.h` (x86_64) and
 `asm-generic/unistd.h` (aarch64).
@@ -10,11 +11,14 @@ Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers
 
 import ctypes
 import errno
+import fcntl
 import functools
 import os
+import select
 import socket
 import struct
 from collections.abc import Sequence
+from itertools import groupby
 
 from . import linux
 
@@ -24,141 +28,238 @@ _Rules = dict[str, _Code]  # what answers a call, by its name
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCH, _ARGS = 0, 4, 16  # offsets into struct seccomp_data, whose six arguments have 8 bytes each
 
-_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_ALLOW, _KILL, _ASK, _ERRNO = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050000
 _DENY = _ERRNO | errno.EPERM
 _ABSENT = _ERRNO | errno.ENOSYS
 
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # set in the numbers of x86_64's x32 calls
 
-_SECCOMP = {"x86_64": 317, "aarch64": 277}
-_SET_MODE_FILTER, _TSYNC = 1, 1
+_SET_MODE_FILTER, _TSYNC, _NEW_LISTENER = 1, 1, 8
+_RECEIVE, _ANSWER, _CONTINUE = 0xC0502100, 0xC0182101, 1  # SECCOMP_IOCTL_NOTIF_*, SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_NOTICE = struct.Struct("=QII iIQ 6Q")  # struct seccomp_notif: id, pid, flags, and struct seccomp_data
+_VERDICT = struct.Struct("=Qq iI")  # struct seccomp_notif_resp: id, value, error, flags
+_REMEMBERED = 16  # sessions within sessions that the judge knows of
+_OWN = int.from_bytes(b"held own")  # what setsid is given, which the kernel does not read, by who is held apart
+
+SOCKETS = {
+    "namespaces": (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
+    "landlock": (),
+}
+"""The families of `socket` at each level; `socketpair` makes AF_UNIX ones at all."""
+_PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+_DATAGRAM = 2  # the bit of SOCK_DGRAM and SOCK_RAW: a pair of these can still send to any address
 
 # Every CLONE_NEW* flag that clone takes, and CLONE_PARENT: a sibling of its maker would be the server's to reap.
 _CLONE_DENIED = 0x7E020000 | 0x8000
-_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP = 0x5412, 0x541C, 0x8901, 0x8902
-_F_SETOWN, _F_SETOWN_EX = 8, 15
 _PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
+# FIOCLEX, FIONCLEX, FIONREAD, FIONBIO, FICLONE, SIOCGIFNAME, SIOCGIFINDEX
+_IOCTLS = (0x5451, 0x5450, 0x541B, 0x5421, 0x40049409, 0x8910, 0x8933)
+# Duplicates, flags and locks; not owners, leases, notices, or pipes larger than others.
+_FCNTLS = (*range(8), 9, 11, 36, 37, 38, 1025, 1030, 1032, 1034)
+# Death signal, names, timer slack, subreapers, privileges that stay away, large pages, names of memory.
+_PRCTLS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
 
-# Numbers on x86_64 and aarch64; None where the machine has no such call.
 _Numbers = dict[str, tuple[int, int | None]]
-_DENIED: _Numbers = {
-    # mounts and namespaces
-    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
-    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
-    "mount_setattr": (442, 442), "open_tree_attr": (467, 467), "setns": (308, 268), "unshare": (272, 97),
-    # other processes' memory and descriptors
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440), "kcmp": (312, 272), "pidfd_getfd": (438, 438),
-    # large attack surfaces
-    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "add_key": (248, 217), "request_key": (249, 218),
-    "keyctl": (250, 219),
-    # memory that no process's size shows, and objects that outlive their process
-    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
-    "semget": (64, 190), "mq_open": (240, 180),
-    # the machine
-    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
-    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
-    "quotactl": (179, 60), "quotactl_fd": (443, 443), "settimeofday": (164, 170), "clock_settime": (227, 112),
-    "adjtimex": (159, 171), "clock_adjtime": (305, 266), "sethostname": (170, 161), "setdomainname": (171, 162),
-    "syslog": (103, 116), "vhangup": (153, 58), "iopl": (172, None), "ioperm": (173, None),
-    "lookup_dcookie": (212, 18), "nfsservctl": (180, 42),
-    # files behind the back of path checks
-    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "fanotify_init": (300, 262),
-}  # fmt: skip
-_JUDGED: _Numbers = {
-    "clone": (56, 220), "clone3": (435, 435), "ioctl": (16, 29), "personality": (135, 92),
-    "socket": (41, 198), "socketpair": (53, 199),
-    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424),
-    "fcntl": (72, 25), "prlimit64": (302, 261),
-}  # fmt: skip
 
 
-def build_filter(*, network: bool, own_signals_only: bool = False, joining: bool = False) -> bytes:
-    """Return the program for this machine, for `install`.
+def _table(text: str) -> _Numbers:
+    """Read lines of calls, each with its numbers on x86_64 and aarch64; `-` where the machine has no such call."""
+    rows = (entry.split() for entry in text.replace("\n", " ").split(","))
+    return {name: (int(x86_64), None if aarch64 == "-" else int(aarch64)) for name, x86_64, aarch64 in rows}
 
-    Without `network` there are no sockets but those of AF_UNIX. With `own_signals_only`, for where no pid namespace
-    contains them, signals reach only the process that calls this, so it is to be called in the child; the child's own
-    children get none either. `joining` allows setns, for a server whose forks have yet to join their namespaces; it
-    takes a privilege that they then give up. Raises NotImplementedError on a machine other than x86_64 and aarch64.
+
+_ALLOWED = _table("""
+    brk 12 214, mmap 9 222, mprotect 10 226, munmap 11 215, mremap 25 216, msync 26 227, madvise 28 233,
+    membarrier 324 283, fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, exit 60 93, exit_group 231 94,
+    wait4 61 260, waitid 247 95, getpid 39 172, getppid 110 173, gettid 186 178, getpgrp 111 -, setsid 112 157,
+    set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, futex 202 98, arch_prctl 158 -,
+    restart_syscall 219 128, sched_yield 24 124, getcpu 309 168, rt_sigaction 13 134, rt_sigprocmask 14 135,
+    rt_sigreturn 15 139, rt_sigpending 127 136, rt_sigtimedwait 128 137, rt_sigsuspend 130 133, sigaltstack 131 132,
+    pause 34 -, alarm 37 -, getitimer 36 102, setitimer 38 103, nanosleep 35 101, clock_nanosleep 230 115,
+    clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153, timer_create 222 107,
+    timer_settime 223 110, timer_gettime 224 108, timer_getoverrun 225 109, timer_delete 226 111,
+    timerfd_create 283 85, timerfd_settime 286 86, timerfd_gettime 287 87, signalfd 282 -, signalfd4 289 74,
+    getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177, getresuid 118 148, getresgid 120 150,
+    getgroups 115 158, capget 125 90, getrlimit 97 163, setrlimit 160 164, getrusage 98 165, umask 95 166, uname 63 160,
+    sysinfo 99 179, getrandom 318 278, sched_get_priority_max 146 125, sched_get_priority_min 147 126,
+    read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69, pwritev 296 70,
+    preadv2 327 286, pwritev2 328 287, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,
+    pipe 22 -, pipe2 293 59, sendfile 40 71, splice 275 76, copy_file_range 326 285, poll 7 -, ppoll 271 73,
+    select 23 -, pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -,
+    epoll_pwait 281 22, epoll_pwait2 441 441, eventfd 284 -, eventfd2 290 19, flock 73 32, fsync 74 82, fdatasync 75 83,
+    ftruncate 77 46, fallocate 285 47, fadvise64 221 223, open 2 -, openat 257 56, openat2 437 437, creat 85 -,
+    stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, statfs 137 43, fstatfs 138 44, access 21 -,
+    faccessat 269 48, faccessat2 439 439, readlink 89 -, readlinkat 267 78, getdents 78 -, getdents64 217 61,
+    getcwd 79 17, chdir 80 49, fchdir 81 50, mkdir 83 -, mkdirat 258 34, mknod 133 -, mknodat 259 33, rmdir 84 -,
+    unlink 87 -, unlinkat 263 35, link 86 -, linkat 265 37, symlink 88 -, symlinkat 266 36, rename 82 -,
+    renameat 264 38, renameat2 316 276, truncate 76 45, getsockname 51 204, getpeername 52 205, getsockopt 55 209,
+    setsockopt 54 208, sendto 44 206, sendmsg 46 211, sendmmsg 307 269, recvfrom 45 207, recvmsg 47 212,
+    recvmmsg 299 243, shutdown 48 210""")
+# With these a program would reach what lies outside, where no file tree and no network of its own keep that away.
+_INSIDE = _table("""
+    chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, fchown 93 55, lchown 94 -,
+    fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88,
+    bind 49 200, connect 42 203, listen 50 201, accept 43 202, accept4 288 242""")
+# Needed on the way in; the second filter refuses them.
+_ENTERING = _table("""
+    setns 308 268, setgroups 116 159, setresuid 117 147, setresgid 119 149, capset 126 91, seccomp 317 277""")
+# What names a process, by its first argument.
+_ABOUT_PROCESSES = _table("""
+    kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
+    pidfd_open 434 434, prlimit64 302 261, getpgid 121 155, setpgid 109 154, getsid 124 156,
+    sched_setaffinity 203 122, sched_getaffinity 204 123, sched_setscheduler 144 119, sched_getscheduler 145 120,
+    sched_setparam 142 118, sched_getparam 143 121, sched_setattr 314 274, sched_getattr 315 275,
+    sched_rr_get_interval 148 127""")
+_PRIORITIES = _table("getpriority 140 141, setpriority 141 140")  # by the second, where the first is 0
+# As on a file system that has no extended attributes, which those who copy files expect.
+_ATTRIBUTES = _table("""
+    setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10,
+    listxattr 194 11, llistxattr 195 12, flistxattr 196 13, removexattr 197 14, lremovexattr 198 15,
+    fremovexattr 199 16""")
+_JUDGED = _table("""
+    clone 56 220, clone3 435 435, ioctl 16 29, fcntl 72 25, prctl 157 167, personality 135 92, socket 41 198,
+    socketpair 53 199""")
+CALLS = _ALLOWED | _INSIDE | _ENTERING | _ABOUT_PROCESSES | _PRIORITIES | _ATTRIBUTES | _JUDGED
+"""The numbers of all calls that are named here, on x86_64 and aarch64."""
+NEWEST = 469
+"""The newest call that is known here: file_setattr, of Linux 6.17."""
+
+
+def reached(level: str) -> set[str]:
+    """Return the names of the calls that a program can make at a level with a filter, some with few arguments only."""
+    inside = _INSIDE if level == "namespaces" else {}
+    return (
+        {*_ALLOWED, *inside, *_ABOUT_PROCESSES, *_PRIORITIES, *_JUDGED}
+        - {"clone3"}
+        - (set() if SOCKETS[level] else {"socket"})
+    )
+
+
+def number(name: str) -> int:
+    """Return the number of a call of `CALLS` on this machine; -1 where it has no such call."""
+    found = CALLS[name][list(_ARCHES).index(_machine())]
+    return -1 if found is None else found
+
+
+@functools.cache
+def build_filter(level: str) -> bytes:
+    """Return the first filter of a level, for `install`.
+
+    It allows what a worker needs on its way in, too. Raises NotImplementedError on a machine other than x86_64 and
+    aarch64.
     """
     machine = _machine()
-    own = _pack(_own_signals(machine, os.getpid())) if own_signals_only else b""
-    return _head(machine) + own + _tail(machine, network, joining)
+    rules: _Rules = {name: [_answer(_ALLOW)] for name in reached(level) | _ENTERING.keys()}
+    rules |= {name: [_answer(_ERRNO | errno.EOPNOTSUPP)] for name in _ATTRIBUTES}
+    # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
+    rules["clone3"] = [_answer(_ABSENT)]
+    rules["clone"] = _judge(0, _ANY_BIT, [_CLONE_DENIED], yes=_DENY, no=_ALLOW)
+    # Nothing here is a terminal or a device; what else there is changes files that are only open for reading.
+    rules["ioctl"] = _judge(1, _EQUAL, _IOCTLS, yes=_ALLOW, no=_ERRNO | errno.ENOTTY)
+    rules["fcntl"] = _judge(1, _EQUAL, _FCNTLS, yes=_ALLOW, no=_DENY)
+    # A process that cannot be dumped would hide its memory from whoever measures it.
+    dumpable = [(_EQUAL, 0, 4, linux.PR_SET_DUMPABLE), *_judge(1, _EQUAL, [1], yes=_ALLOW, no=_DENY)]
+    rules["prctl"] = [(_LOAD, 0, 0, _ARGS), *dumpable, *_judge(0, _EQUAL, _PRCTLS, yes=_ALLOW, no=_DENY)]
+    rules["personality"] = _judge(0, _EQUAL, _PERSONALITIES, yes=_ALLOW, no=_DENY)
+    if families := SOCKETS[level]:
+        protocol = _judge(2, _EQUAL, _PROTOCOLS, yes=_ALLOW, no=_DENY)
+        rules["socket"] = [*_unless(0, families), *protocol]
+    datagrams = _judge(1, _ANY_BIT, [_DATAGRAM], yes=_ALLOW if families else _DENY, no=_ALLOW)
+    rules["socketpair"] = [*_unless(0, [socket.AF_UNIX]), *datagrams]
+    return _build(machine, rules, [_answer(_DENY)], [_answer(_ABSENT)])
 
 
-def install(program: bytes) -> None:
+@functools.cache
+def build_last_filter() -> bytes:
+    """Return the second filter, for `install` with a listener: calls that name another process are the judge's."""
+    machine = _machine()
+    rules: _Rules = {name: [_answer(_DENY)] for name in _ENTERING}
+    rules |= {name: _judge(0, _EQUAL, [0], yes=_ALLOW, no=_ASK) for name in _ABOUT_PROCESSES}
+    rules |= {name: [*_unless(0, [0]), *_judge(1, _EQUAL, [0], yes=_ALLOW, no=_ASK)] for name in _PRIORITIES}
+    rules["setsid"] = [_answer(_ASK)]
+    return _build(machine, rules, [_answer(_ALLOW)], [_answer(_ALLOW)])
+
+
+def install(program: bytes, *, listening: bool = False) -> int:
     """Bind every thread of this process, and all its descendants, to the filter; they gain no privileges by exec.
 
-    Raises OSError where the kernel has no such filters or refuses this one.
+    With `listening`, of a process with one thread, return the descriptor for `judge`, else 0. Raises OSError where the
+    kernel has no such filters or refuses this one.
     """
     linux.no_new_privs()
     code = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))  # struct sock_fprog
     refused = "the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)"
-    failed = linux.syscall(refused, _SECCOMP[_machine()], _SET_MODE_FILTER, _TSYNC, head)
-    if failed:
-        raise OSError(errno.EBUSY, f"thread {failed} has a seccomp filter of its own: install before it gets one")
+    flag = _NEW_LISTENER if listening else _TSYNC
+    result = linux.syscall(refused, number("seccomp"), _SET_MODE_FILTER, flag, head)
+    if result and not listening:
+        raise OSError(errno.EBUSY, f"thread {result} has a seccomp filter of its own: install before it gets one")
+    return result
 
 
-@functools.cache
-def _head(machine: str) -> bytes:
-    """Kill strangers, and leave the call's number in the register."""
-    code = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[machine]), _answer(_KILL), (_LOAD, 0, 0, _NUMBER)]
+def begin_session() -> None:
+    """Be a session of one's own, which the judge holds apart from the one that this process comes from."""
+    linux.syscall("setsid", number("setsid"), ctypes.c_ulong(_OWN))
+
+
+def judge(listener: int) -> None:
+    """Decide, until no process is left that may ask, which processes another one may name.
+
+    Those of its own session, and of sessions that were begun in it by a plain setsid; all others do not exist.
+    """
+    above: dict[int, tuple[int, ...]] = {}  # the sessions in which one was begun
+    setsid, priorities = number("setsid"), {number(name) for name in _PRIORITIES}
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    while not poll.poll()[0][1] & select.POLLHUP:
+        notice = bytearray(_NOTICE.size)
+        try:
+            fcntl.ioctl(listener, _RECEIVE, notice)
+            serial, asker, _, which, _, _, *args = _NOTICE.unpack(notice)
+            own = os.getsid(asker)
+            allowed = True
+            if which == setsid and args[0] == _OWN:
+                above.pop(asker, None)
+            elif which == setsid and asker != own:
+                above[asker] = (own, *above.get(own, ()))[:_REMEMBERED]
+            elif which != setsid:
+                allowed = _within(ctypes.c_int(args[which in priorities]).value, own, above)
+            error, flags = (0, _CONTINUE) if allowed else (-errno.ESRCH, 0)
+            fcntl.ioctl(listener, _ANSWER, _VERDICT.pack(serial, 0, error, flags))
+        except OSError:
+            continue  # the asker has ended, or does not wait any more
+
+
+def _within(pid: int, session: int, above: dict[int, tuple[int, ...]]) -> bool:
+    """Return whether a process, or a group where the number is negative, is of a session or one that it began."""
+    try:
+        found = os.getsid(abs(pid))
+    except ProcessLookupError:
+        return False
+    return session == found or session in above.get(found, ())
+
+
+def _build(machine: str, rules: _Rules, other: _Code, newer: _Code) -> bytes:
+    """Return the program that answers calls by the rules, and all others up to the newest one in one way."""
+    # Kill strangers, and leave the call's number in the register.
+    head = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[machine]), _answer(_KILL), (_LOAD, 0, 0, _NUMBER)]
     if machine == "x86_64":
-        code += [(_AT_LEAST, 0, 1, _X32), _answer(_KILL)]
-    return _pack(code)
+        head += [(_AT_LEAST, 0, 1, _X32), _answer(_KILL)]
+    numbered = {CALLS[name][list(_ARCHES).index(machine)]: body for name, body in rules.items()}
+    bodies = [numbered.get(number, other) for number in range(NEWEST + 1)] + [newer]
+    runs = [(next(run)[0], body) for body, run in groupby(enumerate(bodies), lambda pair: pair[1])]
+    code = head + _search(runs)
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def _own_signals(machine: str, pid: int) -> _Code:
-    by_pid = _judge(0, _EQUAL, [pid], yes=_ALLOW, no=_DENY)
-    names = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open")
-    rules = dict.fromkeys(names, by_pid) | {
-        # A descriptor does not tell whose it is.
-        "pidfd_send_signal": [_answer(_DENY)],
-        # The other ways to have a process killed: as the owner of a descriptor, and by its limit of CPU time.
-        "fcntl": _judge(1, _EQUAL, [_F_SETOWN, _F_SETOWN_EX], yes=_DENY, no=_ALLOW),
-        "prlimit64": _judge(0, _EQUAL, [0, pid], yes=_ALLOW, no=_DENY),
-    }
-    return [step for number, body in _numbered(machine, rules) for step in _on(number, body)]
-
-
-@functools.cache
-def _tail(machine: str, network: bool, joining: bool) -> bytes:
-    rules: _Rules = {name: [_answer(_DENY)] for name in _DENIED if not (joining and name == "setns")}
-    # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
-    rules["clone3"] = [_answer(_ABSENT)]
-    rules["clone"] = _judge(0, _ANY_BIT, [_CLONE_DENIED], yes=_DENY, no=_ALLOW)
-    # Keys typed into a terminal, and signals to the owner of a descriptor.
-    rules["ioctl"] = _judge(1, _EQUAL, [_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP], yes=_DENY, no=_ALLOW)
-    rules["personality"] = _judge(0, _EQUAL, _PERSONALITIES, yes=_ALLOW, no=_DENY)
-    if not network:
-        only_unix = _judge(0, _EQUAL, [socket.AF_UNIX], yes=_ALLOW, no=_DENY)
-        rules |= {"socket": only_unix, "socketpair": only_unix}
-    return _pack(_search(_numbered(machine, rules)))
-
-
-def _numbered(machine: str, rules: _Rules) -> list[tuple[int, _Code]]:
-    """Return the rules by the number of their call, in order, less those for calls that the machine has not."""
-    column = list(_ARCHES).index(machine)
-    rows = (((_DENIED | _JUDGED)[name][column], body) for name, body in rules.items())
-    return sorted((number, body) for number, body in rows if number is not None)
-
-
-def _search(rules: list[tuple[int, _Code]]) -> _Code:
-    """Find the call's rule by halving, else allow it: the kernel runs a new filter for every call there is."""
-    if len(rules) <= 4:
-        return [step for number, body in rules for step in _on(number, body)] + [_answer(_ALLOW)]
-    middle = len(rules) // 2
-    low, high = _search(rules[:middle]), _search(rules[middle:])
-    return [(_AT_LEAST, 0, 1, rules[middle][0]), (_JUMP, 0, 0, len(low)), *low, *high]
-
-
-def _on(number: int, body: _Code) -> _Code:
-    """Run the body, which ends in an answer, for this call."""
-    return [(_EQUAL, 0, len(body), number), *body]
+def _search(runs: list[tuple[int, _Code]]) -> _Code:
+    """Find by halving the run of numbers that a call is in, and what answers it: the kernel looks for every call."""
+    if len(runs) == 1:
+        return runs[0][1]
+    middle = len(runs) // 2
+    low, high = _search(runs[:middle]), _search(runs[middle:])
+    return [(_AT_LEAST, 0, 1, runs[middle][0]), (_JUMP, 0, 0, len(low)), *low, *high]
 
 
 def _judge(arg: int, test: int, values: Sequence[int], *, yes: int, no: int) -> _Code:
@@ -167,12 +268,13 @@ def _judge(arg: int, test: int, values: Sequence[int], *, yes: int, no: int) -> 
     return [(_LOAD, 0, 0, _ARGS + 8 * arg), *tests, _answer(no), _answer(yes)]
 
 
+def _unless(arg: int, values: Sequence[int]) -> _Code:
+    """Refuse a call whose argument is none of these, and go on with another."""
+    return _judge(arg, _EQUAL, values, yes=_ALLOW, no=_DENY)[:-1]
+
+
 def _answer(action: int) -> tuple[int, int, int, int]:
     return _RETURN, 0, 0, action
-
-
-def _pack(code: _Code) -> bytes:
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
 def _machine() -> str:

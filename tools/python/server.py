@@ -31,7 +31,7 @@ LIBRARIES = ("numpy", "sympy")
 KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
 
 # One arena for all threads: each would take 64 MiB of an address space that is limited.
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "1"}
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "1", "PATH": os.defpath}
 
 # A bare stand-in for the root package: the real one imports gymnasium, which no session needs to carry.
 _BOOT = """

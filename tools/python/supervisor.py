@@ -76,8 +76,8 @@ def _fix_addresses() -> None:
 
 def _prepare(level: str, view: View) -> None:
     """Find out whether this machine can give a level, and prepare for it; OSError with the reason where it cannot."""
-    if level == "landlock" and linux.landlock_version() < 1:
-        raise OSError("the kernel has no Landlock, or it is switched off")
+    if level == "landlock" and linux.landlock_version() < 3:
+        raise OSError("the kernel has no Landlock of version 3 (Linux 6.2), or it is switched off")
     if level == "namespaces":
         enter_namespaces(view)
         pid, sock = start_init()
@@ -212,9 +212,8 @@ class Supervisor:
         try:
             message, _ = messages.receive(sock)
         except (EOFError, OSError):
-            return  # its init was killed, which is found out at once
-        finally:
             sock.close()
+            return  # its init was killed, which is found out at once
         if "failed" in message:
             self.fail(serial, message["failed"])
         else:
@@ -224,8 +223,8 @@ class Supervisor:
         """Request the worker of a boundary."""
         boundary = self.boundaries[serial]
         fds = [*boundary.theirs, boundary.exit_pipe]
-        if boundary.pidfd >= 0:
-            fds.append(boundary.pidfd)
+        if boundary.prepared:
+            fds += [boundary.pidfd, boundary.prepared.fileno()]
         urgent = self.stocks[boundary.kind].waiting > 0
         try:
             requests = self.zygote(boundary.kind).requests
@@ -237,6 +236,9 @@ class Supervisor:
             return
         messages.close(*boundary.theirs)
         boundary.theirs = []
+        if boundary.prepared:
+            boundary.prepared.close()
+            boundary.prepared = None
 
     def zygote(self, kind: str) -> Zygote:
         """Return the zygote of a kind; it is started if need be."""

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import socket
+import stat
 import sys
 import threading
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class WorkerSpec:
         folder: Where it works, a folder that it makes.
         mapped: Bytes of address space that it has from the start.
         init: At level `namespaces`, a pidfd of the process whose namespaces it joins; else -1.
+        judge: A socket to the process that decides about calls which name another one; -1 at level `rlimits-only`.
         ruleset: At level `landlock`, the descriptor of its rules; else -1.
     """
 
@@ -47,6 +49,7 @@ class WorkerSpec:
     folder: str
     mapped: int
     init: int = -1
+    judge: int = -1
     ruleset: int = -1
 
 
@@ -80,10 +83,17 @@ def _confine(spec: WorkerSpec) -> None:
         become_agent()
     elif spec.level == "landlock":
         linux.enforce_landlock(spec.ruleset)
-        seccomp.install(seccomp.build_filter(network=False, own_signals_only=True))
+        seccomp.install(seccomp.build_filter(spec.level))
+        # Nobody may change a file's mode and times here: copies have those of a new file.
+        shutil.copymode = shutil.copystat = lambda *_, **__: None
     os.setsid()
     linux.drop_capabilities()
     linux.prctl(linux.PR_SET_DUMPABLE, 1)
+    if spec.judge >= 0:
+        listener = seccomp.install(seccomp.build_last_filter(), listening=True)
+        with socket.socket(fileno=spec.judge) as judge:
+            messages.send(judge, {}, [listener])
+        os.close(listener)
 
 
 def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
@@ -134,7 +144,7 @@ def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: li
     stem = folder.rpartition("-")[0]
     for number in left:
         remove_folder(stem if number == 1 else f"{stem}-{number}")
-    refusal = _refusal({0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds})
+    refusal = _refusal({0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds}, interpreter.folder)
     generator = random.getstate()  # forking reseeds it
     twin = False
     if not refusal:
@@ -176,7 +186,7 @@ def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
     messages.close(*fds)
     interpreter.control = socket.socket(fileno=control)
     try:
-        os.setsid()
+        seccomp.begin_session()
         here = Path.cwd()
         shutil.copytree(interpreter.folder, folder, symlinks=True)
         _move(folder)
@@ -195,7 +205,7 @@ def _move(folder: str) -> None:
     os.environ.update(HOME=folder, TMPDIR=folder)
 
 
-def _refusal(own: set[int]) -> str | None:
+def _refusal(own: set[int], folder: str) -> str | None:
     """Why this session cannot fork; its threads, children and open files would not be copied but lost or shared."""
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:
@@ -207,12 +217,14 @@ def _refusal(own: set[int]) -> str | None:
         if fd not in own:
             with contextlib.suppress(OSError):
                 if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
-                    return f"it has open for writing: {_name(fd)}"
+                    return f"it has open for writing: {_name(fd, folder)}"
     return None
 
 
-def _name(fd: int) -> str:
-    try:
-        return str(Path(f"/proc/self/fd/{fd}").readlink())
-    except OSError:
-        return f"descriptor {fd}"
+def _name(fd: int, folder: str) -> str:
+    """Say what a descriptor is; of a file the path, where it lies in `folder`."""
+    status = os.fstat(fd)
+    if stat.S_ISSOCK(status.st_mode) or stat.S_ISFIFO(status.st_mode):
+        return "socket" if stat.S_ISSOCK(status.st_mode) else "pipe"
+    files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
+    return next((str(path) for path in files if os.path.samestat(path.lstat(), status)), f"descriptor {fd}")

@@ -168,7 +168,7 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
             os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if Path(path).name == PACKAGES)
         if level == "namespaces":
             # Its workers have the filter without an install of their own, which costs as much as their fork.
-            seccomp.install(seccomp.build_filter(network=True, joining=True))
+            seccomp.install(seccomp.build_filter(level))
         _Forker(requests, level, kind).serve()
     except BaseException as error:
         if own == os.getpid():

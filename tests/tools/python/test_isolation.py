@@ -55,7 +55,7 @@ MACHINE = """
 import struct
 from turngym.tools.python import linux, seccomp, session
 column = ["x86_64", "aarch64"].index(__import__("os").uname().machine)
-table = seccomp._DENIED | seccomp._JUDGED | {{"landlock_create_ruleset": (linux._CREATE_RULESET,) * 2}}
+table = seccomp.CALLS | {{"landlock_create_ruleset": (linux._CREATE_RULESET,) * 2, "unshare": (272, 97)}}
 code = []
 for name, error, test, value in {refused}:
     code += [(0x20, 0, 0, 0), (0x15, 0, 3, table[name][column]), (0x20, 0, 0, 16)]
@@ -74,7 +74,7 @@ def test_a_container_without_user_namespaces_refuses_the_strongest_level_only(ba
 
 def test_a_kernel_without_landlock_refuses_that_level_only(bare):
     probed = bare(MACHINE.format(refused=[("landlock_create_ruleset", errno.ENOSYS, AT_LEAST, 0)]))
-    reason = "the kernel has no Landlock, or it is switched off"
+    reason = "the kernel has no Landlock of version 3 (Linux 6.2), or it is switched off"
     assert probed == {"namespaces": None, "landlock": reason, "rlimits-only": None}
 
 
@@ -132,7 +132,7 @@ def test_the_folder_of_a_weaker_level_is_removed(level: str, ok):
     assert ok(tool, "os.environ['HOME'] == os.environ['TMPDIR'] == os.getcwd(), os.listdir('.')") == "(True, [])\n"
     assert folder.is_dir()
     assert folder.stat().st_mode & 0o777 == 0o700
-    ok(tool, "os.mkdir('a'); os.symlink('/usr', 'a/link'); open('a/file', 'w').close(); os.chmod('a', 0)")
+    ok(tool, "os.mkdir('a'); os.symlink('/usr', 'a/link'); open('a/file', 'w').close()")
     tool.close()
     assert not folder.exists()
 
@@ -288,8 +288,8 @@ assert libc.mount(b"tmpfs", b"/proc/sys", b"tmpfs", 0, None) == 0, "mask"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mask a part of /proc")
-def test_a_machine_that_masks_its_processes_gives_an_empty_proc(bare):
-    """As containers do: the kernel then refuses a /proc of one's own."""
+def test_a_machine_that_masks_its_processes_is_served(bare):
+    """As containers do."""
     code = r"""
 import os
 print(os.listdir("/proc"), os.getpid(), 6 * 7)
