@@ -10,7 +10,8 @@
 - `interpreter`: runs programs in one namespace
 - `isolation`: levels, limits, user namespaces and the file tree
 - `packages`: which installed packages programs see
-- `seccomp`: the filter on system calls
+- `seccomp`: the filters on system calls
+- `judge`: what the filters ask about: calls that name other processes, and changes of files
 - `linux`: system calls that Python does not wrap, Landlock, and what `/proc` tells
 """
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from .. import messages
-from . import linux, seccomp
+from . import linux
 from .isolation import DEVICES, PROCESSES, become_agent, map_users, mount_private, visible
+from .judge import judge
 from .worker import WorkerSpec, work
 
 SPARE = 2
@@ -96,7 +97,7 @@ class Boundary:
     def oversteps(self) -> bool:
         """Return whether its processes and threads are too many or hold too much memory together."""
         pids = linux.process_tree((self.init, self.worker))
-        tasks = sum(map(linux.threads_of, pids))
+        tasks = 1 + sum(linux.threads_of(pid) for pid in pids if pid != self.init)
         self.active = self.until is not None or tasks > self.members + 1
         return tasks > PROCESSES + 2 or linux.memory_of(pids, self.memory) > self.memory
 
@@ -182,7 +183,7 @@ def start_init() -> tuple[int, socket.socket]:
         _, (listener,) = messages.receive(theirs)
         os.dup2(listener, 0)
         os.closerange(1, 1 << 16)
-        seccomp.judge(0)
+        judge(0)
         while True:
             signal.pause()
     except BaseException as error:
@@ -206,11 +207,11 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         linux.die_with(own)
         ours.close()
-        judge = theirs.detach()
-        work(_with_rules(replace(spec, judge=judge if spec.level == "landlock" else -1)), control, output)
+        asking = theirs.detach()
+        work(_with_rules(replace(spec, judge=asking if spec.level == "landlock" else -1)), control, output)
     messages.close(control, output)
     theirs.close()
-    threading.Thread(target=_judge, args=(ours,), daemon=True).start()
+    threading.Thread(target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True).start()
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
     while children := _children():
@@ -220,11 +221,11 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
     os._exit(0)
 
 
-def _judge(sock: socket.socket) -> None:
+def _judge(sock: socket.socket, folder: str) -> None:
     """Judge for the worker that sends a listener; nothing is to be judged where it sends none."""
     with contextlib.suppress(EOFError, OSError), sock:
         _, (listener,) = messages.receive(sock)
-        seccomp.judge(listener)
+        judge(listener, folder)
 
 
 def _with_rules(spec: WorkerSpec) -> WorkerSpec:

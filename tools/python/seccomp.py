@@ -3,7 +3,8 @@
 The filter of a level is built once, as bytes, and installed in a process that it binds for good with all its
 descendants: in a child after its fork, or in a server whose forks then have it for nothing. A call that is not listed
 fails with EPERM, one that is newer than the list with ENOSYS, as on an older kernel, and one of another machine's
-calling conventions kills the process. A second filter, of every worker, asks a judge about calls that name a process.
+calling conventions kills the process. A second filter, of every worker, asks the `judge` about calls that name a
+process and, where the files of the machine are seen, about those that change a file's mode or times.
 
 Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers in `asm/unistd_64.h` (x86_64) and
 `asm-generic/unistd.h` (aarch64).
@@ -11,10 +12,8 @@ Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers
 
 import ctypes
 import errno
-import fcntl
 import functools
 import os
-import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -36,11 +35,8 @@ _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # set in the numbers of x86_64's x32 calls
 
 _SET_MODE_FILTER, _TSYNC, _NEW_LISTENER = 1, 1, 8
-_RECEIVE, _ANSWER, _CONTINUE = 0xC0502100, 0xC0182101, 1  # SECCOMP_IOCTL_NOTIF_*, SECCOMP_USER_NOTIF_FLAG_CONTINUE
-_NOTICE = struct.Struct("=QII iIQ 6Q")  # struct seccomp_notif: id, pid, flags, and struct seccomp_data
-_VERDICT = struct.Struct("=Qq iI")  # struct seccomp_notif_resp: id, value, error, flags
-_REMEMBERED = 16  # sessions within sessions that the judge knows of
-_OWN = int.from_bytes(b"held own")  # what setsid is given, which the kernel does not read, by who is held apart
+OWN = int.from_bytes(b"held own")
+"""What `setsid` is given, which the kernel does not read, by a process that the judge is to hold apart."""
 
 SOCKETS = {
     "namespaces": (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
@@ -98,9 +94,10 @@ _ALLOWED = _table("""
     recvmmsg 299 243, shutdown 48 210""")
 # With these a program would reach what lies outside, where no file tree and no network of its own keep that away.
 _INSIDE = _table("""
-    chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, fchown 93 55, lchown 94 -,
-    fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88,
-    bind 49 200, connect 42 203, listen 50 201, accept 43 202, accept4 288 242""")
+    chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, bind 49 200,
+    connect 42 203, listen 50 201, accept 43 202, accept4 288 242""")
+CHANGES = _table("chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, utimensat 280 88")
+"""Changes of files that the judge makes itself at level `landlock`, in the session's folder."""
 # Needed on the way in; the second filter refuses them.
 _ENTERING = _table("""
     setns 308 268, setgroups 116 159, setresuid 117 147, setresgid 119 149, capset 126 91, seccomp 317 277""")
@@ -120,7 +117,7 @@ _ATTRIBUTES = _table("""
 _JUDGED = _table("""
     clone 56 220, clone3 435 435, ioctl 16 29, fcntl 72 25, prctl 157 167, personality 135 92, socket 41 198,
     socketpair 53 199""")
-CALLS = _ALLOWED | _INSIDE | _ENTERING | _ABOUT_PROCESSES | _PRIORITIES | _ATTRIBUTES | _JUDGED
+CALLS = _ALLOWED | _INSIDE | CHANGES | _ENTERING | _ABOUT_PROCESSES | _PRIORITIES | _ATTRIBUTES | _JUDGED
 """The numbers of all calls that are named here, on x86_64 and aarch64."""
 NEWEST = 469
 """The newest call that is known here: file_setattr, of Linux 6.17."""
@@ -130,7 +127,7 @@ def reached(level: str) -> set[str]:
     """Return the names of the calls that a program can make at a level with a filter, some with few arguments only."""
     inside = _INSIDE if level == "namespaces" else {}
     return (
-        {*_ALLOWED, *inside, *_ABOUT_PROCESSES, *_PRIORITIES, *_JUDGED}
+        {*_ALLOWED, *inside, *CHANGES, *_ABOUT_PROCESSES, *_PRIORITIES, *_JUDGED}
         - {"clone3"}
         - (set() if SOCKETS[level] else {"socket"})
     )
@@ -171,21 +168,21 @@ def build_filter(level: str) -> bytes:
 
 
 @functools.cache
-def build_last_filter() -> bytes:
-    """Return the second filter, for `install` with a listener: calls that name another process are the judge's."""
+def build_last_filter(level: str) -> bytes:
+    """Return the second filter, for `install` with a listener: what it cannot decide is the judge's."""
     machine = _machine()
     rules: _Rules = {name: [_answer(_DENY)] for name in _ENTERING}
     rules |= {name: _judge(0, _EQUAL, [0], yes=_ALLOW, no=_ASK) for name in _ABOUT_PROCESSES}
     rules |= {name: [*_unless(0, [0]), *_judge(1, _EQUAL, [0], yes=_ALLOW, no=_ASK)] for name in _PRIORITIES}
-    rules["setsid"] = [_answer(_ASK)]
+    rules |= {name: [_answer(_ASK)] for name in ("setsid", *(CHANGES if level == "landlock" else ()))}
     return _build(machine, rules, [_answer(_ALLOW)], [_answer(_ALLOW)])
 
 
 def install(program: bytes, *, listening: bool = False) -> int:
     """Bind every thread of this process, and all its descendants, to the filter; they gain no privileges by exec.
 
-    With `listening`, of a process with one thread, return the descriptor for `judge`, else 0. Raises OSError where the
-    kernel has no such filters or refuses this one.
+    With `listening`, of a process with one thread, return the descriptor for the judge, else 0. Raises OSError where
+    the kernel has no such filters or refuses this one.
     """
     linux.no_new_privs()
     code = ctypes.create_string_buffer(program, len(program))
@@ -200,44 +197,7 @@ def install(program: bytes, *, listening: bool = False) -> int:
 
 def begin_session() -> None:
     """Be a session of one's own, which the judge holds apart from the one that this process comes from."""
-    linux.syscall("setsid", number("setsid"), ctypes.c_ulong(_OWN))
-
-
-def judge(listener: int) -> None:
-    """Decide, until no process is left that may ask, which processes another one may name.
-
-    Those of its own session, and of sessions that were begun in it by a plain setsid; all others do not exist.
-    """
-    above: dict[int, tuple[int, ...]] = {}  # the sessions in which one was begun
-    setsid, priorities = number("setsid"), {number(name) for name in _PRIORITIES}
-    poll = select.poll()
-    poll.register(listener, select.POLLIN)
-    while not poll.poll()[0][1] & select.POLLHUP:
-        notice = bytearray(_NOTICE.size)
-        try:
-            fcntl.ioctl(listener, _RECEIVE, notice)
-            serial, asker, _, which, _, _, *args = _NOTICE.unpack(notice)
-            own = os.getsid(asker)
-            allowed = True
-            if which == setsid and args[0] == _OWN:
-                above.pop(asker, None)
-            elif which == setsid and asker != own:
-                above[asker] = (own, *above.get(own, ()))[:_REMEMBERED]
-            elif which != setsid:
-                allowed = _within(ctypes.c_int(args[which in priorities]).value, own, above)
-            error, flags = (0, _CONTINUE) if allowed else (-errno.ESRCH, 0)
-            fcntl.ioctl(listener, _ANSWER, _VERDICT.pack(serial, 0, error, flags))
-        except OSError:
-            continue  # the asker has ended, or does not wait any more
-
-
-def _within(pid: int, session: int, above: dict[int, tuple[int, ...]]) -> bool:
-    """Return whether a process, or a group where the number is negative, is of a session or one that it began."""
-    try:
-        found = os.getsid(abs(pid))
-    except ProcessLookupError:
-        return False
-    return session == found or session in above.get(found, ())
+    linux.syscall("setsid", number("setsid"), ctypes.c_ulong(OWN))
 
 
 def _build(machine: str, rules: _Rules, other: _Code, newer: _Code) -> bytes:

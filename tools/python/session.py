@@ -76,6 +76,8 @@ class Session:
             if "failed" not in message:
                 self.process = os.pidfd_open(sender)
                 self._fds.append(self.process)
+                if os.getsid(sender) != sender:  # of what a fork did itself, it is this that others rely on
+                    raise OSError("it is no session of its own")
         except (EOFError, OSError, ValueError) as error:
             raise ToolFailure(f"the Python session did not start: {error}") from error
         if "failed" in message:

@@ -132,7 +132,7 @@ def test_the_folder_of_a_weaker_level_is_removed(level: str, ok):
     assert ok(tool, "os.environ['HOME'] == os.environ['TMPDIR'] == os.getcwd(), os.listdir('.')") == "(True, [])\n"
     assert folder.is_dir()
     assert folder.stat().st_mode & 0o777 == 0o700
-    ok(tool, "os.mkdir('a'); os.symlink('/usr', 'a/link'); open('a/file', 'w').close()")
+    ok(tool, "os.mkdir('a'); os.symlink('/usr', 'a/link'); open('a/file', 'w').close(); os.chmod('a', 0)")
     tool.close()
     assert not folder.exists()
 

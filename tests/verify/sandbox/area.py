@@ -10,7 +10,7 @@ from typing import Literal
 from turngym.tests.verify.rows import Row
 from turngym.tools.python import PythonTool
 
-Part = Literal["all", "programs", "benign", "snippets", "load", "machines", "fuzz"]
+Part = Literal["all", "reach", "programs", "benign", "snippets", "load", "machines", "fuzz"]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,12 @@ class Sandbox:
         from turngym.tests.verify.sandbox.machines import machine_row
         from turngym.tests.verify.sandbox.predicates import KNOWN
         from turngym.tests.verify.sandbox.programs import MEMORY, TIMEOUT, program_rows
+        from turngym.tests.verify.sandbox.reach import reach_rows
         from turngym.tests.verify.sandbox.snippets import TIMEOUT as PATIENCE
         from turngym.tests.verify.sandbox.snippets import benign_row, snippet_row
 
+        if self._counts("reach") and self.level != "rlimits-only":  # which refuses nothing
+            yield from reach_rows(self._tool(60.0), self.level)
         if self._counts("programs", "benign"):
             programs = read_programs(self.corpus, KNOWN)
         if self._counts("programs"):
