@@ -16,7 +16,7 @@ from turngym import __main__ as cli
 from turngym.agents.check.clauses import CLAUSES
 
 ROOT = Path(turngym.__file__).parent
-FILES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+FILES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md")))
 PAGES = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in FILES}
 PYTHON = {page: re.findall(r"```python\n(.*?)```", text, re.S) for page, text in PAGES.items()}
 COMMAND = re.compile(r"(?:^|[\s/])turngym ([a-z][a-z-]*(?: .*)?)$")
@@ -95,7 +95,7 @@ def test_every_option_belongs_to_a_command():
     names = {name for page in PAGES.values() for name, *_ in commands(page)}
     assert {"train", "compare", "eval", "play", "check", "replay", "audit", "verify", "methods", "doctor"} <= names
     known = {option for name in names for option in re.findall(r"--[a-z-]+", help_of(name))}
-    for area in ("household", "search"):
+    for area in ("household", "sandbox", "search"):
         known |= set(re.findall(r"--[a-z-]+", help_of("verify", area)))
     named = {option for text in PAGES.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - known - FOREIGN == set()
