@@ -202,6 +202,8 @@ class Replay:
     """Only the episodes of this task."""
     branch: int | None = None
     """Only this branch of each task."""
+    env: str = ""
+    """Environment id. It has to be named where it is of another package; a journal cannot choose whose code runs."""
     # These replace the recorded options, for instance after a file of tasks was moved.
     options: Environment = EnvOptions()
 
@@ -212,7 +214,7 @@ class Replay:
 
             played = failed = 0
             for result in replay_journal(
-                self.journal, task=self.task, branch=self.branch, options=self.options.kwargs()
+                self.journal, task=self.task, branch=self.branch, options=self.options.kwargs(), env_id=self.env
             ):
                 if result.divergence is not None:
                     console.print(f"[bold red]diverged[/bold red]  {escape(str(result.divergence))}")

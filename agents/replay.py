@@ -90,7 +90,12 @@ def replay_path(env: TextEnv, tree: Tree, leaf: Leaf) -> Replayed:
 
 
 def replay_journal(
-    path: Path, *, task: int | None = None, branch: int | None = None, options: Mapping[str, Any] | None = None
+    path: Path,
+    *,
+    task: int | None = None,
+    branch: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    env_id: str = "",
 ) -> Iterator[Replayed]:
     """Make a journal's environment again and yield each of its paths when it has been replayed.
 
@@ -99,16 +104,17 @@ def replay_journal(
         task: Only paths of this task.
         branch: Only this branch of each tree.
         options: Options of the environment in place of the recorded ones, where, say, a task file has moved.
+        env_id: The environment, where it is not turngym's own.
 
     Raises:
-        ValueError: the journal is damaged, has no such path, asks for a weaker isolation level than the default that
-            `options` do not name, or its environment cannot be made.
+        ValueError: the journal is damaged, has no such path, asks for what only `options` and `env_id` may choose
+            (`weaker_levels`), or its environment cannot be made.
         LevelRefused: this machine cannot isolate a tool as asked.
     """
     origin = read_origin(path)
     merged = {**origin.options, **(options or {})}
-    refuse_weaker(merged, weaker_levels(options or {}), str(path))
-    env = make(origin.env, **merged)
+    refuse_weaker(merged, weaker_levels(options or {}, env_id), str(path), env_id or origin.env)
+    env = make(env_id or origin.env, **merged)
     check_levels(env)
     count = 0
     try:

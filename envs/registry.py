@@ -11,8 +11,9 @@ import contextlib
 import copy
 import inspect
 import re
+import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from ..tools.python import LEVELS, require
 from .core import TextEnv
 from .question import QuestionEnv
+from .sources import is_file, is_hub_name
 from .tasks import did_you_mean
 
 GROUP = "turngym.envs"
@@ -221,33 +223,92 @@ def check_levels(env: TextEnv) -> None:
             require(level)
 
 
-def weaker_levels(options: Mapping[str, Any]) -> list[str]:
-    """Return the isolation levels below the default among the values of environment options, and `packages=NAMES`."""
-    levels = [value for value in options.values() if isinstance(value, str) and value in LEVELS[1:]]
-    packages = options.get("packages") or ()
-    names = packages.split(",") if isinstance(packages, str) else map(str, packages)
-    return [*levels, *(f"packages={name.strip()}" for name in names)]
+_MOST = {"memory_mb": 512, "timeout": 10}  # limits of tools that data may set
+_WIDER = {
+    "packages": "shows programs more than they see by default",
+    "memory_mb": f"is more than the {_MOST['memory_mb']} MiB that a file may allow",
+    "timeout": f"is more than the {_MOST['timeout']} seconds that a file may allow",
+    "url": "is a server that would be asked",
+    "visit": "opens pages of the internet",
+    "tasks": "is a data set of the hub that turngym does not know",
+    "env": "is of another package, whose code would be imported",
+    "server": "is a server that would be asked",
+    "server_option": "may change what code the server runs",
+}
+_WORDS = ("env", "tasks", "server", "server_option")  # options of commands themselves
 
 
-def refuse_weaker(options: Mapping[str, Any], allowed: Collection[str], where: str) -> None:
-    """Refuse options from data (a journal, a run folder, a recipe) that weaken the isolation of the code they bring.
+def weaker_levels(options: Mapping[str, Any], env_id: str = "") -> list[str]:
+    """Return what of an environment and its options only the present command may choose, each as it is named there.
+
+    That is an isolation level below the default by its name, and `name=value` of what reaches further than by default:
+    other packages, more time or memory, a server, pages of the internet, data sets, and code that is not imported yet.
+    """
+    found = [level for level in _texts(options) if level in LEVELS[1:]]
+    for name, value in options.items():
+        if name == "packages":
+            names = value.split(",") if isinstance(value, str) else map(str, value or ())
+            found += [f"packages={package.strip()}" for package in names]
+        elif name in _MOST and not (isinstance(value, int | float) and value <= _MOST[name]):
+            found.append(f"{name}={value}")
+        elif (name == "url" and value is not None) or (name == "visit" and value):
+            found.append(f"{name}={str(value).lower() if isinstance(value, bool) else value}")
+        elif name == "tasks" and isinstance(value, str) and is_hub_name(value) and not is_file(value):
+            found.append(f"tasks={value}")
+    return [*found, f"env={env_id}"] if _is_foreign(env_id) else found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested data."""
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping | list | tuple):
+            left += value.values() if isinstance(value, Mapping) else value
+
+
+def _is_foreign(env_id: str) -> bool:
+    """Return whether an environment is declared by another package and its module is not imported yet."""
+    point = getattr(gymnasium.registry.get(env_id), "entry_point", None)
+    if point is None:
+        point = next((entry.entry_point for entry in entries() if entry.id == env_id), None)
+    module = point.partition(":")[0] if isinstance(point, str) else ""
+    return bool(module) and module not in sys.modules and module.partition(".")[0] != "turngym"
+
+
+def refuse_weaker(options: Mapping[str, Any], allowed: Collection[str], where: str, env_id: str = "") -> None:
+    """Refuse what data (a journal, a run folder, a recipe) may not choose; `weaker_levels` says what that is.
 
     Args:
         options: Environment options as the data has them.
-        allowed: Levels below the default that the present caller names himself.
+        allowed: What the present caller names himself, as `weaker_levels` gives it.
         where: Names the data in the error.
+        env_id: The environment that the data names.
 
     Raises:
-        ValueError: the data asks for a level below the default that is not among `allowed`.
+        ValueError: the data asks for something that is not among `allowed`; the message says how to allow it.
     """
-    for level in weaker_levels(options):
-        if level not in allowed and level.startswith("packages="):
-            raise ValueError(
-                f"{where} asks for {level!r}, which shows programs more than they see by default; "
-                f"a file cannot choose that. If you trust its code, add --option {level} to the command"
-            )
-        if level not in allowed:
-            raise ValueError(
-                f"{where} asks for isolation level {level!r}, which is weaker than the default {LEVELS[0]!r}; "
-                f"a file cannot choose that. If you trust its code, add --option level={level} to the command"
-            )
+    refuse_unnamed(weaker_levels(options, env_id), allowed, where)
+
+
+def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -> None:
+    """Raise ValueError for the first of `asked` that is not among `allowed`, naming the option that allows it."""
+    for one in asked:
+        if one in allowed:
+            continue
+        what = f"asks for isolation level {one!r}, which is weaker than the default {LEVELS[0]!r}"
+        if (name := one.partition("=")[0]) in _WIDER:
+            what = f"asks for {one!r:.120}, which {_WIDER[name]}"
+        raise ValueError(
+            f"{where} {what}; a file cannot choose that. If you trust its code, add {flag_of(one)} to the command"
+        )
+
+
+def flag_of(one: str) -> str:
+    """Return the option of a command that allows what `weaker_levels` found."""
+    name, equals, value = one.partition("=")
+    if name in _WORDS:
+        return f"--{name.replace('_', '-')} {value}"
+    return f"--option {one if equals else f'level={one}'}"

@@ -87,10 +87,11 @@ class Train:
         try:
             from .loop import Refusals
 
-            with mistakes((ValueError, OSError, FloatingPointError, Refusals), run.resume_hint(prepared.folder)):
+            hint = run.resume_hint(prepared.folder, self.config)
+            with mistakes((ValueError, OSError, FloatingPointError, Refusals), hint):
                 watch(run.execute(prepared), self.config.schedule.steps, console)
         except KeyboardInterrupt:
-            console.print(f"interrupted; {run.resume_hint(prepared.folder)}")
+            console.print(f"interrupted; {run.resume_hint(prepared.folder, self.config)}")
             raise
         console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
         console.print(f"run folder: {prepared.folder}")
@@ -109,6 +110,12 @@ class Compare:
     """Number of seeds, and so of runs of each method. The first is the seed of `--on`, and the others follow it."""
     option: tuple[str, ...] | None = None
     """Options of the environment as `name=value`; they replace those of `--on`."""
+    env: str | None = None
+    """Environment id instead of that of `--on`."""
+    server: tuple[str, ...] | None = None
+    """URLs of vLLM servers instead of those of `--on`."""
+    server_option: tuple[str, ...] | None = None
+    """Options of the vLLM server that turngym starts, instead of those of `--on`."""
     policy: str | None = None
     """Policy instead of that of `--on`: `tiny`, a model folder, or the name of a model on the Hugging Face hub."""
     steps: int | None = None
@@ -146,7 +153,7 @@ class Compare:
 
     def _changes(self) -> dict[str, Any]:
         """Return what replaces keys of the base recipe."""
-        names = ("option", "policy", "steps", "token_budget", "eval_every")
+        names = ("env", "server", "server_option", "option", "policy", "steps", "token_budget", "eval_every")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _resume_command(self, folder: Path) -> str:
@@ -210,7 +217,7 @@ def recipe_of(args: list[str]) -> TrainConfig:
     `args` begin with `train`; a recipe's name is taken out of them.
     """
     named = len(args) > 1 and not args[1].startswith("-")
-    weaker = _named_levels(args)
+    weaker = _named(args)
     recipe = read_recipe(args.pop(1) if named else "math-python", weaker=weaker)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
@@ -227,16 +234,22 @@ def warmup_of(args: list[str]) -> Warmup:
     """
     if len(args) < 2 or args[1].startswith("-") or ("/" in args[1] and not args[1].endswith(".toml")):
         return Warmup()
-    recipe = read_recipe(args.pop(1), weaker=_named_levels(args))
+    recipe = read_recipe(args.pop(1), weaker=_named(args))
     if recipe.policy == "tiny":
         raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
     return Warmup(recipe.env, Path(recipe.policy), options=recipe.environment)
 
 
-def _named_levels(args: list[str]) -> list[str]:
-    """Return the isolation levels below the default that the command line itself names with `--option`."""
+def _named(args: list[str]) -> list[str]:
+    """Return what the command line itself names that data may not choose, as `weaker_levels` gives it."""
     named = [item for item in _option(args, "--option", nargs="*", default=[]) if "=" in item]
-    return weaker_levels(EnvOptions(option=tuple(named)).kwargs())
+    options = EnvOptions(_option(args, "--tasks"), option=tuple(named)).kwargs()
+    env = _option(args, "--env") or (args[1] if args[0] == "warmup" and len(args) > 1 else "")
+    lists = {
+        name: _option(args, f"--{name.replace('_', '-')}", nargs="*", default=[])
+        for name in ("server", "server_option")
+    }
+    return weaker_levels(options, env) + [f"{name}={value}" for name, values in lists.items() for value in values]
 
 
 def _option(args: list[str], name: str, **options: Any) -> Any:

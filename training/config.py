@@ -24,9 +24,10 @@ from ..agents.settings import (
     flat,
     parsed,
 )
-from ..envs.registry import EnvOptions, refuse_weaker
+from ..envs.registry import EnvOptions, refuse_unnamed, weaker_levels
 from .methods import METHOD_RECIPES
 
+_PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager")
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -127,14 +128,14 @@ class TrainConfig:
 def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({}), weaker: Collection[str] = ()) -> TrainConfig:
     """Return the config of a recipe: one of `recipe_names`, or the path of a TOML file.
 
-    What the recipe leaves out is as in `base`. `weaker` are isolation levels below the default that it may ask for.
+    What the recipe leaves out is as in `base`. `weaker` is what of `asked_of_command` it may ask for.
 
     Raises:
         FileNotFoundError: there is no such recipe.
-        ValueError: a key is unknown, a value has the wrong type or range, or an isolation level is too weak.
+        ValueError: a key is unknown, a value has the wrong type or range, or only a command may choose it.
     """
     values, where = _recipe(name)
-    refuse_weaker(from_mapping(values, where).environment.kwargs(), weaker, where)
+    refuse_unnamed(asked_of_command(from_mapping(values, where)), weaker, where)
     return from_mapping({**base, **values}, where)
 
 
@@ -182,12 +183,20 @@ def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def asked_of_command(config: TrainConfig) -> list[str]:
+    """Return what of a config only the present command may choose, as `weaker_levels` does; options of servers too."""
+    asked = weaker_levels(config.environment.kwargs(), config.env)
+    asked += [f"server={url}" for url in config.engine.server]
+    plain = [one for one in config.engine.server_option if one.partition("=")[0].replace("_", "-") in _PLAIN]
+    return asked + [f"server_option={one}" for one in config.engine.server_option if one not in plain]
+
+
 def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
-    """Return the config of a run folder; `weaker` are isolation levels below the default that it may ask for.
+    """Return the config of a run folder; `weaker` is what of `asked_of_command` it may ask for.
 
     Raises:
         FileNotFoundError: the folder has no config.
-        ValueError: it is no config of a run, or it asks for another level below the default.
+        ValueError: it is no config of a run, or it asks for what only a command may choose.
     """
     path = folder / "config.toml"
     if not path.is_file():
@@ -196,7 +205,7 @@ def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
     config = from_mapping(values, str(path))
-    refuse_weaker(config.environment.kwargs(), weaker, str(path))
+    refuse_unnamed(asked_of_command(config), weaker, str(path))
     return config
 
 

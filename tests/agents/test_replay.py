@@ -13,12 +13,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from turngym.agents.journal import origin_of, read_trees, write_trees
+from turngym.agents.journal import Origin, origin_of, read_trees, write_trees
 from turngym.agents.players import Expert, Script, play, play_all
 from turngym.agents.replay import NOTHING, Divergence, Replayed, replay, replay_journal, replay_path
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
-from turngym.envs.registry import make
+from turngym.envs.registry import ENVS, Entry, make
 from turngym.tools import ToolFailure
 
 PYTHON = "turngym/MathPython-v0"
@@ -404,3 +404,42 @@ def test_a_journal_cannot_choose_a_weaker_isolation_level(tmp_path):
         next(replay_journal(path))
     assert next(replay_journal(path, options={"level": "rlimits-only"})).divergence is None
     assert next(replay_journal(path, options={"level": "namespaces"})).divergence is None
+
+
+OUTSIDE = (
+    "import sys, pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\ndef make(): raise ValueError('made')\n"
+)
+
+
+def test_a_journal_cannot_choose_whose_code_runs(tmp_path, monkeypatch):
+    env = make(PYTHON)
+    try:
+        tree, origin = play(env, Script(["\\boxed{1}"]), 0, 1), origin_of(env)
+    finally:
+        env.close()
+    path = tmp_path / "trees.jsonl"
+    (tmp_path / "evil_of_a_stranger.py").write_text(OUTSIDE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    foreign = Entry("other/Env-v0", "evil_of_a_stranger:make", "", package="other")
+    monkeypatch.setattr("turngym.envs.registry.entries", lambda: (*ENVS, foreign))
+    monkeypatch.delitem(gymnasium.registry, "other/Env-v0", raising=False)
+    for name in ("other/Env-v0", "evil_of_a_stranger:Env-v0", "evil_of_a_stranger:other/Env-v0"):
+        write_trees(path, [tree], changed(origin, env=name, options={}))
+        with pytest.raises(ValueError, match=r"add --env other/Env-v0 to the command|unknown environment"):
+            next(replay_journal(path))
+    assert not (tmp_path / "evil_of_a_stranger.ran").exists()
+    write_trees(path, [tree], changed(origin, env="other/Env-v0", options={}))
+    with pytest.raises(ValueError, match=r"^made$"):
+        next(replay_journal(path, env_id="other/Env-v0"))
+    monkeypatch.delitem(gymnasium.registry, "other/Env-v0")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("memory_mb", 10**6), ("timeout", 1e9), ("url", "http://127.0.0.1:9"), ("visit", True), ("tasks", "someone/data")],
+)
+def test_a_journal_cannot_choose_what_reaches_further(tmp_path, option, value):
+    path = tmp_path / "trees.jsonl"
+    write_trees(path, [], Origin(PYTHON, {option: value}))
+    with pytest.raises(ValueError, match="a file cannot choose that"):
+        next(replay_journal(path))

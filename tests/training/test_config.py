@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import tomllib
@@ -5,10 +6,12 @@ import tomllib
 import pytest
 
 from turngym.agents.settings import flat
+from turngym.envs.registry import ENVS, Entry, EnvOptions, weaker_levels
 from turngym.training import config
 from turngym.training.commands import recipe_of
 from turngym.training.config import (
     TrainConfig,
+    asked_of_command,
     from_mapping,
     from_run,
     read_recipe,
@@ -170,6 +173,50 @@ def test_a_recipe_or_run_folder_cannot_choose_a_weaker_isolation_level(tmp_path,
         with pytest.raises(ValueError, match=f"asks for isolation level '{level}', which is weaker than the default"):
             read(())
         assert any(level in option for option in read((level,)).environment.option)
+
+
+WIDER = {
+    "memory": ({"option": ["memory_mb=100000"]}, ["--option", "memory_mb=100000"]),
+    "time": ({"option": ["timeout=1e9"]}, ["--option", "timeout=1000000000.0"]),
+    "no time": ({"option": ["timeout=nan"]}, ["--option", "timeout=nan"]),
+    "server": ({"option": ["url=http://10.0.0.1"]}, ["--option", "url=http://10.0.0.1"]),
+    "internet": ({"option": ["visit=true"]}, ["--option", "visit=true"]),
+    "packages": ({"option": ["packages=torch"]}, ["--option", "packages=torch"]),
+    "nested level": ({"option": ['tool={level="landlock"}']}, ["--option", "level=landlock"]),
+    "hub": ({"tasks": "someone/data"}, ["--tasks", "someone/data"]),
+    "package": ({"env": "other/Env-v0"}, ["--env", "other/Env-v0"]),
+    "engine": ({"engine": "vllm", "server": ["http://10.0.0.1"]}, ["--server", "http://10.0.0.1"]),
+    "its code": (
+        {"engine": "vllm", "server_option": ["trust-remote-code=true"]},
+        ["--server-option", "trust-remote-code=true"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_a_recipe_or_run_folder_cannot_choose_what_reaches_further(tmp_path, monkeypatch, name):
+    values, flags = WIDER[name]
+    foreign = Entry("other/Env-v0", "evil_module_of_a_stranger:make", "", package="other")
+    monkeypatch.setattr("turngym.envs.registry.entries", lambda: (*ENVS, foreign))
+    monkeypatch.setattr("turngym.agents.settings.find_spec", lambda name: name)  # whether vLLM is installed or not
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    (tmp_path / "config.toml").write_text("[train]\n" + recipe.read_text())
+    for args in (["train", str(recipe)], ["train", "--resume", "--out", str(tmp_path)]):
+        with pytest.raises(ValueError, match="a file cannot choose that") as caught:
+            recipe_of(list(args))
+        assert str(caught.value).endswith(f"add {' '.join(flags)} to the command")
+        assert recipe_of([*args, *flags])
+
+
+def test_what_a_file_may_choose_is_not_asked_for(tmp_path):
+    for option in ("memory_mb=256", "timeout=2.5", "level=namespaces", "visit=false", "packages=[]"):
+        assert weaker_levels(EnvOptions("gsm8k", option=(option,)).kwargs(), "turngym/MathPython-v0") == []
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "tasks").touch()
+    assert weaker_levels({"tasks": str(tmp_path / "own" / "tasks")}) == []
+    served = TrainConfig().changed(engine="vllm", server_option=("gpu-memory-utilization=0.5",))
+    assert asked_of_command(served) == []
 
 
 def test_the_command_line_may_choose_a_weaker_isolation_level(tmp_path):
