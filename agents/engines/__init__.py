@@ -52,10 +52,11 @@ def open_engine(
             from .vllm import VllmEngine
             from .vllm.fleet import Fleet
             from .vllm.publish import Publisher
-            from .vllm.server import policy_server
+            from .vllm.server import VllmServer
 
             if choice.own_server:
-                server = stack.enter_context(policy_server(policy, folder, choice.server_option, report))
+                log = folder / "server.log"
+                server = stack.enter_context(VllmServer(policy, log=log, options=choice.server_option, report=report))
                 fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
             else:
                 fleet = Fleet(choice.server, deadline=deadline)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.engines.vllm.server import ON_CPU, VllmServer, served_folder
+from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
@@ -40,15 +40,13 @@ def small_server() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def new_server() -> NewServer:
-    """Make a server for a policy, not started; its model and its log go to the folder."""
+    """Make a server for a policy, not started; its log goes to the folder."""
 
-    def new_server(policy: Policy, folder: Path, max_context: int = 1024) -> VllmServer:
+    def new_server(policy: Policy, folder: Path) -> VllmServer:
         return VllmServer(
-            served_folder(policy, folder / "model"),
+            policy,
             log=folder / "vllm.log",
-            rank=policy.lora.rank if policy.lora else None,
-            max_context=max_context,
-            options=("enforce-eager=true", "max-num-seqs=64", "block-size=32", *ON_CPU),
+            options=("enforce-eager=true", "max-num-seqs=64", "block-size=32"),
             python=None if PYTHON is None else Path(PYTHON),
             start=1500,
         )

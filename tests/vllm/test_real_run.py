@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Endpoint
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.journal import read_trees
 from turngym.agents.policy import Policy
@@ -34,21 +34,21 @@ class Killing:
         os.killpg(self.server.pid, signal.SIGKILL)
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
-        complete, load = Endpoint.complete, Endpoint.load
+        draw, load = Endpoint.draw, Endpoint.load
 
-        async def drawing(server: Endpoint, content: bytes, max_bytes: int) -> bytes:
-            answer = await complete(server, content, max_bytes)
-            self.drawn += 1
-            if self.drawn % EVERY == 0 and 0 < self.left < KILLS:
+        async def drawing(server: Endpoint, request: CompletionRequest, model: str = "") -> Drawn:
+            drawn = await draw(server, request, model)
+            self.drawn += not model  # else it is a probe
+            if not model and self.drawn % EVERY == 0 and 0 < self.left < KILLS:
                 self.kill()
-            return answer
+            return drawn
 
         async def loading(server: Endpoint, name: str, folder: Path) -> None:
             await load(server, name, folder)
             if self.left == KILLS and not name.endswith("-zero"):  # a server that dies while it is checked is refused
                 self.kill()
 
-        patch.setattr(Endpoint, "complete", drawing)
+        patch.setattr(Endpoint, "draw", drawing)
         patch.setattr(Endpoint, "load", loading)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from turngym.agents.engine import Completion, Sampling
 from turngym.agents.engines.vllm import VllmEngine
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Endpoint
 from turngym.agents.engines.vllm.fleet import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
@@ -32,14 +32,14 @@ def test_one_of_two_servers_is_killed_and_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy, asked, kill_at = served_policy, Counter[str](), [5]
-    other, complete = new_server(policy, tmp_path), Endpoint.complete
+    other, draw = new_server(policy, tmp_path), Endpoint.draw
 
-    async def sending(to: Endpoint, content: bytes, max_bytes: int) -> bytes:
+    async def sending(to: Endpoint, request: CompletionRequest, model: str = "") -> Drawn:
         asked[to.url] += 1
         if to.url == other.url and asked[other.url] in kill_at:
             kill_at.clear()
             os.killpg(other.pid, signal.SIGKILL)
-        return await complete(to, content, max_bytes)
+        return await draw(to, request, model)
 
     async def turns(engine: VllmEngine, first: int) -> list[Completion]:
         tasks = range(first, first + N)
@@ -51,7 +51,7 @@ def test_one_of_two_servers_is_killed_and_comes_back(
         publisher = Publisher(policy, fleet.servers, tmp_path / "adapters")
         async with VllmEngine(policy, fleet, publisher) as engine:
             await engine.sync()
-            monkeypatch.setattr(Endpoint, "complete", sending)
+            monkeypatch.setattr(Endpoint, "draw", sending)
             drawn = await turns(engine, 0)
             async with asyncio.timeout(900):
                 while not all(each.up for each in fleet.servers):

@@ -48,8 +48,7 @@ def test_fifty_updates_are_right_within_a_thousandth(server: VllmServer, policy:
     lines: list[str] = []
     made = Publisher(policy, [Endpoint(server.url)], tmp_path / "adapters", report=lines.append)
     for step in range(50):
-        (finding,) = asyncio.run(made.publish()).values()
-        assert finding.right and finding.error < 1e-3, finding
+        asyncio.run(made.publish())  # log-probabilities more than a thousandth off are never right
         move(policy, 0.0005 * (1 + step % 7), step)
     assert not lines
 
@@ -73,7 +72,8 @@ def test_every_damage_is_detected(
 
         monkeypatch.setattr(Endpoint, "load", wrong)
         try:
-            missed.append((kind, asyncio.run(made.publish())))
+            asyncio.run(made.publish())
+            missed.append(kind)
         except EngineFailure as failure:
             assert failure.fault in (EngineFault.VERSION, EngineFault.STATUS), (kind, failure)
         assert made.present.name == name

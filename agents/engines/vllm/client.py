@@ -11,10 +11,10 @@ import contextlib
 import itertools
 import json
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ from ....tools.http.connections import Connections, split_url
 from ....tools.http.core import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ...engine import EngineFailure, EngineFault, Sampling
 
-Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
-
+TURNS = "/v1/completions"
 TOP = 20  # log-probabilities of the likeliest tokens asked for: any server gives so many
 MAX_BYTES = 16 * 2**20  # of an answer that is no turn
 UNLIMITED = 2**31
@@ -32,10 +31,10 @@ FULL = (429, 503)
 FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
 FILTERED = -9999.0  # how a server writes the log-probability of a token that truncation removed
 SLACK = 1e-3  # nats by which float32 may miss a bound
-UNCHANGED = {"min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 # The model's own end tokens are ignored: those that count are in stop_token_ids.
-ENDS = {"ignore_eos": True, "include_stop_str_in_output": True, "skip_special_tokens": False}
-IDS = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+FIXED = {"min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "ignore_eos": True}
+FIXED |= {"include_stop_str_in_output": True, "skip_special_tokens": False}
+FIXED |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
 
 
 @dataclass(frozen=True)
@@ -72,20 +71,21 @@ class CompletionRequest:
             "stop": list(self.stops),
             "stop_token_ids": sorted(self.ends),
         }
-        return serialize({**asked, **UNCHANGED, **ENDS, **IDS})
+        return serialize(asked | FIXED)
 
 
 class Drawn(NamedTuple):
     """What was drawn: tokens [n], logp float64 [n], nats, and `top` float64 [n, at most top + 1], those shown at each.
 
     Both are at the sampler's temperature (at 1 where it is greedy) and truncation; -inf where it leaves nothing.
-    `stopped` is the text that ended it, if one did.
+    `stopped` is the text that ended it, if one did. `likeliest` is what is shown at the last, by token.
     """
 
     tokens: list[int]
     logp: NDArray[np.float64]
     top: NDArray[np.float64]
     stopped: str | None
+    likeliest: dict[int, float]
 
 
 class Endpoint:
@@ -118,46 +118,37 @@ class Endpoint:
         finally:
             self.flying -= 1
 
-    async def ask(self, method: str, path: str, body: Any = None) -> bytes:
-        """Send a request that is no turn, and return the body of a good answer.
+    async def ask(self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES) -> bytes:
+        """Send a request once, for `deadline` seconds at most, and return the body of a good answer.
+
+        A server that breaks the connection, or does not know the weights of a turn (404), is down from then on.
 
         Raises:
-            EngineFailure: CONNECT, TIMEOUT, FULL, STATUS or MALFORMED.
+            EngineFailure: CONNECT, TIMEOUT, FULL, STATUS or MALFORMED; its `wait` says whether another try may help.
         """
         try:
             async with asyncio.timeout(self.deadline):
-                return await self.send(method, path, b"" if body is None else serialize(body))
+                return await self.send(method, path, content, max_bytes)
         except TimeoutError:
             raise self.failure(EngineFault.TIMEOUT, f"no answer to {path} in {self.deadline:g} s") from None
         except HttpFailure as failure:
-            raise self.failure(_fault(failure), f"{path}: {failure.what}") from None
-
-    async def complete(self, content: bytes, max_bytes: int) -> bytes:
-        """Send a request for a turn once and return the body of a good answer.
-
-        A server that breaks the connection, or does not know the weights (404), is down from then on.
-
-        Raises:
-            EngineFailure: as `ask`, but for TIMEOUT; its `wait` says whether another try may help.
-        """
-        try:
-            return await self.send("POST", "/v1/completions", content, max_bytes)
-        except HttpFailure as failure:
-            if lost := failure.fault is Fault.CONNECT or failure.status == 404:
+            if lost := failure.fault is Fault.CONNECT or (failure.status == 404 and path == TURNS):
                 self.set_down(failure.what)
-            fix = "; have fewer in flight (in_flight)" if failure.status in FULL else ""
-            raise self.failure(_fault(failure), failure.what + fix, 0.0 if lost else failure.wait) from None
+            full = failure.status in FULL
+            fault = EngineFault.FULL if full else FAULTS.get(failure.fault, EngineFault.MALFORMED)
+            what = f"{path}: {failure.what}{'; have fewer in flight (in_flight)' if full else ''}"
+            raise self.failure(fault, what, 0.0 if lost else failure.wait) from None
 
-    async def draw(self, request: CompletionRequest) -> Drawn:
-        """Draw a turn with the policy's weights; each try has a name of its own.
+    async def draw(self, request: CompletionRequest, model: str = "") -> Drawn:
+        """Draw a turn with the policy's weights, or those of the name `model`; each try has a name of its own.
 
         Raises:
-            EngineFailure: as `complete`, or the answer does not belong to the request.
+            EngineFailure: as `ask`, or the answer does not belong to the request.
         """
-        model, request = self.model, replace(request, name=f"turngym-{request.seed:016x}-{next(self._tries)}")
+        model, request = model or self.model, replace(request, name=f"turngym-{request.seed:016x}-{next(self._tries)}")
         # A generous bound: texts, ids and numbers of each token in full.
         max_bytes = 2**16 + 16 * len(request.prompt) + request.most * (1024 + 96 * (request.top + 2))
-        answer = await self.complete(request.body(model), max_bytes)
+        answer = await self.ask("POST", TURNS, request.body(model), max_bytes)
         try:
             return read_completion(answer, request, model)
         except EngineFailure as failure:
@@ -181,9 +172,9 @@ class Endpoint:
         Raises:
             EngineFailure: STATUS where the server does not take it, with its reason; else as `ask`.
         """
-        body = {"lora_name": name, "lora_path": str(folder.resolve())}
         try:
-            await self.ask("POST", "/v1/load_lora_adapter", body)
+            body = {"lora_name": name, "lora_path": str(folder.resolve())}
+            await self.ask("POST", "/v1/load_lora_adapter", serialize(body))
         except EngineFailure as failure:
             if "already been loaded" not in str(failure):
                 raise
@@ -191,29 +182,7 @@ class Endpoint:
     async def unload(self, name: str) -> None:
         """Unload an adapter, if the server has it and can be reached; it drops the least used by itself if it must."""
         with contextlib.suppress(EngineFailure):
-            await self.ask("POST", "/v1/unload_lora_adapter", {"lora_name": name})
-
-    async def answer(self, name: str, prompts: Sequence[NDArray[np.int32]]) -> Answer:
-        """Draw a token behind each prompt with the model `name`, and return what it takes for the likeliest.
-
-        These are computed as those of turns are, the prefix cache included. The prompts' own tokens are not asked for:
-        with an adapted head vLLM fails on them unless alone in a batch.
-
-        Raises:
-            EngineFailure: as `ask`; MALFORMED where the answer does not belong to the prompts.
-        """
-        question = {"model": name, "prompt": [prompt.tolist() for prompt in prompts], "max_tokens": 1}
-        settings = {"temperature": 1.0, "seed": 0, "logprobs": TOP, **IDS}
-        answer = await self.ask("POST", "/v1/completions", question | settings)
-        try:
-            choices = {c["index"].integer(0, len(prompts) - 1): c for c in Node(parse(answer))["choices"].array()}
-            tops = [choices[i]["logprobs"]["top_logprobs"].array()[0] for i in range(len(prompts))]
-            shown = [{int(name.split("token_id:")[1]): top[name].number() for name in top.object()} for top in tops]
-            if not all(shown) or min(map(min, shown)) < 0:
-                raise ValueError("it shows no log-probabilities, or those of a token below 0")
-            return shown
-        except (ValueError, KeyError, IndexError) as error:
-            raise self.failure(EngineFault.MALFORMED, f"the answer to a probe: {error!r}") from None
+            await self.ask("POST", "/v1/unload_lora_adapter", serialize({"lora_name": name}))
 
     def set_down(self, why: str) -> None:
         """Have nothing drawn there until it has been admitted again."""
@@ -238,10 +207,6 @@ class Endpoint:
             yield connections
         finally:
             await connections.aclose()
-
-
-def _fault(failure: HttpFailure) -> EngineFault:
-    return EngineFault.FULL if failure.status in FULL else FAULTS.get(failure.fault, EngineFault.MALFORMED)
 
 
 def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Drawn:
@@ -271,11 +236,14 @@ def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Dr
         _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{vocabulary - 1}")
         stopped = _end(choice, tokens, request)
         logp, top = _numbers(choice["logprobs"], tokens, min(request.top, vocabulary))
-        return Drawn(tokens, logp, top, stopped)
+        shown = choice["logprobs"]["top_logprobs"].value[-1]
+        likeliest = {int(token.removeprefix("token_id:")): number for token, number in shown.items()}
+        _match(min(likeliest) >= 0, "it shows the log-probability of a token below 0")
+        return Drawn(tokens, logp, top, stopped, likeliest)
     except ShapeError as error:
         raise EngineFailure(EngineFault.MALFORMED, str(error)) from None
     except (ValueError, RecursionError) as error:
-        what = f"it is not JSON: {str(error)[:200]} in {answer[:60]!r}"
+        what = f"it cannot be read: {str(error)[:200]} in {answer[:60]!r}"
         raise EngineFailure(EngineFault.MALFORMED, what) from None
 
 

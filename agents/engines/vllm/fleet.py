@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from ....tools.http.core import HttpFailure
 from ...engine import EngineFailure, EngineFault
@@ -16,7 +17,6 @@ from .client import Endpoint
 T = TypeVar("T")
 
 POLL = 0.5  # seconds between two looks at a server that is down
-DRAIN = 0.02  # seconds between two looks at whether its last requests have ended
 HEALTH = 5.0  # seconds in which a server must say that it is well
 PAUSE = 0.1  # seconds before the second try of a request; each further pause is twice as long
 LONGEST = 2.0  # the longest pause
@@ -54,14 +54,12 @@ class Fleet:
         self.in_flight, self.tries, self.deadline, self.ended = in_flight, tries, deadline, ended
         self.admit: Callable[[Endpoint], Awaitable[None]] | None = None  # for a server that was down; may raise
         self._waking: dict[Endpoint, asyncio.Task[None]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None  # that of `_places`
+        self._places = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     def place(self) -> asyncio.Semaphore:
         """Return what holds one of the places for turns, in `async with`."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._places = loop, asyncio.Semaphore(self.in_flight * len(self.servers))
-        return self._places
+        places = asyncio.Semaphore(self.in_flight * len(self.servers))
+        return self._places.setdefault(asyncio.get_running_loop(), places)
 
     async def run(self, home: bytes, attempt: Callable[[Endpoint], Awaitable[T]], ends: float) -> T:
         """Await `attempt` with a server, and again where another try may help, until the loop's time is `ends`.
@@ -122,8 +120,6 @@ class Fleet:
             try:
                 async with asyncio.timeout(HEALTH):
                     await server.send("GET", "/health")
-                while server.flying:  # a probe may need the server for itself
-                    await asyncio.sleep(DRAIN)
                 if self.admit is not None:
                     await self.admit(server)
             except (HttpFailure, TimeoutError):

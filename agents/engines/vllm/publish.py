@@ -22,9 +22,11 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from ...engine import EngineFailure, EngineFault, evaluating
+from ...engine import EngineFailure, EngineFault, Sampling, evaluating
 from ...policy import Policy
-from .client import Answer, Endpoint
+from .client import CompletionRequest, Endpoint
+
+Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
 
 PAUSE = 0.5  # seconds between two attempts at a server that is not there
 AWAY = frozenset({EngineFault.CONNECT, EngineFault.TIMEOUT, EngineFault.FULL})
@@ -56,20 +58,6 @@ class Published:
     expected: NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One server's probe.
-
-    right: whether it has the new weights. error: the largest difference from them (nats). distance: the root mean
-    square of the differences, by the name of the weights. near: those that the probe cannot tell from the new ones.
-    """
-
-    right: bool
-    error: float
-    distance: Mapping[str, float]
-    near: tuple[str, ...]
-
-
 class Publisher:
     """Keeps servers at the policy's weights; a server's `model` is the name of those that it was last seen to have.
 
@@ -93,7 +81,11 @@ class Publisher:
         self._before: Published | None = None
         self._policy, self.servers, self._adapters, self._report = policy, tuple(servers), adapters, report
         self._run, self._count = uuid4().hex[:8], 0  # no name is used twice: servers keep what they computed under it
-        self._prompts = prompts(policy)
+        self._prompts, vocabulary = prompts(policy), policy.vocabulary
+        # The prompts' own tokens are not asked for: with an adapted head vLLM fails on them unless alone in a batch.
+        self._questions = [
+            CompletionRequest(p.tolist(), 1, 0, Sampling(), frozenset(), vocabulary) for p in self._prompts
+        ]
         self._noise: dict[Endpoint, NDArray[np.float64]] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
@@ -117,8 +109,8 @@ class Publisher:
             fix = "start one with `--engine vllm` alone, or give the URL of one that fits"
             raise ValueError(f"{failure}; {fix}") from None
 
-    async def publish(self) -> dict[str, Finding]:
-        """Bring every server to the policy's weights as they are, and prove it; findings by URL.
+    async def publish(self) -> None:
+        """Bring every server to the policy's weights as they are, and prove it.
 
         Servers that cannot be reached are left without a `model`; where none can, one is waited for. Servers that have
         these weights already are only probed.
@@ -137,24 +129,22 @@ class Publisher:
         until = time.monotonic() + max(server.deadline for server in self.servers)
         while True:
             bringing = (self._bring(server, present) for server in self.servers)
-            answers = await asyncio.gather(*bringing, return_exceptions=True)
-            away = [a for a in answers if isinstance(a, EngineFailure) and a.fault in AWAY]
-            if wrong := [a for a in answers if isinstance(a, BaseException) and a not in away]:
+            names = await asyncio.gather(*bringing, return_exceptions=True)
+            failures = [each for each in names if isinstance(each, BaseException)]
+            if wrong := [each for each in failures if not (isinstance(each, EngineFailure) and each.fault in AWAY)]:
                 await self._drop(present)
                 raise wrong[0]
-            if len(away) < len(self.servers):
+            if len(failures) < len(names):
                 break
             if time.monotonic() > until:
-                raise away[0]
+                raise failures[0]
             await asyncio.sleep(PAUSE)
-        found = {server: a for server, a in zip(self.servers, answers) if not isinstance(a, BaseException)}
         self.version = version
         if present is not self.present:
             old, self._before, self.present = self._before, self.present, present
             await self._drop(old)
-        for server in self.servers:
-            server.model = found[server][0] if server in found else ""
-        return {server.url: finding for server, (_, finding) in found.items()}
+        for server, name in zip(self.servers, names):
+            server.model = name if isinstance(name, str) else ""
 
     async def restore(self, server: Endpoint) -> None:
         """Load what is published into a server that was started again, and prove it.
@@ -163,7 +153,7 @@ class Publisher:
             EngineFailure: CONNECT while it is not there; VERSION or MISMATCH, as in `publish`.
         """
         while (present := self.present) is not None:
-            name, _ = await self._bring(server, present)
+            name = await self._bring(server, present)
             if present is self.present:  # else other weights were published meanwhile
                 server.model = name
                 return
@@ -183,7 +173,7 @@ class Publisher:
                 await server.unload(gone.name)
             await asyncio.to_thread(shutil.rmtree, gone.folder, True)
 
-    async def _bring(self, server: Endpoint, present: Published) -> tuple[str, Finding]:
+    async def _bring(self, server: Endpoint, present: Published) -> str:
         """Load `present` into a server that lacks it, and probe it; return the name that it has there."""
         try:
             accepted = await self._accepted(server)
@@ -197,21 +187,14 @@ class Publisher:
             others["no adapter"] = self._reference.expected
             if before := self._before if present is self.present else self.present:
                 others[f"adapter {before.name}"] = before.expected
-        finding = compare(answer, present.expected, others, accepted)
-        if not finding.right:
-            distances = ", ".join(f"{far:.2e} from {which}" for which, far in finding.distance.items())
-            raise server.failure(
-                EngineFault.VERSION,
-                f"it does not answer with the weights of {name}: its log-probabilities are off by up to "
-                f"{finding.error:.2e} nats (allowed {accepted[0]:.2e}); root mean square {distances}; nearest to "
-                f"{min(finding.distance, key=finding.distance.__getitem__)}. Look at what it loaded, or start it again",
-            )
-        if finding.near:
-            self._report(
-                f"{server.url}: {name} is right within {finding.error:.1e} nats, but the probe cannot tell it from "
-                f"{' and '.join(finding.near)}: the weights differ too little"
-            )
-        return name, finding
+        wrong, near = compare(answer, present.expected, others, accepted)
+        if wrong:
+            message = f"it does not answer with the weights of {name}: {wrong}. Look at what it loaded"
+            raise server.failure(EngineFault.VERSION, f"{message}, or start it again")
+        if near:
+            what = f"{name} is right, but the probe cannot tell it from {' and '.join(near)}"
+            self._report(f"{server.url}: {what}: the weights differ too little")
+        return name
 
     async def _ask(self, server: Endpoint, weights: Published) -> tuple[str, Answer]:
         """Load `weights`, and return their name on the server and what the server answers with them."""
@@ -222,15 +205,15 @@ class Publisher:
             else:
                 await server.load(name, weights.folder)
             try:
-                answer = await server.answer(name, self._prompts)
+                drawn = [await server.draw(question, name) for question in self._questions]
                 break
             except EngineFailure as failure:
                 if last or failure.fault is not EngineFault.STATUS:
                     raise  # else it may have lost the adapter by starting again in between
-        if (most := max(max(top) for top in answer)) >= policy.vocabulary:
+        if (most := max(max(each.likeliest) for each in drawn)) >= policy.vocabulary:
             message = f"its model knows token id {most}, and {policy.folder} has {policy.vocabulary} ids"
             raise server.failure(EngineFault.MISMATCH, message)
-        return name, answer
+        return name, [each.likeliest for each in drawn]
 
     async def _accepted(self, server: Endpoint) -> NDArray[np.float64]:
         """Return what to take for noise of this server, after proof that it has the policy's model.
@@ -298,14 +281,17 @@ def compare(
     new: NDArray[np.float32],
     others: Mapping[str, NDArray[np.float32]],
     accepted: NDArray[np.float64],
-) -> Finding:
-    """Judge an answer: `others` are what is expected at weights that the server must not have, by name.
+) -> tuple[str, list[str]]:
+    """Return what is wrong with an answer, "" where it is right, and which of `others` it cannot be told from.
 
-    It is right within `accepted`. Others are apart where they differ from the new weights by more than `MARGIN + 1`
-    times that: a right answer is then `MARGIN` times nearer to the new weights than to them (triangle inequality).
+    `others` are what is expected at weights that the server must not have, by name. An answer is right within
+    `accepted`. Others are apart where they differ from the new weights by more than `MARGIN + 1` times that: a right
+    answer is then `MARGIN` times nearer to the new weights than to them (triangle inequality).
     """
     gap, far = gaps(answer, new), {name: gaps(answer, other) for name, other in others.items()}
-    distance = {name: float(noise(each)[1]) for name, each in {"the new weights": gap, **far}.items()}
-    right = bool((noise(gap) <= accepted).all())
-    near = [name for name, other in far.items() if right and noise(gap - other)[1] <= (MARGIN + 1) * accepted[1]]
-    return Finding(right, float(noise(gap)[0]), distance, tuple(near))
+    if (noise(gap) <= accepted).all():
+        return "", [name for name, other in far.items() if noise(gap - other)[1] <= (MARGIN + 1) * accepted[1]]
+    distance = {name: noise(each)[1] for name, each in {"the new weights": gap, **far}.items()}
+    wrong = f"its log-probabilities are off by up to {noise(gap)[0]:.2e} nats (allowed {accepted[0]:.2e}); root mean"
+    apart = ", ".join(f"{far:.2e} from {name}" for name, far in distance.items())
+    return f"{wrong} square {apart}; nearest to {min(distance, key=distance.__getitem__)}", []

@@ -2,8 +2,8 @@
 
 It listens on loopback only. Its output goes to a log file, whose last lines are in every error.
 
-vLLM adapts the output head of some model types only. Where a policy's type is not one of them, but computes what
-another one does, its folder is written again under that type: a new `config.json` beside links to the same weights.
+vLLM adapts the output head of some model types only. A policy whose type is not one of them, but computes what Llama
+does, is served as a Llama.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import httpx
 
 from ....tools.process import Child
 from ...engine import EngineFailure, EngineFault
-from ...journal import write_file
 from ...policy import ADAPTER, Policy
 from ...source import check_fits
 from .client import TOP
@@ -46,6 +45,7 @@ HEAD = "lm_head"
 # Types whose class in vLLM 0.32 lists the head among its `embedding_modules`.
 HEADED = frozenset({"llama", "qwen3", "qwen3_moe", "granite", "nemotron", "exaone4"})
 # Types that are Llama with these settings, where no window slides.
+LLAMA = {"architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
 AS_LLAMA = {"qwen2": {"qkv_bias": True}, "mistral": {"qkv_bias": False}}
 REPORT_EVERY = 10.0  # seconds
 _POLL = 0.5  # seconds between two looks at the server
@@ -77,35 +77,35 @@ def flags(options: Sequence[str]) -> list[str]:
 
 
 class VllmServer:
-    """A vLLM process with a model folder, at a URL that stays the same when it is started again.
+    """A vLLM process with a policy's model, at a URL that stays the same when it is started again.
 
     Args:
-        folder: The model as the server can carry it (`served_folder`).
+        policy: Whose model, with place for its adapters.
         log: File that gets what the server says; made with its folder.
-        rank: Rank of the adapters to come; None serves none.
-        dtype: Of the weights: float32 or bfloat16.
-        max_context: Most tokens of a conversation; None: the model's own limit.
         options: More settings of vLLM as `name=value`.
         python: Interpreter with vLLM; None: this one.
         start: Seconds until the first token must have come.
         restarts: How often it is started again before that is a failure.
         report: Gets a line about what is waited for.
+
+    Raises:
+        ValueError: its model does not fit into memory, vLLM cannot carry the adapter, or an option is wrong.
     """
 
     def __init__(
         self,
-        folder: Path,
+        policy: Policy,
         *,
         log: Path,
-        rank: int | None = None,
-        dtype: str = "float32",
-        max_context: int | None = None,
         options: Sequence[str] = (),
         python: Path | None = None,
         start: float = 900.0,
         restarts: int = 20,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
+        dtype, context = str(policy.base.dtype).removeprefix("torch."), policy.max_context
+        check_fits(policy.folder, dtype, str(policy.device), context=context)
+        options = (*head_options(policy), *(ON_CPU if policy.device.type == "cpu" else ()), *options)
         self.log, self.starts, self.pid = log, 0, 0  # pid is also the number of the process group
         self.failure: EngineFailure | None = None
         with socket.socket() as sock:
@@ -113,13 +113,11 @@ class VllmServer:
             port = sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.command = [str(python or sys.executable), "-m", "vllm.entrypoints.openai.api_server"]
-        self.command += ["--model", str(folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
-        self.command += ["--port", str(port), "--dtype", dtype, "--enable-prefix-caching"]
-        self.command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", str(TOP)]
-        if max_context is not None:
-            self.command += ["--max-model-len", str(max_context)]
-        if rank is not None:  # the new adapter and the one before it are there at once
-            self.command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(served_rank(rank))]
+        self.command += ["--model", str(policy.folder), "--served-model-name", BASE, "--host", "127.0.0.1"]
+        self.command += ["--port", str(port), "--dtype", dtype, "--max-model-len", str(context)]
+        self.command += ["--enable-prefix-caching", "--logprobs-mode", "processed_logprobs", "--max-logprobs", str(TOP)]
+        if policy.lora is not None:  # the new adapter and the one before it are there at once
+            self.command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(served_rank(policy.lora.rank))]
         self.command += ["--disable-uvicorn-access-log", *flags(options)]
         self._seconds, self._restarts, self._report = start, restarts, report
         self._child: Child | None = None
@@ -244,38 +242,19 @@ def _unready(client: httpx.Client) -> str:
     return "" if answer.is_success else f"it answers {answer.status_code}: {answer.text[:200]}"
 
 
-def policy_server(policy: Policy, folder: Path, options: Sequence[str], report: Callable[[str], None]) -> VllmServer:
-    """Return a server for `policy`, not yet started, with its log and what it is served from in `folder`.
-
-    Raises:
-        ValueError: its model does not fit into memory, or vLLM cannot carry the adapter.
-    """
-    dtype = str(policy.base.dtype).removeprefix("torch.")
-    check_fits(policy.folder, dtype, str(policy.device), context=policy.max_context)
-    return VllmServer(
-        served_folder(policy, folder / "served"),
-        log=folder / "server.log",
-        rank=policy.lora.rank if policy.lora else None,
-        dtype=dtype,
-        max_context=policy.max_context,
-        options=(*(ON_CPU if policy.device.type == "cpu" else ()), *options),
-        report=report,
-    )
-
-
-def served_folder(policy: Policy, folder: Path) -> Path:
-    """Return the model folder to serve: the policy's own, or `folder`, written so that it carries the head's adapter.
+def head_options(policy: Policy) -> tuple[str, ...]:
+    """Return the options with which vLLM carries the adapter of the policy's output head, none where it needs none.
 
     Raises:
         ValueError: vLLM cannot carry an adapter on the head of this model.
     """
     config = policy.base.config.to_dict()
-    kind = str(config["model_type"])
-    if policy.lora is None or kind in HEADED:
-        return policy.folder
-    targets = set(policy.model.peft_config[ADAPTER].target_modules)
-    if HEAD not in targets:
-        return policy.folder
+    kind, targets = (
+        str(config["model_type"]),
+        set(policy.model.peft_config[ADAPTER].target_modules if policy.lora else ()),
+    )
+    if policy.lora is None or HEAD not in targets or kind in HEADED:
+        return ()
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     if kind not in AS_LLAMA or window is not None:
         others = " ".join(sorted(targets - {HEAD})) or "q_proj v_proj"
@@ -285,14 +264,4 @@ def served_folder(policy: Policy, folder: Path) -> Path:
             f"{config['hidden_size']}, rank {policy.lora.rank}) of this model ({why}); name targets without the head: "
             f"--targets {others}"
         )
-    drop = {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"}
-    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
-    served = {key: value for key, value in config.items() if key not in drop} | llama | AS_LLAMA[kind]
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in policy.folder.iterdir():
-        link = folder / file.name
-        if file.is_file() and file.name != "config.json":
-            link.unlink(missing_ok=True)
-            link.symlink_to(file.resolve())
-    write_file(folder / "config.json", json.dumps(served, indent=2, default=str) + "\n")
-    return folder
+    return (f"hf-overrides={json.dumps(LLAMA | AS_LLAMA[kind])}",)

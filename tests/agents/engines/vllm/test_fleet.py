@@ -67,7 +67,7 @@ def test_bad_numbers_are_refused():
 
 
 async def asked(fleet: Fleet, home: bytes = b"", ends: float | None = None) -> bytes:
-    return await fleet.run(home, lambda server: server.complete(b"{}", 100), ends or soon())
+    return await fleet.run(home, lambda server: server.ask("POST", "/v1/completions", b"{}"), ends or soon())
 
 
 def test_connections_are_kept_over_requests_and_left_with_their_loop():

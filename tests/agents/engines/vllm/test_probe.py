@@ -7,12 +7,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from turngym.agents.engines.vllm.client import Answer
 from turngym.agents.engines.vllm.publish import (
     LENGTH,
     LIMIT,
     MARGIN,
     POINTS,
+    Answer,
     allowed,
     compare,
     expected,
@@ -81,37 +81,33 @@ def test_what_is_shown_behind_a_prompt_is_read_by_token() -> None:
 def test_right_wrong_and_near() -> None:
     new = made(0)
     others = {"before": moved(new, 0.1), "none": moved(new, 1.0)}
-    right = compare(answer(new, 5e-5), new, others, ACCEPTED)
-    assert right.right and not right.near and right.error == pytest.approx(5e-5)
-    assert min(right.distance.values()) == right.distance["the new weights"]
-    stale = compare(answer(others["before"]), new, others, ACCEPTED)
-    assert not stale.right and min(stale.distance.values()) == stale.distance["before"] < 1e-7
-    near = compare(answer(new), new, {**others, "hardly": moved(new, 1e-5)}, ACCEPTED)
-    assert near.right and near.near == ("hardly",)
+    assert compare(answer(new, 5e-5), new, others, ACCEPTED) == ("", [])
+    wrong, near = compare(answer(others["before"]), new, others, ACCEPTED)
+    assert wrong.endswith("nearest to before") and not near
+    assert compare(answer(new), new, {**others, "hardly": moved(new, 1e-5)}, ACCEPTED) == ("", ["hardly"])
 
 
 def test_each_bound_alone_fails_an_answer() -> None:
     new = made(0)
-    assert not compare(altered(new, 3, 0.0011), new, {}, np.array([1e-3, 1.0])).right
-    assert not compare(answer(new, 2e-4), new, {}, ACCEPTED).right
+    assert compare(altered(new, 3, 0.0011), new, {}, np.array([1e-3, 1.0]))[0]
+    assert compare(answer(new, 2e-4), new, {}, ACCEPTED)[0]
 
 
 def test_a_right_answer_is_far_nearer_to_the_new_weights_than_to_others() -> None:
     new = made(0)
-    before = {"before": new - np.float32(0.001)}
+    before = new - np.float32(0.001)
     apart, near = (np.array([1.0, factor * 1e-3 / (MARGIN + 1)]) for factor in (0.99, 1.01))
-    off = -0.999 * apart[1]  # towards those before, as far as is accepted
-    finding = compare(answer(new, off), new, before, apart)
-    assert finding.right and not finding.near
-    assert finding.distance["before"] > MARGIN * finding.distance["the new weights"]
-    assert compare(answer(new, off), new, before, near).near
+    off = answer(new, -0.999 * apart[1])  # towards those before, as far as is accepted
+    assert compare(off, new, {"before": before}, apart) == ("", [])
+    assert noise(gaps(off, before))[1] > MARGIN * noise(gaps(off, new))[1]
+    assert compare(off, new, {"before": before}, near) == ("", ["before"])
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_none_are_never_right(bad: float) -> None:
     new = made(0)
     with np.errstate(invalid="ignore"):
-        assert not compare(altered(new, 0, bad), new, {}, ACCEPTED).right
+        assert compare(altered(new, 0, bad), new, {}, ACCEPTED)[0]
 
 
 @pytest.mark.parametrize(

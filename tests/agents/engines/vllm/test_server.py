@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import server as module
-from turngym.agents.engines.vllm.server import BASE, VllmServer, flags, served_folder, served_rank
+from turngym.agents.engines.vllm.server import BASE, VllmServer, flags, head_options, served_rank
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
@@ -48,6 +48,11 @@ http.server.HTTPServer(("127.0.0.1", int(args[args.index("--port") + 1])), Handl
 """
 
 
+@pytest.fixture(scope="module")
+def tiny() -> Policy:
+    return load_policy(TINY, lora=LoraOptions(rank=20))
+
+
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_POLL", 0.02)
@@ -77,13 +82,13 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(python: Path, tmp_path: Path) -> None:
+def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
+    tiny: Policy, python: Path, tmp_path: Path
+) -> None:
     log, lines = tmp_path / "run" / "server.log", []
     with VllmServer(
-        TINY,
+        tiny,
         log=log,
-        rank=20,
-        max_context=64,
         options=("swap-space=0", "enforce_eager=true"),
         python=python,
         report=lines.append,
@@ -96,7 +101,7 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(python: Pa
     for words in (
         ["--host", "127.0.0.1"],
         ["--max-lora-rank", "32"],
-        ["--max-model-len", "64"],
+        ["--max-model-len", str(tiny.max_context)],
         ["--served-model-name", BASE],
         ["--logprobs-mode", "processed_logprobs"],
         ["--swap-space", "0"],
@@ -110,9 +115,11 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(python: Pa
     server.close()
 
 
-def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(python: Path, tmp_path: Path) -> None:
+def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(
+    tiny: Policy, python: Path, tmp_path: Path
+) -> None:
     log, lines = tmp_path / "server.log", []
-    with VllmServer(TINY, log=log, python=python, restarts=2, report=lines.append) as server:
+    with VllmServer(tiny, log=log, python=python, restarts=2, report=lines.append) as server:
         url = server.url
         for starts in (2, 3):
             engine = engines(log)[-1]
@@ -128,16 +135,16 @@ def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(pyt
     until(lambda: not any(runs(engine) for engine in engines(log)))
 
 
-def test_one_that_ends_while_it_starts_says_why(python: Path, tmp_path: Path) -> None:
-    server = VllmServer(TINY, log=tmp_path / "server.log", python=python, options=("refuse=true",))
+def test_one_that_ends_while_it_starts_says_why(tiny: Policy, python: Path, tmp_path: Path) -> None:
+    server = VllmServer(tiny, log=tmp_path / "server.log", python=python, options=("refuse=true",))
     with pytest.raises(EngineFailure, match=r"(?s)ended while it started.*no such model.*exit code 3") as caught:
         server.start()
     assert caught.value.fault is EngineFault.DOWN and not server.alive
 
 
-def test_one_that_never_draws_is_ended(python: Path, tmp_path: Path) -> None:
+def test_one_that_never_draws_is_ended(tiny: Policy, python: Path, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    server = VllmServer(TINY, log=log, python=python, options=("never=true",), start=0.5)
+    server = VllmServer(tiny, log=log, python=python, options=("never=true",), start=0.5)
     with pytest.raises(EngineFailure, match=r"drew no token in 0\.5 s") as caught:
         server.start()
     assert caught.value.fault is EngineFault.TIMEOUT
@@ -149,7 +156,8 @@ def test_no_server_outlives_a_killed_parent(python: Path, tmp_path: Path) -> Non
     log = tmp_path / "server.log"
     script = (
         "import sys, pathlib, time\nfrom turngym.agents.engines.vllm.server import VllmServer\n"
-        f"VllmServer(pathlib.Path('/'), log=pathlib.Path({str(log)!r}), python=pathlib.Path({str(python)!r})).start()\n"
+        "from turngym.agents.policy import load_policy\nfrom turngym.agents.source import TINY\n"
+        f"VllmServer(load_policy(TINY), log=pathlib.Path({str(log)!r}), python=pathlib.Path({str(python)!r})).start()\n"
         "print('up', flush=True)\ntime.sleep(1000)\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -185,32 +193,29 @@ def learned(policy: Policy, seed: int = 0) -> Policy:
     return policy
 
 
-def test_what_can_be_served_as_it_is_is_not_written(qwen3_folder: Path, qwen2_folder: Path, tmp_path: Path) -> None:
+def test_what_can_be_served_as_it_is_needs_no_options(qwen3_folder: Path, qwen2_folder: Path) -> None:
     for policy in (
         load_policy(qwen3_folder, lora=HEAD),
         load_policy(qwen2_folder, lora=LoraOptions(rank=4, targets=("q_proj", "down_proj"))),
         load_policy(qwen2_folder),
     ):
-        assert served_folder(policy, tmp_path / "served") == policy.folder
-    assert not (tmp_path / "served").exists()
+        assert head_options(policy) == ()
 
 
 @torch.no_grad()
-def test_a_qwen2_with_an_adapted_head_is_the_same_llama(qwen2_folder: Path, tmp_path: Path) -> None:
+def test_a_qwen2_with_an_adapted_head_is_the_same_llama(qwen2_folder: Path) -> None:
     """`transformers` has a bias on the output projection where Llama has one on the queries: it is 0."""
     policy = learned(load_policy(qwen2_folder, lora=HEAD))
-    folder = served_folder(policy, tmp_path / "served")
-    assert folder == served_folder(policy, tmp_path / "served") == tmp_path / "served"
-    config = json.loads((folder / "config.json").read_text())
-    assert (config["model_type"], config["architectures"]) == ("llama", ["LlamaForCausalLM"])
-    assert config["qkv_bias"] and config["tie_word_embeddings"] and not config["attention_bias"]
-    assert (folder / "model.safetensors").resolve() == (qwen2_folder / "model.safetensors").resolve()
-    assert {f.name for f in folder.iterdir()} == {f.name for f in qwen2_folder.iterdir()}
+    name, value = flags(head_options(policy))
+    changes = json.loads(value)
+    assert (name, changes["architectures"]) == ("--hf-overrides", ["LlamaForCausalLM"])
+    assert changes["qkv_bias"] and not changes["attention_bias"]
+    config = {**policy.base.config.to_dict(), **changes, "model_type": "llama"}
 
     from transformers import LlamaConfig, LlamaForCausalLM
 
     llama = LlamaForCausalLM(LlamaConfig(**{**config, "attention_bias": True}))
-    report = llama.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    report = llama.load_state_dict(load_file(qwen2_folder / "model.safetensors"), strict=False)
     assert not report.unexpected_keys
     assert all(key == "lm_head.weight" or key.endswith("o_proj.bias") for key in report.missing_keys)
     for layer in llama.model.layers:
@@ -222,7 +227,7 @@ def test_a_qwen2_with_an_adapted_head_is_the_same_llama(qwen2_folder: Path, tmp_
 
 
 def test_a_head_that_cannot_be_carried_is_refused_with_numbers(
-    qwen2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    qwen2_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = load_policy(qwen2_folder, lora=HEAD)
     config = policy.base.config.to_dict()
@@ -230,8 +235,8 @@ def test_a_head_that_cannot_be_carried_is_refused_with_numbers(
     with pytest.raises(
         ValueError, match=r"293 x 64, rank 4.*its type is 'gemma9'.*without the head: --targets down_proj"
     ):
-        served_folder(policy, tmp_path / "served")
+        head_options(policy)
     slides = {**config, "use_sliding_window": True, "sliding_window": 128}
     monkeypatch.setattr(policy.base.config, "to_dict", lambda: slides)
     with pytest.raises(ValueError, match="slides over 128 tokens"):
-        served_folder(policy, tmp_path / "served")
+        head_options(policy)
