@@ -34,7 +34,7 @@ test-slow: $(READY)  ## run the slow tests: whole runs, kills, every area of `tu
 $(READY312): pyproject.toml constraints.txt
 	$(PYTHON312) -m venv .venv/3.12
 	.venv/3.12/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-	  --editable '.[tasks,search]' beartype hypothesis jinja2 pytest pytest-timeout rank-bm25 tokenizers
+	  --editable '.[tasks,search,serve]' beartype hypothesis jinja2 pytest pytest-timeout rank-bm25 tokenizers
 	@touch $(READY312)
 
 test312: $(READY312)  ## run the tests of tools and environments on Python 3.12, without torch

@@ -273,6 +273,10 @@ class ServeSearch:
     """Folder for the index; by default a folder in the user's cache."""
     token_env: str | None = None
     """Environment variable with the token that clients must send as `Authorization: Bearer`."""
+    token_file: Path | None = None
+    """File with that token."""
+    allow_host: tuple[str, ...] = ()
+    """More names under which clients ask, as in their URL; loopback and the address itself are allowed."""
 
     def run(self) -> int:
         """Open the index, print its URL, and wait."""
@@ -280,14 +284,26 @@ class ServeSearch:
             from ..tools.search.index import open_index
             from ..tools.search.serve import serve
 
-            token = "" if self.token_env is None else os.environ.get(self.token_env, "")
-            if self.token_env is not None and not token:
-                raise ValueError(f"--token-env: the environment variable {self.token_env} is not set or empty")
+            token = self._token()
             index = open_index(self.corpus, self.cache, k1=self.k1, b=self.b)
-            with serve(index, self.host, self.port, token=token) as url:
+            with serve(index, self.host, self.port, token=token, allow_hosts=self.allow_host) as url:
                 console.print(f"{url}/retrieve: {escape(index.name)}", soft_wrap=True)
                 threading.Event().wait()
         return 0
+
+    def _token(self) -> str:
+        if self.token_env is not None and self.token_file is not None:
+            raise ValueError("--token-env and --token-file are both given; give one")
+        if self.token_env is None and self.token_file is None:
+            return ""
+        if self.token_file is not None:
+            token, where = self.token_file.read_text().strip(), f"--token-file: {self.token_file} is empty"
+        else:
+            token = os.environ.get(self.token_env or "", "")
+            where = f"--token-env: the environment variable {self.token_env} is not set or empty"
+        if not token:
+            raise ValueError(where)
+        return token
 
 
 def _show(updates: Iterable[WarmupProgress]) -> None:

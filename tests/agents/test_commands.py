@@ -176,6 +176,9 @@ def test_a_corpus_is_served_until_a_signal(corpus, tmp_path, number):
         (["--port", "70000"], "port is 70000"),
         (["--b", "2"], "b is 2"),
         (["--token-env", "NOT_SET"], "NOT_SET is not set or empty"),
+        (["--token-file", os.devnull], "/dev/null is empty"),
+        (["--token-file", "none", "--token-env", "NOT_SET"], "give one"),
+        (["--token-file", "/none"], "/none"),
     ],
 )
 def test_a_mistake_is_answered_at_once(corpus, tmp_path, capsys, arguments, said):

@@ -1,54 +1,89 @@
 """A server of Search-R1's protocol (see `servers`) over any back end: `POST /retrieve` and `GET /health`.
 
-One event loop reads and writes for all connections, h11 keeps the rules of HTTP, and a few threads search. With 200
-clients at once on 2 cores, a thread for each connection had four times the 99th percentile and ten times the memory.
+uvicorn keeps the rules of HTTP. Here are the limits, who may ask, and the searches, each on a thread. What a page in a
+browser sends is refused: it has an `Origin`, or, where DNS was made to name this machine, a foreign `Host`.
 """
 
 import asyncio
 import hmac
 import ipaddress
 import logging
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-
-import h11
 
 from ..http.core import Node, ShapeError, parse, serialize
 from ..threads import start
 from .core import Passage, Retriever, SearchFailure, join_contents
 
 QUERIES = 4096  # in one request
-BODY = 4 * 2**20  # bytes of a request
-HEAD = 64 * 2**10  # bytes of its head
+QUERY = 4096  # characters of a query
 TOPK = 100  # passages for a query
+PASSAGES = 2**15  # for all queries of a request
 DEFAULT_TOPK = 3  # where a request names none, as in Search-R1
-CONNECTIONS = 1024
-PATIENCE = 60.0  # seconds in which a whole request must come, or an answer be taken
-GRACE = 0.5  # seconds that requests under way get when the server stops
+HEAD = 16 * 2**10  # bytes of a request's head
+BODY = 2**20  # bytes of a request
+HELD = 32 * 2**20  # bytes of all requests at a time; those of up to SMALL bytes are taken beyond it
+SMALL = 64 * 2**10
+SWALLOWED = 8 * 2**20  # bytes that are read of a request that is refused: a client may send all before it reads
+CONNECTIONS = 512
+PATIENCE = 30.0  # seconds that a client may take for a request, and for taking its answer
+GRACE = 1  # seconds that requests under way get when the server stops
 SEARCHERS = 8  # searches at once, each on a thread
+# Of uvicorn: nothing that is not needed, and nothing said.
+SETTINGS: dict[str, Any] = {
+    "loop": "asyncio",
+    "ws": "none",
+    "lifespan": "off",
+    "log_config": None,
+    "log_level": "critical",
+}
+SETTINGS |= {"access_log": False, "proxy_headers": False, "server_header": False, "date_header": False}
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def serve(retriever: Retriever, host: str = "127.0.0.1", port: int = 8000, *, token: str = "") -> Iterator[str]:
+def serve(
+    retriever: Retriever,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    token: str = "",
+    allow_hosts: Collection[str] = (),
+) -> Iterator[str]:
     """Serve while the context lasts; its value is the URL. Port 0 is any that is free.
 
-    token: what each request must bring in `Authorization: Bearer TOKEN`; a host beyond this machine needs one
+    token: what each request must bring in `Authorization: Bearer TOKEN`; a host beyond this machine needs one.
+    allow_hosts: names under which the server is asked, besides the address that is connected to and those of loopback.
 
     The end of the context, a KeyboardInterrupt included, gives requests under way `GRACE` seconds. The back end is left
-    open. Raises ValueError for a host without its token or a port out of range, OSError where it cannot listen there.
+    open.
+
+    Raises:
+        ValueError: a host beyond this machine without a token, a token that no header can carry, a port out of range.
+        OSError: it cannot listen there.
+        ImportError: uvicorn is not installed.
     """
-    server = _Server(retriever, token, _listen(host, port, token))
-    running = start(server.run, "turngym-serve")
+    app = _App(retriever, token, {host, *allow_hosts})
+    server, listener = _server(app), _listen(host, port, token)
+    app.connections = server.server_state.connections
+    port = listener.getsockname()[1]
+
+    async def run() -> None:
+        await server.serve([listener])
+        for connection in list(app.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # in which they close
+
+    running = start(lambda: asyncio.run(run()), "turngym-serve")
     try:
-        name = f"[{host}]" if ":" in host else host
-        yield f"http://{name}:{server.port}"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
-        server.stop()
+        server.should_exit = True
         running.result()
 
 
@@ -74,146 +109,159 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Refusal(Exception):
-    """An answer other than 200."""
+def _server(app: "_App") -> Any:
+    """Return a server of uvicorn's that leaves clients who let it wait."""
+    try:  # not at the top: an extra
+        import uvicorn
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+    except ImportError as error:
+        raise ImportError(f'a search server needs uvicorn ({error}): pip install "turngym[serve]"') from error
 
-    def __init__(self, status: int, message: str, *headers: tuple[str, str]) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
+    class Connection(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            transport.max_size = SMALL  # of one reading: asyncio's 256 KiB for each of many connections are much
+            self.since = self.loop.time()
+            self.look()
+            if len(self.connections) > CONNECTIONS:  # the one that has waited longest gives its place
+                idle = [other for other in self.connections if other.waits and other is not self]
+                for oldest in sorted(idle, key=lambda other: other.since)[:1]:
+                    self.connections.discard(oldest)
+                    oldest.transport.abort()
 
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.looking.cancel()
+            super().connection_lost(exc)
 
-class Connection:
-    """The server's end of a connection: whole requests of bounded size, and JSON answers."""
+        def on_response_complete(self) -> None:
+            self.since = self.loop.time()
+            super().on_response_complete()
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+        @property
+        def waits(self) -> bool:
+            """Whether it waits for its client: for a request, or that an answer is taken."""
+            return self.cycle is None or self.cycle.more_body or self.cycle.response_started
 
-    async def receive(self) -> tuple[h11.Request, bytes] | None:
-        """Return the next request with its body, None where there is none; raises `Refusal`."""
-        request, body = None, bytearray()
-        while True:
-            event = self._next()
-            if event is h11.NEED_DATA:
-                if self._http.they_are_waiting_for_100_continue:
-                    await self._write(h11.InformationalResponse(status_code=100, headers=[]))
-                self._http.receive_data(await self._reader.read(2**16))
-            elif isinstance(event, h11.Request):
-                request = event
-            elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > BODY:
-                    raise Refusal(413, f"the body has more than {BODY} bytes; send fewer queries at once")
-            elif isinstance(event, h11.EndOfMessage) and request is not None:
-                return request, bytes(body)
+        def look(self) -> None:
+            if not self.waits:
+                self.since = self.loop.time()
+            if self.loop.time() < self.since + PATIENCE:
+                self.looking = self.loop.call_later(PATIENCE / 4, self.look)
             else:
-                return None
+                self.transport.abort()
 
-    async def send(self, body: bytes, refusal: Refusal | None, *, last: bool) -> bool:
-        """Send JSON, with the status of a refusal or 200; whether the connection can go on."""
-        status, headers = (refusal.status, refusal.headers) if refusal else (200, ())
-        fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), *headers]
-        fields += [("Connection", "close")] if last else []
-        response = h11.Response(status_code=status, headers=fields)
-        await self._write(response, h11.Data(data=body), h11.EndOfMessage())
-        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-            return False
-        self._http.start_next_cycle()
-        return True
+    limits: dict[str, Any] = {
+        "backlog": CONNECTIONS,
+        "timeout_graceful_shutdown": GRACE,
+        "h11_max_incomplete_event_size": HEAD,
+    }
+    return uvicorn.Server(uvicorn.Config(app, http=Connection, **limits, **SETTINGS))
 
-    def _next(self) -> Any:
+
+class Refusal(Exception):
+    """An answer other than 200, behind which the connection is closed."""
+
+    def __init__(self, status: int, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+
+
+class _Body:
+    """The body of a request, as it comes; `more` of it may come."""
+
+    def __init__(self, receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        self._receive, self.more = receive, True
+
+    async def next(self) -> bytes:
+        """Return the next bytes; raises ConnectionError where the client left."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError
+        self.more = message["more_body"]
+        return bytes(message["body"])
+
+
+class _App:
+    """The application: checks requests, and answers them."""
+
+    def __init__(self, retriever: Retriever, token: str, names: Collection[str]) -> None:
+        self._retriever, self._secret = retriever, f"Bearer {token}".encode() if token else b""
+        self._names = {name.lower() for name in names}
+        self._places, self._held = asyncio.Semaphore(SEARCHERS), 0
+        self.connections: Collection[Any] = ()
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        """Answer a request (ASGI)."""
+        headers, body, left = [(b"content-type", b"application/json")], _Body(receive), SWALLOWED
         try:
-            return self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            raise Refusal(error.error_status_hint, f"this is not HTTP: {error}") from None
+            try:
+                status, answer = 200, await self._answer(scope, body)
+            except Refusal as refusal:
+                status, answer = refusal.status, serialize({"error": str(refusal)})
+                headers += [(b"connection", b"close"), *refusal.headers]
+            while status != 200 and body.more and left > 0:
+                left -= len(await body.next())
+        except ConnectionError:
+            return
+        headers.append((b"content-length", b"%d" % len(answer)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
 
-    async def _write(self, *events: Any) -> None:
-        self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
-        await self._writer.drain()
-
-
-class _Server:
-    def __init__(self, retriever: Retriever, token: str, listener: socket.socket) -> None:
-        self._retriever, self._secret, self._listener = retriever, f"Bearer {token}" if token else "", listener
-        self.port: int = listener.getsockname()[1]
-        self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
-        self._places = asyncio.Semaphore(SEARCHERS)
-        self._connections: set[asyncio.Task[None]] = set()
-        self._busy: set[asyncio.Task[None]] = set()
-
-    def run(self) -> None:
-        """Serve until `stop`."""
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
-
-    def stop(self) -> None:
-        """Ask `run` to end, from any thread."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connect, sock=self._listener, backlog=CONNECTIONS)
-        await self._stopping.wait()
-        server.close()
-        for idle in self._connections - self._busy:
-            idle.cancel()
-        if self._busy:
-            await asyncio.wait(self._busy, timeout=GRACE)
-        for late in self._connections:
-            late.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        connection = Connection(reader, writer)
-        try:
-            while await self._exchange(connection, task):
-                pass
-        except (OSError, TimeoutError, asyncio.CancelledError, h11.ProtocolError):
-            pass  # the client left, sends too slowly or breaks the rules of HTTP, or the server stops
-        finally:
-            self._connections.discard(task)
-            self._busy.discard(task)
-            writer.close()
-
-    async def _exchange(self, connection: Connection, task: asyncio.Task[None]) -> bool:
-        """Answer one request; whether the connection can have another."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                received = await connection.receive()
-            if received is None:
-                return False
-            self._busy.add(task)
-            refusal, answer = None, await self._answer(*received)
-        except Refusal as refused:
-            refusal, answer = refused, serialize({"error": str(refused)})
-        last = self._stopping.is_set() or len(self._connections) > CONNECTIONS
-        async with asyncio.timeout(PATIENCE):
-            again = await connection.send(answer, refusal, last=last)
-        self._busy.discard(task)
-        return again
-
-    async def _answer(self, request: h11.Request, body: bytes) -> bytes:
-        path, method = request.target.decode().partition("?")[0], request.method.decode()
-        sent = dict(request.headers).get(b"authorization", b"")
-        if self._secret and not hmac.compare_digest(sent, self._secret.encode()):
-            raise Refusal(401, "give the token: Authorization: Bearer TOKEN", ("WWW-Authenticate", "Bearer"))
-        if len(self._connections) > CONNECTIONS:
-            raise Refusal(503, f"there are more than {CONNECTIONS} connections", ("Retry-After", "1"))
+    async def _answer(self, scope: Mapping[str, Any], body: _Body) -> bytes:
+        self._admit(scope)
+        path, method = scope["path"], scope["method"]
         allowed = {"/retrieve": "POST", "/health": "GET"}.get(path)
         if allowed is None:
             raise Refusal(404, f"there is no {path[:80]!r} here; there are POST /retrieve and GET /health")
         if method != allowed:
-            raise Refusal(405, f"{path} takes {allowed}", ("Allow", allowed))
+            raise Refusal(405, f"{path} takes {allowed}", allow=allowed)
         return await self._retrieve(body) if method == "POST" else serialize({"searching": self._retriever.name})
 
-    async def _retrieve(self, body: bytes) -> bytes:
-        queries, topk, scores = _read(body)
+    def _admit(self, scope: Mapping[str, Any]) -> None:
+        """Refuse a request by its head."""
+        head, sent = dict(scope["headers"]), scope["headers"]
+        size = (
+            len(scope["raw_path"])
+            + len(scope["query_string"])
+            + sum(len(name) + len(value) + 4 for name, value in sent)
+        )
+        if size > HEAD:
+            raise Refusal(431, f"the head has more than {HEAD} bytes")
+        if b"content-length" in head and b"transfer-encoding" in head:
+            raise Refusal(400, "it has both Content-Length and Transfer-Encoding; send one of them")
+        host = head.get(b"host", b"").decode("latin-1")
+        name = re.sub(r":\d*$", "", host).strip("[]").rstrip(".").lower()
+        if not name or not (name in self._names or name == scope["server"][0] or _is_loopback(name)):
+            raise Refusal(421, f"this is not {host[:80]!r}; if it is, start the server with --allow-host {name[:80]!r}")
+        if any(name == b"origin" and value.partition(b"://")[2] != head[b"host"] for name, value in sent):
+            raise Refusal(403, "pages of another origin may not search here")
+        if self._secret and not hmac.compare_digest(head.get(b"authorization", b""), self._secret):
+            raise Refusal(401, "give the token: Authorization: Bearer TOKEN", www_authenticate="Bearer")
+        if len(self.connections) > CONNECTIONS:
+            raise Refusal(503, f"there are more than {CONNECTIONS} connections", retry_after="1")
+
+    async def _retrieve(self, body: _Body) -> bytes:
+        taken = bytearray()
         try:
-            found = [self._search(query, topk) for query in queries]
-            results = [[_shown(passage, scores) for passage in passages] for passages in await asyncio.gather(*found)]
-            return serialize({"result": results})
+            while body.more:
+                part = await body.next()
+                taken += part
+                self._held += len(part)
+                if len(taken) > BODY:
+                    raise Refusal(413, f"the body has more than {BODY} bytes; send fewer queries at once")
+                if self._held > HELD and len(taken) > SMALL:
+                    raise Refusal(503, f"there are large requests of more than {HELD} bytes at once", retry_after="1")
+            return await self._results(*_read(bytes(taken)))
+        finally:
+            self._held -= len(taken)
+
+    async def _results(self, queries: list[str], topk: int, scores: bool) -> bytes:
+        try:
+            found = list[list[Passage]]()
+            for at in range(0, len(queries), SEARCHERS):  # so that many queries leave places to other requests
+                found += await asyncio.gather(*(self._search(query, topk) for query in queries[at : at + SEARCHERS]))
+            return await asyncio.wrap_future(start(partial(_shown, found, scores), "turngym-serve-answer"))
         except SearchFailure as failure:
             raise Refusal(502, str(failure)) from None
         except Exception as error:
@@ -240,13 +288,25 @@ def _read(body: bytes) -> tuple[list[str], int, bool]:
         queries = [query.string() for query in request["queries"].array()]
         if len(queries) > QUERIES:
             raise ShapeError(f"queries has {len(queries)} entries; at most {QUERIES} are answered at once")
+        longest = max(map(len, queries), default=0)
+        if longest > QUERY:
+            raise ShapeError(f"queries has one of {longest} characters; at most {QUERY} are searched")
         topk = DEFAULT_TOPK if fields.get("topk") is None else request["topk"].integer(1, TOPK)
+        if topk * len(queries) > PASSAGES:
+            raise ShapeError(
+                f"{len(queries)} queries with topk {topk} ask for more than {PASSAGES} passages; ask for fewer"
+            )
         return queries, topk, "return_scores" in request and request["return_scores"].boolean()
     except ShapeError as error:
         raise Refusal(422, str(error)) from None
 
 
-def _shown(passage: Passage, scores: bool) -> dict[str, Any]:
+def _shown(found: list[list[Passage]], scores: bool) -> bytes:
+    """Return the answer."""
+    return serialize({"result": [[_document(passage, scores) for passage in passages] for passages in found]})
+
+
+def _document(passage: Passage, scores: bool) -> dict[str, Any]:
     # A title of several lines would end before the text begins.
     document = {"id": passage.id, "contents": join_contents(" ".join(passage.title.split()), passage.text)}
     return {"document": document, "score": passage.score} if scores else document

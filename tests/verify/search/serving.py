@@ -25,6 +25,7 @@ from turngym.envs.tasks import ListTasks
 from turngym.tests.verify.rows import Row, first
 from turngym.tests.verify.search.corpus import Benchmark
 from turngym.tests.verify.search.faults import outcome
+from turngym.tests.verify.search.strangers import stranger_rows
 from turngym.tools import Search
 from turngym.tools.http.core import Fault, Limits
 from turngym.tools.search.core import Retriever
@@ -40,8 +41,8 @@ THREADS, SEARCHES, EPISODES = 16, 600, 200
 
 
 @contextmanager
-def server(corpus: Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Serve a corpus in a process of its own; yield the URL and what kills it.
+def server(corpus: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve a corpus in a process of its own; yield the URL and the process.
 
     Raises:
         OSError: it does not say where it serves.
@@ -56,21 +57,22 @@ def server(corpus: Path) -> Iterator[tuple[str, Callable[[], None]]]:
             if (url := re.match(r"http://[\w.:]+", said)) is None:
                 process.kill()
                 raise OSError(f"turngym serve-search {corpus} says {said!r}: {process.communicate()[1].strip()[-300:]}")
-            yield url[0], process.kill
+            yield url[0], process
         finally:
             process.kill()
             process.communicate()
 
 
 def serving_rows(data: Benchmark) -> Iterator[Row]:
-    """Yield the rows of the same answers, and of the server's end amid searches and amid episodes."""
+    """Yield the rows of the same answers, of strangers, and of the server's end amid searches and amid episodes."""
     index = BM25(data.passages)
     with server(data.corpus) as (url, _):
         yield _same(data, index, url)
-    with server(data.corpus) as (url, kill):
-        yield _killed(data, index, url, kill)
-    with server(data.corpus) as (url, kill):
-        yield _left(data, url, kill)
+    with server(data.corpus) as (url, process):
+        yield from stranger_rows(url, process.pid)
+        yield _killed(data, index, url, process.kill)
+    with server(data.corpus) as (url, process):
+        yield _left(data, url, process.kill)
 
 
 def _shown(retriever: Retriever, query: str) -> list[tuple[str, str, float]]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from turngym.tests.verify.search import serving
+from turngym.tests.verify.search import serving, strangers
 from turngym.tools.search.index import BM25
-from turngym.tools.search.serve import serve
+from turngym.tools.search.serve import _App, serve
 from turngym.tools.search.servers import SearchR1
 
 
@@ -50,6 +50,13 @@ def test_another_answer_falls_short(read, index, served, small, monkeypatch):
     row = serving._same(read, index, url)
     assert row.held == 0 and row.note.startswith("another answer to ")
     assert serving._killed(read, index, url, end).held < 24
+
+
+def test_strangers_are_refused_and_one_that_is_answered_falls_short(served, monkeypatch):
+    row = strangers._refused(served[0])
+    assert row.good and row.of == len(strangers.requests())
+    monkeypatch.setattr(_App, "_admit", lambda self, scope: None)
+    assert strangers._refused(served[0]).held < row.held - 10
 
 
 def test_an_episode_that_is_a_failure_and_paid_nothing_is_wrong():
