@@ -138,7 +138,7 @@ class Fuzz:
                     late.append(number)
         for number in late:
             del calls[number]
-        much = memory.lasting > MEMORY * MIB * 11 // 10 + SLACK
+        much = memory.lasting > 2 * MEMORY * MIB * 11 // 10 + SLACK  # a session and its fork
         faults = [f"{memory.lasting / MIB:.0f} MiB of memory of one session"] if much else []
         return calls, faults + self._remains(), late
 

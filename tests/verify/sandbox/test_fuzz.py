@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from turngym.tests.verify.sandbox import fuzz, idle
+from turngym.tests.verify.sandbox.area import Sandbox
 from turngym.tests.verify.sandbox.fuzz import fuzz_rows
 from turngym.tests.verify.sandbox.grammar import STATEMENTS, draw
 from turngym.tools import Status, ToolFailure, ToolResult
@@ -108,3 +109,9 @@ def test_nothing_is_run_without_a_boundary():
 
     (row,) = fuzz_rows(lambda *_: Open(), 0, 5)
     assert not row.good and "no boundary" in row.what
+
+
+def test_landlock_holds(monkeypatch):  # the default level: test_areas.py
+    monkeypatch.undo()
+    rows = list(Sandbox(seed=11, only="fuzz", level="landlock", programs=16).rows())
+    assert len(rows) == 3 and [row for row in rows if not row.good] == []
