@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from .. import messages
 from . import linux
-from .isolation import DEVICES, PROCESSES, become_agent, map_users, mount_private, visible
+from .isolation import DEVICES, HOME, PROCESSES, become_agent, map_users, mount_private, visible
 from .judge import judge
 from .worker import WorkerSpec, work
 
@@ -43,6 +43,7 @@ class Boundary:
         until: When the call under way is to end, by `time.monotonic`; None between calls.
         active: Whether it works: in a call, or between calls in processes or threads that one has left behind.
         looked: When it was last looked at.
+        shared: Bytes of shared memory on the machine, the least there were since it was handed out.
         handed: Whether it was handed out.
     """
 
@@ -60,6 +61,7 @@ class Boundary:
     until: float | None = None
     active: bool = False
     looked: float = 0.0
+    shared: int = 0
     handed: bool = False
 
     def connect(self) -> None:
@@ -94,12 +96,23 @@ class Boundary:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
-    def oversteps(self) -> bool:
-        """Return whether its processes and threads are too many or hold too much memory together."""
+    def oversteps(self, machine: int) -> bool:
+        """Return whether its processes and threads are too many or hold too much memory together.
+
+        `machine` is all shared memory there is now.
+        """
         pids = linux.process_tree((self.init, self.worker))
         tasks = 1 + sum(linux.threads_of(pid) for pid in pids if pid != self.init)
         self.active = self.until is not None or tasks > self.members + 1
-        return tasks > PROCESSES + 2 or linux.memory_of(pids, self.memory) > self.memory
+        self.shared = min(self.shared, machine)
+        if tasks > PROCESSES + 2:
+            return True
+        network = self.init if self.folder == HOME else 0
+        for estimated in (self.memory, 0):  # what is too much by an estimate is counted
+            left = self.memory - linux.buffers_of(pids, estimated, network)
+            if linux.memory_of(pids, left, machine, machine - self.shared) <= left:
+                return False
+        return True
 
     def close(self) -> None:
         """Close what descriptors it has."""

@@ -12,12 +12,15 @@ Documentation/userspace-api/landlock.rst.
 import contextlib
 import ctypes
 import errno
+import functools
+import mmap
 import os
 import platform
+import re
 import signal
 import stat
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
@@ -37,6 +40,8 @@ _MOUNT_SETATTR = 442
 _CAPABILITY_VERSION_3 = 0x20080522
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+SOCKET, _PIPE = 2 * 212_992, 2**16
+"""Bytes that a socket and a pipe hold at most with the kernel's usual settings, which a program may not change."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every machine
 _CREATE_RULESET_VERSION, _RULE_PATH_BENEATH = 1, 1
@@ -159,13 +164,43 @@ def kill_tree(pidfd: int) -> None:
             os.close(fd)
 
 
-def memory_of(pids: Iterable[int], over: int) -> int:
-    """Return bytes of memory that processes hold together; where a first estimate is at most `over`, the estimate.
+def memory_of(pids: Sequence[int], over: int, machine: int = 0, grown: int = 0) -> int:
+    """Return bytes of memory that processes hold together; where a first estimate is at most `over`, an estimate.
 
-    The estimate counts what processes share once for each, which is too much.
+    The estimate counts what processes share once for each, which is too much. Shared mappings are looked for where all
+    shared memory of the `machine`, by `shared_memory`, would be too much. `grown` is by how much that has risen since
+    the processes began.
     """
-    total = sum(_resident(pid) for pid in pids)
-    return total if total <= over else sum(_proportional(pid) for pid in pids)
+    held = sum(_resident(pid) for pid in pids)
+    if held + machine <= over:
+        return held
+    shared = min(machine, _shared(pids, over, grown)) if machine else 0
+    if held + shared > over:
+        held = sum(_proportional(pid) for pid in pids)
+    return held + shared
+
+
+def shared_memory() -> int:
+    """Return bytes of shared memory on this machine: shared mappings, and files in memory, which have limits too."""
+    found = re.search(rb"^Shmem: +(\d+)", _read("/proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
+    """Return bytes that pipes and sockets of processes may hold; where a first estimate is at most `over`, that.
+
+    A process of theirs may be named whose `network` is theirs alone: its sockets are counted there, which also finds
+    those that no process has a descriptor of, as connections that nobody has accepted.
+    """
+    sockets = 0
+    with contextlib.suppress(OSError):  # it has ended
+        sockets = int(_read(f"/proc/{network}/net/sockstat").split()[2]) if network else 0
+    most = (sockets + sum(len(_files(pid)) for pid in pids)) * SOCKET
+    if most <= over:
+        return most
+    found = {link for pid in pids for link in _links(pid)}
+    sockets = sockets or sum(link.startswith("socket:") for link in found)
+    return sockets * SOCKET + sum(link.startswith("pipe:") for link in found) * _PIPE
 
 
 def landlock_version() -> int:
@@ -268,12 +303,56 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    """Return bytes of memory in which what n processes share counts as an n-th for each of them."""
+    """Return bytes of memory in which what n processes share counts as an n-th for each; without shared mappings."""
+    try:
+        sizes = dict(re.findall(rb"^(Pss|Pss_Shmem): +(\d+)", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE))
+    except PermissionError:  # it hides
+        return _resident(pid)
+    except OSError:
+        return 0
+    return (int(sizes.get(b"Pss", 0)) - int(sizes.get(b"Pss_Shmem", 0))) * 1024
+
+
+def _shared(pids: Sequence[int], over: int, grown: int) -> int:
+    """Return bytes of the shared objects that processes map; those of files belong to the file system.
+
+    An object lives, whole, as long as a page of it is mapped, and nothing tells its size. One cannot be larger than an
+    address space. Where there are more, what the machine's shared memory has `grown` by counts as theirs.
+    """
+    objects: dict[bytes, int] = {}
+    for pid in pids:
+        try:
+            maps = _read(f"/proc/{pid}/maps")
+        except PermissionError:  # it hides
+            return grown
+        except OSError:
+            continue
+        for low, high, offset, name in _mappings().findall(maps):
+            end = int(offset, 16) + int(high, 16) - int(low, 16)
+            objects[name] = max(end, objects.get(name, 0))
+    return max(sum(objects.values()), min(grown, (len(objects) - 1) * over))
+
+
+@functools.cache
+def _mappings() -> re.Pattern[bytes]:
+    """Return what finds the shared mappings of no file in a process's list: they are on the kernel's own device."""
+    line = rb"^(\w+)-(\w+) ...s (\w+) "
+    with mmap.mmap(-1, _PAGE):
+        device = re.search(line + rb"(\S+) .*/dev/zero", _read("/proc/self/maps"), re.MULTILINE)
+    return re.compile(line + (device[4] if device else b"00:01") + rb" (\d+)", re.MULTILINE)
+
+
+def _files(pid: int) -> list[str]:
+    """Return the numbers of a process's descriptors."""
     with contextlib.suppress(OSError):
-        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
+        return os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
+    return []
+
+
+def _links(pid: int) -> Iterator[str]:
+    for number in _files(pid):
+        with contextlib.suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
 
 
 def _error(what: str) -> OSError:

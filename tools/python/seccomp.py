@@ -48,6 +48,7 @@ _DATAGRAM = 2  # the bit of SOCK_DGRAM and SOCK_RAW: a pair of these can still s
 
 # Every CLONE_NEW* flag that clone takes, and CLONE_PARENT: a sibling of its maker would be the server's to reap.
 _CLONE_DENIED = 0x7E020000 | 0x8000
+_SOCKOPTS_DENIED = (7, 8, 13)  # SO_SNDBUF, SO_RCVBUF, SO_LINGER
 _PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
 # FIOCLEX, FIONCLEX, FIONREAD, FIONBIO, FICLONE, SIOCGIFNAME, SIOCGIFINDEX
 _IOCTLS = (0x5451, 0x5450, 0x541B, 0x5421, 0x40049409, 0x8910, 0x8933)
@@ -158,6 +159,8 @@ def build_filter(level: str) -> bytes:
     # A process that cannot be dumped would hide its memory from whoever measures it.
     dumpable = [(_EQUAL, 0, 4, linux.PR_SET_DUMPABLE), *_judge(1, _EQUAL, [1], yes=_ALLOW, no=_DENY)]
     rules["prctl"] = [(_LOAD, 0, 0, _ARGS), *dumpable, *_judge(0, _EQUAL, _PRCTLS, yes=_ALLOW, no=_DENY)]
+    # Larger buffers than memory is counted with, and a socket that holds up whoever closes it.
+    rules["setsockopt"] = _judge(2, _EQUAL, _SOCKOPTS_DENIED, yes=_DENY, no=_ALLOW)
     rules["personality"] = _judge(0, _EQUAL, _PERSONALITIES, yes=_ALLOW, no=_DENY)
     if families := SOCKETS[level]:
         protocol = _judge(2, _EQUAL, _PROTOCOLS, yes=_ALLOW, no=_DENY)

@@ -285,7 +285,7 @@ class Supervisor:
             self.fail(serial, str(error))
             return
         messages.close(*boundary.ours)
-        boundary.ours, boundary.handed = [], True
+        boundary.ours, boundary.handed, boundary.shared = [], True, linux.shared_memory()
         stock = self.stocks[boundary.kind]
         stock.hand()
         if stock.missing:  # none were made beyond those asked for, as long as they failed
@@ -344,10 +344,11 @@ class Supervisor:
 
     def look(self, now: float) -> None:
         """End each boundary whose processes are too many or hold too much memory, and those that are late."""
+        machine = linux.shared_memory()
         for boundary in self.boundaries.values():
             if boundary.memory and (boundary.active or now >= boundary.looked + _GLANCE):
                 boundary.looked = now
-                if boundary.oversteps():
+                if boundary.oversteps(machine):
                     messages.report(boundary.exit_pipe, messages.MEMORY)
                     boundary.signal(STOP[self.level])
                 elif boundary.until is not None and now > boundary.until + _GRACE:

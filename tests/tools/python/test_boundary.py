@@ -40,7 +40,7 @@ def test_an_init_is_signalled_and_its_end_is_seen():
     boundary.pidfd = os.pidfd_open(pid)
     assert not boundary.ended()
     boundary.memory = 2**30
-    assert not boundary.oversteps()
+    assert not boundary.oversteps(0)
     boundary.memory = 0
     boundary.signal(signal.SIGKILL)
     assert boundary.ended(20.0)
