@@ -58,13 +58,13 @@ _OTHERS = (
     "/etc/ld.so.cache",
     "/usr/include",
     "/usr/libexec",
-    *(f"/usr/share/{name}" for name in ("i18n", "locale", "misc", "perl", "perl5", "terminfo", "zoneinfo")),
+    *(f"/usr/share/{name}" for name in ("locale", "misc", "perl", "terminfo", "zoneinfo")),
 )
 # Of a folder of libraries, those folders below it in which nobody installs packages of Python or keeps a checkout.
 _OF_LIBRARIES = re.compile(
-    r"[\w.]+-linux-\w+|python\d[\d.]*t?|(gcc|llvm|perl|tcl|tk)[\d.-]*|gconv|git-core|jvm|locale|ossl-modules|ssl|terminfo"
+    r"[\w.]+-linux-\w+|python\d\.\d+t?|gcc|gconv|git-core|locale|ossl-modules|perl[\d.]*|pkgconfig|ssl|terminfo"
 )
-_PYTHON = re.compile(r"python\d[\d.]*t?")
+_PYTHON = re.compile(r"python\d\.\d+t?")
 _PROGRAM = re.compile(r"python[\d.]*t?")
 PACKAGES = "packages"
 """The folder of the allowed packages, where there are no namespaces, in that of the server."""
@@ -226,14 +226,19 @@ def _build_tree(view: "View") -> None:
     proc = os.open("/proc", os.O_PATH)
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
     links = {path: str(Path(path).readlink()) for path in view.shown if path not in sources}
-    flags, options = linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=1024,mode=755"
+    flags, options = linux.MS_NOSUID | linux.MS_NODEV, "size=4m,nr_inodes=1024,mode=755"
     linux.mount("tmpfs", base, "tmpfs", flags, options)
     for folder in ("etc", "tmp", "var", ".old"):
         Path(base, folder).mkdir()
     masks = []
     for path in sorted([*sources, *view.hidden]):  # what is above another comes before it
         target = base + path
-        if path in sources:
+        if path.endswith((".dist-info", ".egg-info")):  # small, and a mount costs every boundary something
+            Path(target).mkdir(parents=True)
+            for source in map(Path, (f"/proc/self/fd/{sources[path]}/{name}" for name in ("METADATA", "PKG-INFO"))):
+                if source.is_file():
+                    Path(target, source.name).write_bytes(source.read_bytes())
+        elif path in sources:
             _bind(sources[path], target)
             linux.read_only(target, below=True)
         elif Path(target).is_dir():
@@ -374,18 +379,24 @@ def take_packages(view: View, folder: str) -> None:
 
 def _look_into(folder: str, shown: set[str], hidden: set[str]) -> None:
     """Add what is shown and hidden of a folder of libraries, in the fewest paths."""
-    children = sorted(Path(folder).iterdir())
-    others = {path for path in children if path.is_dir() and not path.is_symlink()}
-    others = {path for path in others if not _OF_LIBRARIES.fullmatch(path.name)}
-    for path in children:
-        if _PYTHON.fullmatch(path.name):
-            hidden.update(map(str, path.glob("*-packages")))
-    known = [path for path in children if path not in others]
+    known, others = [], []
+    for path in sorted(Path(folder).iterdir()):
+        if path.is_symlink() or (path.is_file() and ".so" in path.name):
+            known.append(path)
+        elif path.is_dir() and _OF_LIBRARIES.fullmatch(path.name) and any(map(_is_no_packages, path.iterdir())):
+            known.append(path)
+            hidden.update(str(child) for child in path.iterdir() if not _is_no_packages(child))
+        elif path.is_dir():
+            others.append(path)
     if len(others) < len(known):
         shown.add(folder)
         hidden.update(map(str, others))
     else:
         shown.update(map(str, known))
+
+
+def _is_no_packages(path: Path) -> bool:
+    return not path.name.endswith("-packages")
 
 
 def _followed(path: str) -> Iterator[str]:
