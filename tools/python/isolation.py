@@ -235,9 +235,9 @@ def _build_tree(view: "View") -> None:
         target = base + path
         if path.endswith((".dist-info", ".egg-info")):  # small, and a mount costs every boundary something
             Path(target).mkdir(parents=True)
-            for source in map(Path, (f"/proc/self/fd/{sources[path]}/{name}" for name in ("METADATA", "PKG-INFO"))):
-                if source.is_file():
-                    Path(target, source.name).write_bytes(source.read_bytes())
+            for name in ("METADATA", "PKG-INFO"):
+                if (told := Path(f"/proc/self/fd/{sources[path]}/{name}")).is_file():
+                    Path(target, name).write_bytes(told.read_bytes())
         elif path in sources:
             _bind(sources[path], target)
             linux.read_only(target, below=True)

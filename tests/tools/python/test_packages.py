@@ -123,9 +123,9 @@ def test_a_package_that_needs_turngym_or_is_a_checkout_cannot_be_given(distribut
 def test_what_is_not_python_s_own_is_hidden_below_what_is_shown(monkeypatch, tmp_path):
     """A checkout, another environment and other versions' packages below the folders of the interpreter."""
     library = tmp_path / "lib"
-    for name in ("python3.11/site-packages", "python3.12/dist-packages", "project/.venv/lib", "x86_64-linux-gnu"):
+    for name in ("python3.11/site-packages", "python3.12/dist-packages", "project/.venv/lib", "x86_64-linux-gnu/gconv"):
         (library / name).mkdir(parents=True)
-    for name in ("libpython.so", "libssl.so", "libz.so"):
+    for name in ("libpython.so", "libssl.so", "libz.so", "python3.11/os.py", "python3.12/os.py"):
         (library / name).touch()
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path, str(library / "python3.11/given")])
@@ -134,7 +134,14 @@ def test_what_is_not_python_s_own_is_hidden_below_what_is_shown(monkeypatch, tmp
     hidden = {path.removeprefix(f"{library}/") for path in view.hidden if path.startswith(str(library))}
     assert hidden == {"python3.11/site-packages", "python3.12/dist-packages", "project", "python3.11/given"}
     readable = {path.removeprefix(f"{library}/") for path in view.readable() if path.startswith(str(library))}
-    assert readable == {"libpython.so", "libssl.so", "libz.so", "x86_64-linux-gnu"}
+    assert readable == {
+        "libpython.so",
+        "libssl.so",
+        "libz.so",
+        "python3.11/os.py",
+        "python3.12/os.py",
+        "x86_64-linux-gnu",
+    }
     assert {f"{library}/python3.11", f"{library}/python3.12"} <= {*view.listed()}
 
 
