@@ -11,7 +11,7 @@ replay.py      episodes come out of their journal again
 resume/        kills, signals, full disks, damaged checkpoints
 sandbox/       hostile programs, load, faked machines
 search/        retrieval, players, servers that fail
-tasks.py       the golds of real task files
+tasks.py       the golds of task files; answers that need no question (`constants.py`)
 templates/     chat templates and control tokens
 vllm.py        model servers that answer badly
 rows.py        what an area yields

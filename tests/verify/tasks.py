@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turngym.tests.verify import constants
 from turngym.tests.verify.grader.forms import FORMS, forms
 from turngym.tests.verify.grader.written import clean, number, squeeze
 from turngym.tests.verify.rows import Row, first
@@ -29,7 +30,7 @@ PATIENCE = 60.0  # seconds an answer may take: a loaded machine is no wrong verd
 
 @dataclass(frozen=True)
 class Tasks:
-    """Golds of real task files: loaded, paid in second forms, not paid for other values; reasoning-gym's golds."""
+    """Golds of task files: loaded, paid in second forms, not for other values; answers that need no question."""
 
     data: Path = Path("../shared/data/math")
     """Folder of JSONL files, `.gz` too."""
@@ -39,6 +40,10 @@ class Tasks:
     """Rows of a file that are taken for each form; all when left out."""
     entries: int = 8
     """Tasks of each data set of reasoning-gym."""
+    constant: int = 8
+    """Tasks of each source at which answers are played that need no question."""
+    questions: Path = Path("../shared/data/search_qa")
+    """Folder of JSONL files of questions of fact."""
 
     def rows(self) -> Iterator[Row]:
         """Yield three rows a file, then what is said of all."""
@@ -56,6 +61,8 @@ class Tasks:
         yield from count.all()
         if self.entries:
             yield reasoning(self.entries)
+        if self.constant:
+            yield from constants.rows(self.seed, self.constant, self.data, self.questions)
 
     def _chosen(self, tasks: ListTasks) -> Sequence[int]:
         """Return the rows to take: of each form as many as there may be, in an order that `seed` draws."""

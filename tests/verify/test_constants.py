@@ -1,0 +1,57 @@
+import pytest
+
+from turngym.envs.math.grade import Grade
+from turngym.envs.qa import QAGrader
+from turngym.envs.tasks import ListTasks, Task
+from turngym.tests.verify import constants
+from turngym.tests.verify.constants import Source, may_earn, on_the_prompt, row
+
+
+class Pays:
+    """Pays for every answer that holds one of some texts."""
+
+    def __init__(self, *texts):
+        self.texts = texts
+
+    def grade(self, *, completion, gold):
+        return Grade(float(any(text in completion for text in self.texts)), completion, "string")
+
+
+TASKS = ListTasks(
+    [Task(f"{i}", f"Is {i} next to the Bridge {i + 1}?", f"word{i}") for i in range(20)], "twenty", "test"
+)
+
+
+def counted(grader, floor=0.1):
+    return row("x", [Source("twenty", TASKS, TASKS, grader, floor)], 0, 20, "<answer>@</answer>")
+
+
+def test_a_grader_that_looks_at_the_answer_holds():
+    held = counted(QAGrader())
+    assert held.good and held.of > 120 and "1 sources" in held.note
+
+
+@pytest.mark.parametrize("text", ["nan", "0", "word", "Bridge", ">False<"])
+def test_an_answer_that_is_always_paid_falls_short(text):
+    short = counted(Pays(text))
+    assert not short.good and "earns 1.00, floor 0.1" in short.note
+
+
+def test_a_floor_that_is_declared_is_no_fault():
+    assert counted(Pays(">nan<"), floor=0.6).good
+
+
+def test_what_an_answer_may_earn_leaves_room_for_chance_alone():
+    assert may_earn(0.1, 8) == 0.75 and may_earn(0.1, 100) < 0.3 and may_earn(0.65, 8) == 1.0
+
+
+def test_answers_are_read_off_a_prompt_by_their_place():
+    shown = dict(on_the_prompt("Is 3 or 'x y' the name of Anna?\n12 or 3"))
+    assert (shown["number 0"], shown["number -1"], shown["largest number"], shown["count of numbers"]) == (
+        "3",
+        "3",
+        "12",
+        "3",
+    )
+    assert (shown["quote 0"], shown["name 1"], shown["line -1"]) == ("x y", "Anna", "12 or 3")
+    assert shown["most frequent number"] == "3" and constants.CONSTANTS.count("nan") == 1
