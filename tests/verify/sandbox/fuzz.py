@@ -114,14 +114,14 @@ class Fuzz:
         suspects = [number for number in numbers if number in calls] or list(numbers)
         if faults and self._traced < TRACED:
             self._traced += 1
-            suspects = self._traced_to(suspects)
+            suspects = self._traced_to(suspects, _kinds(faults))
         self.counts.left.add(str(suspects[0]), f"or up to {suspects[-1]}: {'; '.join(faults)}" if faults else "")
 
-    def _traced_to(self, numbers: list[int]) -> list[int]:
-        """Halve the programs of a batch as long as a half leaves something, too."""
+    def _traced_to(self, numbers: list[int], kinds: set[str]) -> list[int]:
+        """Halve the programs of a batch as long as a half leaves something of these kinds, too."""
         while len(numbers) > 1:
             halves = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
-            half = next((half for half in halves if self._run(half)[1]), None)
+            half = next((half for half in halves if kinds & _kinds(self._run(half)[1])), None)
             if half is None:
                 break
             numbers = half
@@ -279,6 +279,10 @@ def _state_of(pid: int) -> tuple[object, ...]:
         return fields[0], fields[2:4], fields[15:17], fields[37:39], os.sched_getaffinity(pid), limits
     except OSError as error:
         return (str(error),)
+
+
+def _kinds(faults: Sequence[str]) -> set[str]:
+    return {fault.split(":")[0].strip("0123456789 ") for fault in faults}
 
 
 def _difference(before: object, now: object) -> str:
