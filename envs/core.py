@@ -96,7 +96,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     Raises:
         ValueError: `max_turns` is below 1.
-        gymnasium.error.ResetNeeded: `step` is called before `reset` or after the episode ended.
+        gymnasium.error.ResetNeeded: `step` is called before `reset` or after the episode ended, or a `reset` in another
+            thread took its episode away.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own annotation)
@@ -170,7 +171,10 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
         self.live = False  # an episode whose step raises cannot go on
+        began = self._began
         reply = self._answer(action)
+        if self._began is not began:  # in another thread: the new episode is left as it is
+            raise gymnasium.error.ResetNeeded("reset() began another episode during this step; its answer is dropped")
         text = _carried(reply.text)
         self.turn += 1
         stop = reply.stop

@@ -220,10 +220,10 @@ class QuestionEnv(TextEnv):
         return {}
 
     def _use(self, call: ToolCall) -> Reply:
-        result = self.toolbox.call(call)
+        results, result = self.results, self.toolbox.call(call)  # a reset meanwhile begins another list
         text = _shorten(result.text.rstrip("\n"))
         if result.status is Status.OK:
-            self.results.append(text)
+            results.append(text)
         role, content = self.format.observe(text or "(no output)", call.name)
         return Reply(content, role=role, info={"tool": call.name, "tool_status": str(result.status)})
 

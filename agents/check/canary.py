@@ -1,13 +1,17 @@
 """The promise that golds are seen nowhere: a canary takes their place, and all that leaves an episode is searched.
 
-Searched are observations, info, journals, snapshots, the environment's repr, the texts of exceptions, logs, warnings,
-what is printed, and what tools are called with and give back. Where there is a Python tool, a program searches its own
-process: environment, arguments, working and temporary folders, open files, objects, memory. It does not read the memory
-of other processes: that they cannot be read is a promise of the tool's confinement, not of the environment.
+Searched are observations, info, schemas, journals, snapshots, forks, the environment's repr, metadata, spaces and
+rendering, the texts of exceptions, logs, warnings, what is printed, and what tools are called with and give back: for
+the canary and for spellings that say as much, backwards, in hexadecimal, in base64, as a common hash. Where there is a
+Python tool, a program searches its own process: environment, arguments, working and temporary folders, open files,
+objects, memory. It does not read the memory of other processes: that they cannot be read is a promise of the tool's
+confinement, not of the environment.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import logging
@@ -45,21 +49,31 @@ class Detector:
 
     def __init__(self, canary: str) -> None:
         self.canary, self.seen = canary, dict[str, str]()
+        data = canary.encode()
+        hashes = (hashlib.new(name, data).hexdigest() for name in ("md5", "sha1", "sha256", "sha512"))
+        # Behind so many other bytes; what the bytes beside it change is cut off.
+        in_base64 = (base64.b64encode(bytes(shift) + data)[4:-4].decode() for shift in range(3))
+        self.spellings = (canary, canary[::-1], data.hex(), f"{int(canary):x}", *hashes, *in_base64)
 
     def look(self, where: str, *things: Any) -> None:
-        """Search the text of `things`, also for the canary with separators between its digits."""
+        """Search the text of `things`, also for other spellings and for separators between the canary's digits."""
         for thing in things:
             text = thing if isinstance(thing, str) else repr(thing)
-            if self.canary in text or self.canary in re.sub(r"[\s,_]", "", text):
-                start = max(text.find(self.canary) - 60, 0)
-                self.seen.setdefault(where, text[start : start + 140].replace(self.canary, "GOLD"))
+            found = next((one for one in self.spellings if one in text), None)
+            if found or self.canary in re.sub(r"[\s,_]", "", text):
+                start = max(text.find(found or self.canary) - 60, 0)
+                self.seen.setdefault(where, text[start : start + 140].replace(found or self.canary, "GOLD"))
 
 
 class _Overheard:
     """A tool whose calls and results are watched."""
 
     def __init__(self, tool: Tool, watch: Detector) -> None:
-        self.tool, self.watch, self.name, self.schema = tool, watch, tool.name, tool.schema
+        self.tool, self.watch, self.name = tool, watch, tool.name
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self.tool.schema
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         self.watch.look(f"the arguments of {self.name}", dict(arguments))
@@ -131,6 +145,10 @@ def hunt(case: Case) -> bool:
 def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -> None:
     """Take `actions`, none of which knows the gold, in the episode of a seed; begin it again where it ends."""
     watch.look("what reset gives", env.reset(seed=seed))
+    watch.look("the tools' schemas", env.tool_schemas(), env.toolbox.schemas if isinstance(env, QuestionEnv) else "")
+    watch.look("the metadata, the spec or a space", env.metadata, env.spec, env.observation_space, env.action_space)
+    _watched(watch, "the rendering", env.render)
+    _watched(watch, "what a fork gives", lambda: _forked(env, actions[:1]))
     for action in actions:
         if not env.live:
             env.reset(seed=seed)
@@ -138,6 +156,14 @@ def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -
     watch.look("the snapshot", env.snapshot())
     watch.look("the repr", repr(env), str(env))
     _watched(watch, "the journal", lambda: _journal(env, seed, actions))
+
+
+def _forked(env: TextEnv, actions: Sequence[str]) -> list[Any]:
+    twin = env.fork()
+    try:
+        return [*(twin.step(action) for action in actions), repr(twin), twin.snapshot()]
+    finally:
+        twin.close()
 
 
 def _journal(env: TextEnv, seed: int, actions: Sequence[str]) -> str:

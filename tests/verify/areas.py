@@ -6,6 +6,7 @@ deadlines.py   what never answers stops no rollout
 formats/       tool-call formats on recorded and fuzzed completions
 grader/        right, wrong and hostile answers
 household/     recorded episodes, walkthroughs, the real engine, fuzzed commands
+leaks.py       environments that tell their gold, for contracts.py
 methods/       worked examples, what all methods promise, branching
 replay.py      episodes come out of their journal again
 resume/        kills, signals, full disks, damaged checkpoints
@@ -13,6 +14,7 @@ sandbox/       hostile programs, load, faked machines
 search/        retrieval, players, servers that fail
 tasks.py       the golds of task files; answers that need no question (`constants.py`)
 templates/     chat templates and control tokens
+turns.py       what counts in a turn, for contracts.py
 vllm.py        model servers that answer badly
 rows.py        what an area yields
 command.py     the command

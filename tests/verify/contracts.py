@@ -1,4 +1,4 @@
-"""What environments promise: every clause of the contract on every environment, and canaries in many golds."""
+"""What environments promise: every clause of the contract on every environment, what a turn is, canaries in golds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contracts:
-    """The contract of environments: every clause on each, and a canary for the gold of many episodes."""
+    """The contract of environments: every clause on each, canaries for the golds of many episodes, what a turn is."""
 
     seed: int = 0
     """Chooses tasks, actions and canaries."""
@@ -33,6 +33,8 @@ class Contracts:
         from turngym.agents.check.clauses import CLAUSES, run
         from turngym.agents.check.episodes import Case
         from turngym.envs.registry import ENVS, make
+        from turngym.tests.verify.leaks import leak_row
+        from turngym.tests.verify.turns import turn_rows
 
         cases = [Case(entry.id, {}, self.seed) for entry in ENVS if not entry.needs]
         planted = [case for case in cases if _takes_canaries(make(case.env_id))]
@@ -49,6 +51,8 @@ class Contracts:
             armed = bool(getattr(env, "toolbox", ()))
             env.close()
             yield hunted(case, self.tool_episodes if armed else self.episodes)
+        yield leak_row()
+        yield from turn_rows([case.env_id for case in cases], self.seed)
 
 
 def _takes_canaries(env: TextEnv) -> bool:

@@ -4,6 +4,7 @@ import pytest
 from turngym.agents.check import clauses
 from turngym.agents.check.episodes import Case
 from turngym.envs import Reply, StopReason, TextEnv, registry
+from turngym.tests.verify import leaks
 from turngym.tests.verify.contracts import Contracts, kept
 from turngym.tests.verify.rows import Row
 
@@ -39,6 +40,8 @@ class Way(Cheap):
 
 @pytest.fixture
 def environments(monkeypatch):
+    monkeypatch.setattr(leaks, "LEAKS", {})
+
     def environments(*kinds):
         monkeypatch.setattr(
             registry, "ENVS", tuple(registry.Entry(f"test/{kind.__name__}-v0", "", "") for kind in kinds)
@@ -62,7 +65,7 @@ def test_a_broken_clause_makes_its_row_fall_short(environments):
 def test_canaries_are_counted_by_episode(environments, monkeypatch):
     monkeypatch.setattr(clauses, "CLAUSES", [])
     environments(Secret, Cheap, Way)
-    told, silent = Contracts(seed=3, episodes=12, tool_episodes=1).rows()  # a way of acting is no text to look for
+    told, silent, *_ = Contracts(seed=3, episodes=12, tool_episodes=1).rows()  # a way of acting is no text to look for
     assert 0 < told.held < 12 == told.of and "the gold is seen in what step gives, the journal" in told.note
     assert silent == Row("episodes of test/Cheap-v0 show the canary in place of the gold nowhere", 12, 12)
     assert next(Contracts(seed=4, episodes=1, tool_episodes=1).rows()).what == told.what

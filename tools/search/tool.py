@@ -63,14 +63,14 @@ class Search:
         """Search for `arguments["query"]`."""
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
-        query, notice = clean(arguments["query"]), ""
+        query, notice, seen = clean(arguments["query"]), "", self.found  # a reset meanwhile begins another list
         if not query:
             return ToolResult(Status.ERROR, "the query is empty; write what to look for")
         if len(query) > self.max_query:
             notice = f"(The query has {len(query)} characters; its first {self.max_query} were searched.)\n"
             query = query[: self.max_query].rstrip()
         passages = self.retriever.search(query, self.k)[: self.k]
-        self.found.append(tuple(passage.id for passage in passages))
+        seen.append(tuple(passage.id for passage in passages))
         shown = "\n".join(f"Doc {i}{self._show(passage)}" for i, passage in enumerate(passages, 1))
         return ToolResult(Status.OK, notice + (shown or "No passage was found."))
 

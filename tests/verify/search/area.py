@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from turngym.tests.verify.search.corpus import Benchmark
 
 Part = Literal[
-    "all", "retrieval", "players", "guesses", "server", "faults", "answers", "mistakes", "contract", "canary"
+    "all",
+    "retrieval",
+    "players",
+    "guesses",
+    "skimming",
+    "server",
+    "faults",
+    "answers",
+    "mistakes",
+    "contract",
+    "canary",
 ]
 ENV = "turngym/Search-v0"
 
@@ -80,11 +90,14 @@ class Search:
         from turngym.envs.qa import InventedWorld, make_search
         from turngym.tests.verify.search.guesses import guess_rows, guesses
         from turngym.tests.verify.search.players import player_rows
+        from turngym.tests.verify.search.skimming import skim_rows
 
         env = make_search(split="test", seed=self.seed)
         tasks = range(min(self.tasks, len(env.tasks)))
         if self._counts("players"):
             yield from player_rows(env, tasks)
+        if self._counts("skimming"):
+            yield from skim_rows(env, tasks)
         if self._counts("guesses"):
             world = InventedWorld(self.seed)
             train, titles = world.tasks("train"), [passage.title for passage in world.passages]
