@@ -148,7 +148,6 @@ def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -
     watch.look("the tools' schemas", env.tool_schemas(), env.toolbox.schemas if isinstance(env, QuestionEnv) else "")
     watch.look("the metadata, the spec or a space", env.metadata, env.spec, env.observation_space, env.action_space)
     _watched(watch, "the rendering", env.render)
-    _watched(watch, "what a fork gives", lambda: _forked(env, actions[:1]))
     for action in actions:
         if not env.live:
             env.reset(seed=seed)
@@ -156,6 +155,8 @@ def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -
     watch.look("the snapshot", env.snapshot())
     watch.look("the repr", repr(env), str(env))
     _watched(watch, "the journal", lambda: _journal(env, seed, actions))
+    env.reset(seed=seed)
+    _watched(watch, "what a fork gives", lambda: _forked(env, actions[:1]))
 
 
 def _forked(env: TextEnv, actions: Sequence[str]) -> list[Any]:

@@ -237,7 +237,7 @@ def found(maker: type[TextEnv]) -> str:
 
 @contextlib.contextmanager
 def _registered(maker: type[TextEnv]) -> Iterator[None]:
-    gymnasium.register(ID, entry_point=maker)
+    gymnasium.register(ID, entry_point=lambda **options: maker(**options))
     try:
         yield
     finally:
