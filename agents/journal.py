@@ -31,6 +31,8 @@ FORMAT = 3  # of the lines; a journal of another format is refused
 _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "entropy": np.float32}
 _SEAL = b', "crc32": "%08x"}\n'  # of all that stands in front of it
 _SEALED = len(_SEAL % 0)
+LONGEST = 1 << 20  # bytes of a header
+_DAMAGE = (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,14 @@ def read_trees(path: Path) -> Iterator[Tree]:
     Raises:
         ValueError: a line is not what was written, or trees are missing; the message names the file and the line.
     """
-    with path.open("rb") as file:
+    with _plain(path) as file:
         _, count = _header(path, file)
         keys: set[tuple[int, ...]] = set()
         number = 1
         for number, line in enumerate(file, 2):
             try:
                 tree = from_json(_opened(line))
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
+            except _DAMAGE as error:
                 raise ValueError(f"{path}, line {number}: not a tree of this version ({error!r})") from error
             if tree.key in keys:
                 raise ValueError(f"{path}, line {number}: the tree {tree.key} occurs twice")
@@ -133,7 +135,7 @@ def read_origin(path: Path) -> Origin:
     Raises:
         ValueError: the file has no header of this version; the message names it.
     """
-    with path.open("rb") as file:
+    with _plain(path) as file:
         return _header(path, file)[0]
 
 
@@ -170,18 +172,27 @@ def from_json(data: dict[str, Any]) -> Tree:
     return tree
 
 
+def _plain(path: Path) -> BinaryIO:
+    """Open a journal; what is there and no plain file might never end."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no plain file; name a journal, such as trees.jsonl")
+    return path.open("rb")
+
+
 def _header(path: Path, file: BinaryIO) -> tuple[Origin, int]:
     """Return the origin and the number of trees that the first line of a journal names."""
-    line = file.readline()
+    line = file.readline(LONGEST)
     try:
         if not line:
             raise ValueError("the file is empty")
         data = _opened(line)
         if (found := data.pop("journal", None)) != FORMAT:
             raise ValueError(f"it is of format {found}")
-        count = data.pop("trees")
-        return Origin(**data), int(count)
-    except (KeyError, TypeError, ValueError) as error:
+        count, origin = data.pop("trees"), Origin(**data)
+        if type(count) is not int or not isinstance(origin.env, str) or not isinstance(origin.options, dict):
+            raise ValueError("trees is no number, env no text or options no object")
+        return origin, count
+    except _DAMAGE as error:
         raise ValueError(
             f"{path}, line 1: not the header of a journal of format {FORMAT} ({error}); "
             "read it with the turngym that wrote it, or write it again"

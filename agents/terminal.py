@@ -21,7 +21,7 @@ console = Console(highlight=False)
 
 @contextmanager
 def mistakes(
-    kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError),
+    kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError, RecursionError, OverflowError),
     remedy: str = "try again",
 ) -> Iterator[None]:
     """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2.

@@ -258,7 +258,7 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}:{number} is not JSON in UTF-8: {error}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None

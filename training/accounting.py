@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.journal import read_trees
+from ..agents.model_folder import read_bytes
 from ..agents.trajectory import Tree
 from ..envs import Outcome, StopReason, outcome_of
-from ..tools.python import LEVELS
 from .config import TrainConfig, from_run
 
+MOST, LARGEST = 10**6, 1 << 30  # steps of a run, bytes of its metrics
 CHECKS = {  # what every step must have
     "steps": "one line of metrics and one whole journal",
     "groups": "a whole group for each prompt, every branch once",
@@ -90,13 +91,15 @@ def audit(folder: Path) -> Audit:
         FileNotFoundError: `folder` holds no run.
         ValueError: a line of `metrics.jsonl` or `incidents.jsonl` is damaged; the message names it.
     """
-    config, lines = from_run(folder, LEVELS), _json_lines(folder / "metrics.jsonl")
+    config, lines = from_run(folder, None), _json_lines(folder / "metrics.jsonl")
     incidents = _json_lines(folder / "incidents.jsonl") if (folder / "incidents.jsonl").exists() else []
-    reported = frozenset(tuple(row["key"]) for row in incidents if row["kind"] == "failed")
+    reported = frozenset(tuple(row.get("key", ())) for row in incidents if row.get("kind") == "failed")
     journals = {int(path.stem.partition("-")[2]): path for path in (folder / "trees").glob("step-*.jsonl")}
     numbers = [line["step"] for line in lines]
     summary = _summary(folder / "summary.json")
-    found = Audit(max((*numbers, *journals, summary.get("steps", 0))))
+    if (last := max((*numbers, *journals, summary.get("steps", 0)))) > MOST:
+        raise ValueError(f"{folder} names the step {last}; no run is that long, so one of its files is damaged")
+    found = Audit(last)
     found.problems += [*_order(found.steps, numbers, journals), *_sum(summary, lines)]
     for number in range(1, found.steps + 1):
         if numbers.count(number) == 1 and number in journals:
@@ -203,11 +206,11 @@ def _count(trees: Sequence[Tree]) -> Counter[str]:
 
 def _summary(path: Path) -> dict[str, Any]:
     """Return what a run wrote when it was over; nothing before."""
-    return _object(path.read_text("utf-8"), "steps", str(path)) if path.exists() else {}
+    return _object(read_bytes(path).decode(), "steps", str(path)) if path.exists() else {}
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
-    *lines, _ = path.read_text("utf-8").split("\n")  # a last one that was not finished was never written
+    *lines, _ = read_bytes(path, LARGEST).decode().split("\n")  # a last one that was not finished was never written
     return [_object(line, "step", f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
 
@@ -216,6 +219,6 @@ def _object(text: str, key: str, where: str) -> dict[str, Any]:
         data = json.loads(text)
         if not isinstance(data, dict) or type(data.get(key)) is not int:
             raise ValueError(f"it is no object with {key}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: damaged ({error}); what a run wrote must not be changed") from error
     return data

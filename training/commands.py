@@ -176,7 +176,7 @@ class Audit:
 
     def run(self) -> int:
         """Print each check with the number of steps that pass it; return 1 if a step fails one."""
-        with mistakes((ValueError, OSError)):
+        with mistakes():
             from .accounting import checks
 
             done = list(checks(self.folder))

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ..agents.model_folder import read_bytes
 from ..agents.settings import (
     Deadlines,
     EngineChoice,
@@ -191,8 +192,8 @@ def asked_of_command(config: TrainConfig) -> list[str]:
     return asked + [f"server_option={one}" for one in config.engine.server_option if one not in plain]
 
 
-def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
-    """Return the config of a run folder; `weaker` is what of `asked_of_command` it may ask for.
+def from_run(folder: Path, weaker: Collection[str] | None = ()) -> TrainConfig:
+    """Return the config of a run folder; `weaker` is what of `asked_of_command` it may ask for (None: anything).
 
     Raises:
         FileNotFoundError: the folder has no config.
@@ -205,7 +206,8 @@ def from_run(folder: Path, weaker: Collection[str] = ()) -> TrainConfig:
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
     config = from_mapping(values, str(path))
-    refuse_unnamed(asked_of_command(config), weaker, str(path))
+    if weaker is not None:
+        refuse_unnamed(asked_of_command(config), weaker, str(path))
     return config
 
 
@@ -230,8 +232,8 @@ def revision() -> str:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_bytes(path).decode())
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
 
 

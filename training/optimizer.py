@@ -11,12 +11,14 @@ from hashlib import blake2b
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import AdamW
 
 from ..agents.checkpoint import CheckpointError
+from ..agents.model_folder import header
 
 MOMENTS = "optimizer.safetensors"
 
@@ -68,7 +70,10 @@ def _fresh(parameter: Parameter) -> dict[str, Tensor]:
 
 def _fitting(path: Path, needed: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a file, which must be like those `needed`, and finite; a missing file has none."""
-    found = load_file(path) if path.exists() else {}
+    try:
+        found = load_file(path) if path.exists() and header(path) else {}
+    except (ValueError, SafetensorError) as error:
+        raise CheckpointError(str(error)) from None
     for name in sorted(found.keys() | needed.keys()):
         have, need = (_described(tensors.get(name)) for tensors in (found, needed))
         if have != need:

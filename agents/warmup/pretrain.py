@@ -21,6 +21,7 @@ from ...envs.registry import check_levels, make
 from ..checkpoint import latest, read_state, save
 from ..evaluate import cut, task_count, writable
 from ..journal import write_file
+from ..model_folder import read_json
 from ..settings import WarmupOptions
 from .demonstrations import Demonstration, demonstrations
 
@@ -176,7 +177,7 @@ def _about(played: list[Demonstration], examples: list[Example], chat: Chat) -> 
 def _resumable(settings: Settings, out: Path) -> Path | None:
     """Return the checkpoint to go on from; None where there is none yet."""
     try:
-        before: Mapping[str, Any] = json.loads((out / SETTINGS).read_text("utf-8"))
+        before: Mapping[str, Any] = read_json(out / SETTINGS)
     except FileNotFoundError:
         raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one") from None
     if (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():

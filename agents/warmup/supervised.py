@@ -21,6 +21,7 @@ from torch import Tensor
 from ...envs import Message
 from ..chat.chat import Chat
 from ..engine import Cut
+from ..model_folder import header
 from ..settings import SIZES
 from .tokenizer import END, PAD
 
@@ -154,8 +155,11 @@ class Trainer:
     @torch.no_grad()
     def load(self, folder: Path, step: int) -> None:
         """Go on from what `save` wrote after `step` steps."""
-        tensors = load_file(folder / "trainer.safetensors")
+        header(file := folder / "trainer.safetensors")  # a damaged file is named
+        tensors = load_file(file)
         for name, weight, moments in self._learned():
+            if name not in tensors or tensors[name].shape != weight.shape:
+                raise ValueError(f"{file} does not fit the model at {name}; begin the warm-up again")
             weight.copy_(tensors[name])
             moments.update({part[len(name) + 1 :]: tensors[part] for part in tensors if part.startswith(f"{name}/")})
         self.step = step
