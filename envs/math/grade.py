@@ -208,6 +208,8 @@ def _first_number(gold: str) -> str:
 
 def _bare(gold: str, answer: str) -> tuple[str, str]:
     """Return both without units and degree signs, which math-verify would take for letters and powers."""
+    if (";" in gold) != (";" in answer) and "=" in gold and "=" in answer:  # lists of equations
+        gold, answer = gold.replace(";", ","), answer.replace(";", ",")
     (gold, unit), (answer, other) = split_unit(formula(gold)), split_unit(formula(answer))
     if unit and other and unit != other:
         gold, answer = f"{gold} \\text{{{unit}}}", f"{answer} \\text{{{other}}}"

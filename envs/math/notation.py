@@ -44,7 +44,7 @@ _RADICAL = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))")
 _SUBSCRIPT = re.compile(r"_ ?\{ ?\\(?:text ?\{ ?(\w+) ?\}|([A-Za-z]+)) ?\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom ?(?:\{[^{}]*\}|\S)")
 _SEGMENT = re.compile(r"\\overline ?\{ ?([A-Z]{2}) ?\}")
-_JOINT = re.compile(rf"(?:, ?)?{_WRAP} ?,? ?(?:and|or) ?\}}|;")
+_JOINT = re.compile(rf"(?:, ?)?{_WRAP} ?,? ?(?:and|or) ?\}}")
 _UNIT = re.compile(rf"(?<=[\w)}}\]°]) ?{_WRAP}([^{{}}\d\\]*)\}}((?:\^\{{?[23]\}}?)?)$")
 _WORDS = re.compile(
     rf"[A-Za-z][A-Za-z ]{{3,}}|{_WRAP} ?[\w ,.:'-]*[A-Za-z]{{2}}[\w ,.:'-]*\}}|{_WRAP}[A-Z](?:, ?[A-Z])+\}}"
@@ -139,7 +139,7 @@ def split_unit(text: str) -> tuple[str, str]:
 def formula(text: str) -> str:
     r"""Return a tidy text as math-verify reads it rightly.
 
-    With commas for the `\text{ and }` and semicolons of a list, chains of `>` from their other end, and names for the
+    With commas for the `\text{ and }` of a list, chains of `>` from their other end, and names for the
     letters that it takes for numbers or cannot read.
     """
     text = _NAME.sub(r"\\text{name\1\2}", _JOINT.sub(", ", text))

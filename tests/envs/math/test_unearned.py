@@ -67,7 +67,7 @@ def test_no_answer_is_paid_for_what_a_parser_drops_or_cancels(gold, answers):
         ),
         ("-1234567.5", ["-1 234 567.5", r"-1~234~567.5", r"-1\ 234\ 567.5"]),
         (r"p=5,q=2\text{ and }p=7,q=2", ["p=5,q=2;p=7,q=2", "p=5, q=2; p=7, q=2", "p=5,q=2,p=7,q=2"]),
-        ("p=5,q=2;p=7,q=2", [r"p=5,q=2 \text{ and } p=7,q=2", "p=5,q=2; p=7,q=2"]),
+        ("p=5,q=2;p=7,q=2", [r"p=5,q=2 \text{ and } p=7,q=2", "p=5,q=2; p=7,q=2", "(5,2),(7,2)"]),
         ("1, 2", ["1;2", r"1 \text{ and } 2", "1; 2"]),
         (r"\text{Monday}", [r"\textsf{Monday}", r"\emph{Monday}", r"\hbox{Monday}"]),
     ],
