@@ -9,6 +9,7 @@
 - `worker`: the process of a session: it confines itself, and forks itself
 - `interpreter`: runs programs in one namespace
 - `isolation`: levels, limits, user namespaces and the file tree
+- `view`: which files of the machine programs see
 - `packages`: which installed packages programs see
 - `seccomp`: the filters on system calls
 - `judge`: what the filters ask about: calls that name other processes, and changes of files

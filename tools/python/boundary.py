@@ -16,8 +16,9 @@ from typing import NoReturn
 
 from .. import messages
 from . import linux
-from .isolation import DEVICES, HOME, PROCESSES, become_agent, map_users, mount_private, visible
+from .isolation import DEVICES, HOME, PROCESSES, become_agent, map_users, mount_private
 from .judge import judge
+from .view import visible
 from .worker import WorkerSpec, work
 
 SPARE = 2

@@ -21,7 +21,8 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from .isolation import LevelRefused, View, check_level, make_view, remove_folder
+from .isolation import LevelRefused, check_level, remove_folder
+from .view import View, make_view
 
 DEADLINE = 60.0
 """Seconds in which the server must have started, and found a worker for whoever waits."""

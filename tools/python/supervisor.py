@@ -20,15 +20,8 @@ from .. import messages
 from ..messages import inherited_socket, read_frame_with_fds, write_frame
 from . import linux
 from .boundary import Boundary, Stock, start_init
-from .isolation import (
-    HOME,
-    View,
-    enter_namespaces,
-    map_users,
-    raise_open_files,
-    remove_folder,
-    take_packages,
-)
+from .isolation import HOME, enter_namespaces, map_users, raise_open_files, remove_folder
+from .view import View, take_packages
 from .zygote import Zygote, start_zygote
 
 STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}

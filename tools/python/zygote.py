@@ -24,7 +24,7 @@ from typing import NoReturn
 from .. import messages
 from . import linux, seccomp
 from .boundary import run_subreaper
-from .isolation import PACKAGES
+from .view import PACKAGES
 from .worker import WorkerSpec, work
 
 _NUMPY_RANDOM = "numpy.random"

@@ -1,6 +1,6 @@
 """Programs see the packages made for them; what makes or grades tasks, or trains, is neither importable nor readable.
 
-However it is installed: the reasons why each place is hidden are those of `packages` and `isolation`.
+However it is installed: the reasons why each place is hidden are those of `packages` and `view`.
 """
 
 import json
@@ -14,7 +14,7 @@ import turngym
 from turngym.envs.registry import make, refuse_weaker, weaker_levels
 from turngym.tests.verify.sandbox.canary import canary, canary_row
 from turngym.tools import PythonTool
-from turngym.tools.python import isolation, packages
+from turngym.tools.python import packages, view
 
 
 @pytest.mark.slow
@@ -129,11 +129,11 @@ def test_what_is_not_python_s_own_is_hidden_below_what_is_shown(monkeypatch, tmp
         (library / name).touch()
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path, str(library / "python3.11/given")])
-    view = isolation.make_view()
+    seen = view.make_view()
     (library / "python3.11/given").mkdir()
-    hidden = {path.removeprefix(f"{library}/") for path in view.hidden if path.startswith(str(library))}
+    hidden = {path.removeprefix(f"{library}/") for path in seen.hidden if path.startswith(str(library))}
     assert hidden == {"python3.11/site-packages", "python3.12/dist-packages", "project", "python3.11/given"}
-    readable = {path.removeprefix(f"{library}/") for path in view.readable() if path.startswith(str(library))}
+    readable = {path.removeprefix(f"{library}/") for path in seen.readable() if path.startswith(str(library))}
     assert readable == {
         "libpython.so",
         "libssl.so",
@@ -142,7 +142,7 @@ def test_what_is_not_python_s_own_is_hidden_below_what_is_shown(monkeypatch, tmp
         "python3.12/os.py",
         "x86_64-linux-gnu",
     }
-    assert {f"{library}/python3.11", f"{library}/python3.12"} <= {*view.listed()}
+    assert {f"{library}/python3.11", f"{library}/python3.12"} <= {*seen.listed()}
 
 
 WHEEL = """
