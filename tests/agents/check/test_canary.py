@@ -241,7 +241,7 @@ def test_a_gold_in_the_session_is_found_by_a_program(quiz, problem):
         getattr(python, "tool", python).call({"code": f"hidden = ['{env.task.gold}']"})
 
     found = problem("canary", with_python(quiz, leak))
-    assert "the tool's own process" in found and "'objects'" in found and "'memory'" in found
+    assert "the tool's own process" in found and "'objects'" in found
 
 
 def test_a_gold_in_a_temporary_file_is_found_by_a_program(quiz, problem):
