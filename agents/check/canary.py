@@ -4,8 +4,8 @@ Searched are observations, info, schemas, journals, snapshots, forks, the enviro
 rendering, the texts of exceptions, logs, warnings, what is printed, and what tools are called with and give back: for
 the canary and for spellings that say as much, backwards, in hexadecimal, in base64, as a common hash. Where there is a
 Python tool, a program searches its own process: environment, arguments, working and temporary folders, open files,
-objects and, where `/proc` shows it, memory. It does not read the memory of other processes: that they cannot be read is
-a promise of the tool's confinement, not of the environment.
+objects. It does not read the memory of other processes: that they cannot be read is a promise of the tool's
+confinement, not of the environment.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ as a whole in the Python tool; it imports nothing of the package.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-import re
+import resource
 import stat
 import sys
 import tempfile
@@ -49,7 +50,6 @@ def _places(since: float) -> Iterator[tuple[str, bytes]]:
         yield from (("temporary files", data) for data in _files(Path(folder), since))
     yield from (("open files", data) for data in _open_files())
     yield from (("objects", data) for data in _objects())
-    yield from (("memory", data) for data in _memory())
 
 
 def _read(path: str) -> bytes:
@@ -86,12 +86,12 @@ def _listed(folder: Path) -> list[Path]:
 
 def _open_files() -> Iterator[bytes]:
     for path in _listed(Path("/proc/self/fd")):
-        try:
+        with contextlib.suppress(OSError):
             yield str(path.readlink()).encode("utf-8", "replace")
-            if stat.S_ISREG(path.stat().st_mode):
-                yield _read(str(path))
-        except OSError:
-            continue
+    for number in range(resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG((status := os.fstat(number)).st_mode):
+                yield os.pread(number, min(status.st_size, _PIECE), 0)
 
 
 def _objects() -> Iterator[bytes]:
@@ -106,19 +106,3 @@ def _objects() -> Iterator[bytes]:
                     yield bytes(item)
                 elif isinstance(item, dict | tuple) and not gc.is_tracked(item):
                     holders.append(item)
-
-
-def _memory() -> Iterator[bytes]:
-    """Every readable region, in pieces that overlap."""
-    try:
-        regions = Path("/proc/self/maps").read_text("utf-8", "replace")
-        with Path("/proc/self/mem").open("rb", buffering=0) as memory:
-            for first, last in re.findall(r"^([0-9a-f]+)-([0-9a-f]+) r", regions, re.MULTILINE):
-                for start in range(int(first, 16), int(last, 16), _PIECE):
-                    try:
-                        memory.seek(start)
-                        yield memory.read(min(_PIECE + 64, int(last, 16) - start))
-                    except (OSError, OverflowError):
-                        break  # such as the kernel's own pages
-    except OSError:
-        return

@@ -1,6 +1,7 @@
 """Where turns are cut: in a stream of tokens, and in the engine itself, which is made to draw what was recorded."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -145,7 +146,7 @@ def engine(qwen_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         torch.manual_seed(0)
         Qwen3ForCausalLM(config).save_pretrained(folder)
     for path in qwen_folder.iterdir():
-        (folder / path.name).symlink_to(path)
+        shutil.copy(path, folder)
     engine = TorchEngine(load_policy(folder), slots=8)
     yield engine
     engine.close()
