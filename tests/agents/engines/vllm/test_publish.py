@@ -211,6 +211,7 @@ def another_run(qwen3_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return tmp_path_factory.getbasetemp() / "other0" / "adapter"
 
 
+@pytest.mark.slow
 def test_every_damage_is_detected_before_anything_is_drawn(
     policy: Policy, url: str, server: Server, another_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
