@@ -250,6 +250,7 @@ _GREEK = (
     r"(?:[a-z]*(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi"
     r"|psi|omega)|ell|hbar)(?![A-Za-z])"
 )
+_WORDS = re.compile(r"\\(?:text|mathrm) ?\{[^{}]*\}")
 _COMMAND = re.compile(
     r"\\(?:text|mathrm) ?\{[^{}]*\}|\\(?:begin|end) ?\{[^{}]*\}(?: ?\{[clr| ]*\})?"
     rf"|\\(?!{_GREEK})[A-Za-z]+|(?<![A-Za-z])(?:pi|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?![A-Za-z])",
@@ -303,7 +304,8 @@ def _no_value(gold: str, answer: str) -> str | None:
         return "the box holds a number in another notation or a power of 0; it needs the value"
     if _INFINITE.search(answer) and "," not in answer and not _INFINITE.search(gold):
         return "the box holds no finite value; it needs the value"
-    if _lettered(answer) and not _lettered(gold):
+    named = not _WORDS.sub("", gold).strip()  # `\text{(B)}`, of which `B` is the short form
+    if not named and _lettered(answer) and not _lettered(gold):
         return "the box holds a letter; it needs the value"
     if _is_number(gold) and re.search(r"\\pi(?![A-Za-z])", answer):
         return "the box holds unworked arithmetic; it needs the number"

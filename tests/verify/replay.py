@@ -67,7 +67,7 @@ class Replay:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trees.jsonl"
             write_trees(path, [play(env, Script(script(rng)), task) for task in tasks], origin_of(env))
-            results, trees = list(replay_journal(path)), list(read_trees(path))
+            results, trees = list(replay_journal(path, options={"timeout": 60.0})), list(read_trees(path))
         wrong = [str(result.divergence) for result in results if result.divergence]
         yield Row(
             "episodes come out of their journal again",

@@ -23,7 +23,7 @@ AREAS = {
     "resume": "--kills 1 --signals 2 --mutations 20 --injections 12",
     "sandbox": "--seeds 1 --runs 2 --load-calls 100 --threads 8 --environments 24 --programs 24",
     "search": "--tasks 20 --learned 200 --processes 1 --episodes 5",
-    "tasks": "--most 20 --entries 1",
+    "tasks": "--most 20 --entries 1 --constant 1",
     "templates": "--mixtures 3",
     "vllm": "--requests 300",
 }
