@@ -161,10 +161,11 @@ class Child:
             frame = encode(payload)
             until = time.monotonic() + deadline
             try:
-                self._errors.truncate(0)
                 self._socket.settimeout(deadline)
                 send_frame(self._socket, frame, fds)
-                return read_frame(self._socket, until)
+                reply = read_frame(self._socket, until)
+                self._errors.truncate(0)  # not before a request: why a child ended at its start is in it
+                return reply
             except TimeoutError:
                 self.kill(reap=reap)
                 raise Deadline(f"the child did not answer within {deadline:g} s") from None

@@ -220,3 +220,11 @@ def test_an_interrupted_request_ends_the_child_so_that_its_late_reply_answers_no
     with pytest.raises(KeyboardInterrupt):
         child.request({"n": 2}, 30.0)
     assert not child.alive
+
+
+def test_a_child_that_ended_before_the_first_request_says_why():
+    child = Child([sys.executable, "-c", "raise RuntimeError('no luck')"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(Died, match="no luck"):
+        child.request(1, 60.0)
+    child.close()
