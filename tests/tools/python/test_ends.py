@@ -68,7 +68,7 @@ def test_a_fork_of_a_session_that_floods_its_socket_is_refused_in_time(monkeypat
     monkeypatch.setattr("turngym.tools.python.session._ANSWERED", 0.5)
     tool = PythonTool(timeout=30.0)
     ok(tool, FLOOD.format(send=SENDS["objects"]) + "os.fork = flood")
-    with pytest.raises(CannotFork, match="it does not answer|it has child processes"):  # where it is heard
+    with pytest.raises(CannotFork, match=r"it does not answer|it has child processes"):  # where it is heard
         _in_time(tool.fork)
     tool.close()
 
