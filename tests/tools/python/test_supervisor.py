@@ -144,7 +144,7 @@ def test_whatever_is_killed_every_caller_gets_an_answer(seed: int, ok, settled, 
     assert len(answers) == 64
     assert "42\n" in answers
     assert not [text for text in answers if "found no worker" in text]
-    for code in ("print(1)", "# numpy\nprint(1)"):
+    for code in ("print(1)", "# numpy\nprint(1)", "# sympy\nprint(1)", "# numpy, sympy\nprint(1)"):
         for _ in range(6):  # what died of late is passed over, or told
             with contextlib.suppress(ToolFailure):
                 PythonTool(timeout=30.0, persistent=False).call({"code": code})
