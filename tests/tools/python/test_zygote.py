@@ -55,7 +55,8 @@ def test_a_worker_has_nothing_of_the_warm_interpreter(python: PythonTool, ok):
 
 def test_a_warm_interpreter_that_died_is_replaced(python: PythonTool, ok, warm, gone, settled, host_pid):
     """As when the machine's memory is used up and the kernel ends the largest process."""
-    assert settled()  # a boundary that is being made dies, too, and one of its kind stays behind in the queue
+    ok(PythonTool(persistent=False), "1")
+    assert settled()  # a boundary that is being made would die, too, and one of its kind stay behind in the queue
     ok(python, "x = 1")
     old, session = warm(), host_pid(python)
     assert old
