@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..envs import StopReason, TextEnv
-from ..envs.registry import check_levels, make, refuse_weaker, weaker_levels
+from ..envs.registry import check_levels, make, refuse_reserved, reserved_choices
 from ..tools import Status
 from .journal import read_origin, read_trees
 from .players import Script, play
@@ -108,12 +108,12 @@ def replay_journal(
 
     Raises:
         ValueError: the journal is damaged, has no such path, asks for what only `options` and `env_id` may choose
-            (`weaker_levels`), or its environment cannot be made.
+            (`reserved_choices`), or its environment cannot be made.
         LevelRefused: this machine cannot isolate a tool as asked.
     """
     origin = read_origin(path)
     merged = {**origin.options, **(options or {})}
-    refuse_weaker(merged, weaker_levels(options or {}, env_id), str(path), env_id or origin.env)
+    refuse_reserved(merged, reserved_choices(options or {}, env_id), str(path), env_id or origin.env)
     env = make(env_id or origin.env, **merged)
     check_levels(env)
     count = 0

@@ -238,7 +238,7 @@ _WIDER = {
 _WORDS = ("env", "tasks", "server", "server_option")  # options of commands themselves
 
 
-def weaker_levels(options: Mapping[str, Any], env_id: str = "") -> list[str]:
+def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
     """Return what of an environment and its options only the present command may choose, each as it is named there.
 
     That is an isolation level below the default by its name, and `name=value` of what reaches further than by default:
@@ -278,19 +278,19 @@ def _is_foreign(env_id: str) -> bool:
     return bool(module) and module not in sys.modules and module.partition(".")[0] != "turngym"
 
 
-def refuse_weaker(options: Mapping[str, Any], allowed: Collection[str], where: str, env_id: str = "") -> None:
-    """Refuse what data (a journal, a run folder, a recipe) may not choose; `weaker_levels` says what that is.
+def refuse_reserved(options: Mapping[str, Any], allowed: Collection[str], where: str, env_id: str = "") -> None:
+    """Refuse what data (a journal, a run folder, a recipe) may not choose; `reserved_choices` says what that is.
 
     Args:
         options: Environment options as the data has them.
-        allowed: What the present caller names himself, as `weaker_levels` gives it.
+        allowed: What the present caller names himself, as `reserved_choices` gives it.
         where: Names the data in the error.
         env_id: The environment that the data names.
 
     Raises:
         ValueError: the data asks for something that is not among `allowed`; the message says how to allow it.
     """
-    refuse_unnamed(weaker_levels(options, env_id), allowed, where)
+    refuse_unnamed(reserved_choices(options, env_id), allowed, where)
 
 
 def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -> None:
@@ -307,7 +307,7 @@ def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -
 
 
 def flag_of(one: str) -> str:
-    """Return the option of a command that allows what `weaker_levels` found."""
+    """Return the option of a command that allows what `reserved_choices` found."""
     name, equals, value = one.partition("=")
     if name in _WORDS:
         return f"--{name.replace('_', '-')} {value}"

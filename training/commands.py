@@ -26,7 +26,7 @@ from rich.table import Column, Table
 from ..agents.commands import Warmup
 from ..agents.scores import Interval
 from ..agents.terminal import console, mistakes
-from ..envs.registry import EnvOptions, weaker_levels
+from ..envs.registry import EnvOptions, reserved_choices
 from .config import TrainConfig, from_run, read_recipe
 from .methods import METHODS, check_names, describe, title
 
@@ -217,14 +217,14 @@ def recipe_of(args: list[str]) -> TrainConfig:
     `args` begin with `train`; a recipe's name is taken out of them.
     """
     named = len(args) > 1 and not args[1].startswith("-")
-    weaker = _named(args)
-    recipe = read_recipe(args.pop(1) if named else "math-python", weaker=weaker)
+    allowed = _named(args)
+    recipe = read_recipe(args.pop(1) if named else "math-python", allowed=allowed)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
     out: str = _option(args, "--out", default=recipe.out)
     if not out:
         raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
-    return replace(from_run(Path(out), weaker), out=out)
+    return replace(from_run(Path(out), allowed), out=out)
 
 
 def warmup_of(args: list[str]) -> Warmup:
@@ -234,14 +234,14 @@ def warmup_of(args: list[str]) -> Warmup:
     """
     if len(args) < 2 or args[1].startswith("-") or ("/" in args[1] and not args[1].endswith(".toml")):
         return Warmup()
-    recipe = read_recipe(args.pop(1), weaker=_named(args))
+    recipe = read_recipe(args.pop(1), allowed=_named(args))
     if recipe.policy == "tiny":
         raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
     return Warmup(recipe.env, Path(recipe.policy), options=recipe.environment)
 
 
 def _named(args: list[str]) -> list[str]:
-    """Return what the command line itself names that data may not choose, as `weaker_levels` gives it."""
+    """Return what the command line itself names that data may not choose, as `reserved_choices` gives it."""
     named = [item for item in _option(args, "--option", nargs="*", default=[]) if "=" in item]
     options = EnvOptions(_option(args, "--tasks"), option=tuple(named)).kwargs()
     env = _option(args, "--env") or (args[1] if args[0] == "warmup" and len(args) > 1 else "")
@@ -249,7 +249,7 @@ def _named(args: list[str]) -> list[str]:
         name: _option(args, f"--{name.replace('_', '-')}", nargs="*", default=[])
         for name in ("server", "server_option")
     }
-    return weaker_levels(options, env) + [f"{name}={value}" for name, values in lists.items() for value in values]
+    return reserved_choices(options, env) + [f"{name}={value}" for name, values in lists.items() for value in values]
 
 
 def _option(args: list[str], name: str, **options: Any) -> Any:

@@ -25,7 +25,7 @@ from ..agents.settings import (
     flat,
     parsed,
 )
-from ..envs.registry import EnvOptions, refuse_unnamed, weaker_levels
+from ..envs.registry import EnvOptions, refuse_unnamed, reserved_choices
 from .methods import METHOD_RECIPES
 
 _PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager")
@@ -126,23 +126,25 @@ class TrainConfig:
         return changed(self, values)
 
 
-def read_recipe(name: str, base: Mapping[str, Any] = MappingProxyType({}), weaker: Collection[str] = ()) -> TrainConfig:
+def read_recipe(
+    name: str, base: Mapping[str, Any] = MappingProxyType({}), allowed: Collection[str] = ()
+) -> TrainConfig:
     """Return the config of a recipe: one of `recipe_names`, or the path of a TOML file.
 
-    What the recipe leaves out is as in `base`. `weaker` is what of `asked_of_command` it may ask for.
+    What the recipe leaves out is as in `base`. `allowed` is what of `reserved_of` it may ask for.
 
     Raises:
         FileNotFoundError: there is no such recipe.
         ValueError: a key is unknown, a value has the wrong type or range, or only a command may choose it.
     """
     values, where = _recipe(name)
-    refuse_unnamed(asked_of_command(from_mapping(values, where)), weaker, where)
+    refuse_unnamed(reserved_of(from_mapping(values, where)), allowed, where)
     return from_mapping({**base, **values}, where)
 
 
-def recipe_keys(name: str, weaker: Collection[str] = ()) -> dict[str, Any]:
+def recipe_keys(name: str, allowed: Collection[str] = ()) -> dict[str, Any]:
     """Return what a recipe sets. Raises as `read_recipe` does."""
-    read_recipe(name, weaker=weaker)
+    read_recipe(name, allowed=allowed)
     return _recipe(name)[0]
 
 
@@ -184,16 +186,16 @@ def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def asked_of_command(config: TrainConfig) -> list[str]:
-    """Return what of a config only the present command may choose, as `weaker_levels` does; options of servers too."""
-    asked = weaker_levels(config.environment.kwargs(), config.env)
+def reserved_of(config: TrainConfig) -> list[str]:
+    """Return what of a config only the present command may choose: `reserved_choices`, servers, their options."""
+    asked = reserved_choices(config.environment.kwargs(), config.env)
     asked += [f"server={url}" for url in config.engine.server]
     plain = [one for one in config.engine.server_option if one.partition("=")[0].replace("_", "-") in _PLAIN]
     return asked + [f"server_option={one}" for one in config.engine.server_option if one not in plain]
 
 
-def from_run(folder: Path, weaker: Collection[str] | None = ()) -> TrainConfig:
-    """Return the config of a run folder; `weaker` is what of `asked_of_command` it may ask for (None: anything).
+def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
+    """Return the config of a run folder; `allowed` is what of `reserved_of` it may ask for (None: anything).
 
     Raises:
         FileNotFoundError: the folder has no config.
@@ -206,8 +208,8 @@ def from_run(folder: Path, weaker: Collection[str] | None = ()) -> TrainConfig:
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
     config = from_mapping(values, str(path))
-    if weaker is not None:
-        refuse_unnamed(asked_of_command(config), weaker, str(path))
+    if allowed is not None:
+        refuse_unnamed(reserved_of(config), allowed, str(path))
     return config
 
 

@@ -23,7 +23,7 @@ from ..agents.source import Source, find
 from ..envs import TextEnv
 from ..envs.registry import check_levels, flag_of, levels_of, make
 from ..envs.sources import is_file
-from .config import TrainConfig, asked_of_command, from_run, recorded, revision, to_toml
+from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_toml
 from .process import Launch, launched
 from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
 
@@ -156,7 +156,7 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
 def resume_hint(folder: Path, config: TrainConfig | None = None) -> str:
     """Return how to continue a run that was interrupted, with what only a command may choose."""
     if (folder / CONFIG).is_file():
-        flags = " ".join(["", *map(flag_of, asked_of_command(config))]) if config else ""
+        flags = " ".join(["", *map(flag_of, reserved_of(config))]) if config else ""
         return f"continue with: turngym train --resume --out {folder}{flags}"
     return "the run had not started; use the same command again"
 
@@ -214,7 +214,7 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
 
 def check_same(config: TrainConfig, folder: Path, free: Collection[str], fix: str) -> None:
     """Raise ValueError where the run of a folder was made with another value of a setting that is not `free`."""
-    before = flat(from_run(folder, weaker=asked_of_command(config)))
+    before = flat(from_run(folder, allowed=reserved_of(config)))
     for name, new in flat(config).items():
         if name not in free and new != before[name]:
             raise ValueError(f"{name} is {new!r}, but the run in {folder} was made with {before[name]!r}; {fix}")

@@ -252,7 +252,8 @@ _GREEK = (
 )
 _WORDS = re.compile(r"\\(?:text|mathrm) ?\{[^{}]*\}")
 _COMMAND = re.compile(
-    r"\\(?:text|mathrm) ?\{[^{}]*\}|\\(?:begin|end) ?\{[^{}]*\}(?: ?\{[clr| ]*\})?"
+    rf"{_WORDS.pattern}"
+    r"|\\(?:begin|end) ?\{[^{}]*\}(?: ?\{[clr| ]*\})?"
     rf"|\\(?!{_GREEK})[A-Za-z]+|(?<![A-Za-z])(?:pi|sqrt|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?![A-Za-z])",
     re.IGNORECASE,
 )

@@ -6,18 +6,18 @@ import tomllib
 import pytest
 
 from turngym.agents.settings import flat
-from turngym.envs.registry import ENVS, Entry, EnvOptions, weaker_levels
+from turngym.envs.registry import ENVS, Entry, EnvOptions, reserved_choices
 from turngym.training import config
 from turngym.training.commands import recipe_of
 from turngym.training.config import (
     TrainConfig,
-    asked_of_command,
     from_mapping,
     from_run,
     read_recipe,
     recipe_keys,
     recipe_names,
     recorded,
+    reserved_of,
     revision,
     to_toml,
 )
@@ -169,7 +169,7 @@ def test_a_recipe_or_run_folder_cannot_choose_a_weaker_isolation_level(tmp_path,
     recipe = tmp_path / "mine.toml"
     recipe.write_text(f"option = ['max_turns=3', 'level=\"{level}\"']\n")
     (tmp_path / "config.toml").write_text(to_toml(weak, {}))
-    for read in (lambda weaker: read_recipe(str(recipe), weaker=weaker), lambda weaker: from_run(tmp_path, weaker)):
+    for read in (lambda level: read_recipe(str(recipe), allowed=level), lambda level: from_run(tmp_path, level)):
         with pytest.raises(ValueError, match=f"asks for isolation level '{level}', which is weaker than the default"):
             read(())
         assert any(level in option for option in read((level,)).environment.option)
@@ -211,12 +211,12 @@ def test_a_recipe_or_run_folder_cannot_choose_what_reaches_further(tmp_path, mon
 
 def test_what_a_file_may_choose_is_not_asked_for(tmp_path):
     for option in ("memory_mb=256", "timeout=2.5", "level=namespaces", "visit=false", "packages=[]"):
-        assert weaker_levels(EnvOptions("gsm8k", option=(option,)).kwargs(), "turngym/MathPython-v0") == []
+        assert reserved_choices(EnvOptions("gsm8k", option=(option,)).kwargs(), "turngym/MathPython-v0") == []
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "tasks").touch()
-    assert weaker_levels({"tasks": str(tmp_path / "own" / "tasks")}) == []
+    assert reserved_choices({"tasks": str(tmp_path / "own" / "tasks")}) == []
     served = TrainConfig().changed(engine="vllm", server_option=("gpu-memory-utilization=0.5",))
-    assert asked_of_command(served) == []
+    assert reserved_of(served) == []
 
 
 def test_the_command_line_may_choose_a_weaker_isolation_level(tmp_path):

@@ -17,7 +17,7 @@ from typing import Any
 from ...agents.evaluate import writable
 from ...agents.source import find
 from .. import run
-from ..config import TrainConfig, asked_of_command, from_mapping, read_recipe, recipe_keys
+from ..config import TrainConfig, from_mapping, read_recipe, recipe_keys, reserved_of
 from ..process import launched
 from ..run_folder import CONFIG
 
@@ -102,7 +102,7 @@ def plan(
         raise ValueError(f"{size} processes would write one comparison; start it once, without torchrun")
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
-    base = {**recipe_keys(on, asked_of_command(from_mapping(changes, "the command"))), **changes}
+    base = {**recipe_keys(on, reserved_of(from_mapping(changes, "the command"))), **changes}
     configs = _configs(methods, base)
     if find_spec("matplotlib") is None:
         raise ValueError(

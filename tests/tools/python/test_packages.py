@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import turngym
-from turngym.envs.registry import make, refuse_weaker, weaker_levels
+from turngym.envs.registry import make, refuse_reserved, reserved_choices
 from turngym.tests.verify.sandbox.canary import canary, canary_row
 from turngym.tools import PythonTool
 from turngym.tools.python import packages, view
@@ -65,9 +65,9 @@ def test_a_package_that_cannot_be_given_is_named():
 def test_a_file_cannot_add_a_package():
     for value in ("regex", ["regex"]):
         with pytest.raises(ValueError, match=r"the journal asks for 'packages=regex'.*--option packages=regex"):
-            refuse_weaker({"packages": value}, [], "the journal")
-        refuse_weaker({"packages": value}, weaker_levels({"packages": "regex,pyyaml"}), "the journal")
-    refuse_weaker({"packages": []}, [], "the journal")
+            refuse_reserved({"packages": value}, [], "the journal")
+        refuse_reserved({"packages": value}, reserved_choices({"packages": "regex,pyyaml"}), "the journal")
+    refuse_reserved({"packages": []}, [], "the journal")
 
 
 @pytest.fixture
