@@ -1,6 +1,6 @@
 """Evaluating a policy or a player on an environment: check, play, report.
 
-`prepare` finds every mistake without importing torch; `run` plays.
+`prepare` finds every mistake without importing torch; `run` plays. Players need no package of the training extra.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, make
-from .chat.chat import Chat, check_fit
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
 from .journal import origin_of, write_trees
 from .players import PLAYERS, play_all
-from .rollout.collect import collect
-from .rollout.path import Actor
 from .scores import Episode, Report, from_trees, summarize
 from .settings import EngineChoice, MachineOptions
 from .source import Source, find
 from .trajectory import Tree
+
+if TYPE_CHECKING:  # they need the training extra, and players do without it
+    from .chat.chat import Chat
+    from .rollout.path import Actor
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] | None = N
 
 def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree], None] | None) -> list[Tree]:
     from .policy import load_policy
+    from .rollout.collect import collect
 
     policy = load_policy(source, **asdict(evaluation.machine))
     chat = checked_chat(source.folder, evaluation.env)
@@ -133,6 +135,8 @@ def checked_chat(folder: Path, env: TextEnv) -> Chat:
     Raises:
         TemplateError: the template is not prefix-preserving, or cannot carry what the environment says.
     """
+    from .chat.chat import Chat, check_fit
+
     chat = Chat.from_folder(folder)
     check_fit(chat.template, env)
     return chat
@@ -147,6 +151,8 @@ def cut(env: TextEnv, chat: Chat) -> Cut | None:
 
 def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) -> Actor:
     """Return who acts in `env`."""
+    from .rollout.path import Actor
+
     begins = env.format.begins if isinstance(env, QuestionEnv) and len(env.toolbox) else None
     return Actor(engine, chat, end_ids, cut(env, chat), begins)
 
