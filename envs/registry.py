@@ -2,7 +2,8 @@
 
 Importing `turngym` registers the ids with Gymnasium. Other packages declare theirs as entry points of the group
 `turngym.envs`: the name is the id, the value `module:factory`. They are registered without importing the module, so a
-broken one is an error only when it is made.
+broken one is an error only when it is made. What no package declares is named with its module: `module:Class`,
+`module:factory`, or as in Gymnasium `module:ID`, where importing the module registers the id.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, NoReturn
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 
+from ..tools.plugins import declared, load, load_module
 from ..tools.python import LEVELS, require
 from .core import TextEnv
 from .question import QuestionEnv
@@ -63,8 +64,7 @@ ENVS = (
 
 def entries() -> tuple[Entry, ...]:
     """Return the environments of turngym, then those that installed packages declare, by id and package."""
-    found = metadata.entry_points(group=GROUP)
-    return (*ENVS, *sorted(map(_declared, found), key=lambda entry: (entry.id, entry.package)))
+    return (*ENVS, *(Entry(one.name, one.spec, one.summary, package=one.package) for one in declared(GROUP)))
 
 
 def register_all() -> None:
@@ -88,16 +88,13 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
         ValueError: the id is unknown or its declaration broken, or the environment does not take one of `kwargs`.
         TypeError: the environment is not a `TextEnv`.
     """
-    if env_id not in gymnasium.registry:
-        _register_late(env_id)
-    spec = gymnasium.registry[env_id]
+    spec = spec_of(env_id)
     creator = _creator(spec)
-    options = inspect.signature(creator).parameters
-    takes_any = any(option.kind is option.VAR_KEYWORD for option in options.values())
+    options, takes_any = _options(creator)
     for name in kwargs:
         if name not in options and not takes_any:
-            hint = did_you_mean(name, options)
-            raise ValueError(f"{env_id} takes no option {name!r}; {hint}its options are {', '.join(options)}")
+            known = f"its options are {', '.join(options)}" if options else "it takes none"
+            raise ValueError(f"{env_id} takes no option {name!r}; {did_you_mean(name, options)}{known}")
     try:
         env = creator(**{**spec.kwargs, **kwargs})
     except TypeError as error:
@@ -105,8 +102,47 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     if not isinstance(env, TextEnv):
         raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym supports TextEnv environments only")
     env.spec = copy.deepcopy(spec)  # as `gymnasium.make` does: what made an environment can be read from it
+    env.spec.id = env_id
     env.spec.kwargs |= kwargs
     return env
+
+
+def spec_of(env_id: str) -> EnvSpec:
+    """Return what Gymnasium knows of an environment, from which `gymnasium.make` makes it; registered where it is not.
+
+    Raises:
+        ValueError: the id is unknown or its declaration broken, or its module cannot be imported.
+    """
+    if env_id in gymnasium.registry:
+        return gymnasium.registry[env_id]
+    module, colon, name = env_id.partition(":")
+    if not colon:
+        _register_late(env_id)
+    elif name.isidentifier() or not name:
+        made = load(env_id, "environment")
+        if not callable(made) or (inspect.isclass(made) and not issubclass(made, TextEnv)):
+            what = f"the class {made.__name__}" if inspect.isclass(made) else f"a {type(made).__name__}"
+            raise ValueError(
+                f"{env_id} is {what}; name a class that derives from TextEnv, or a function that makes one"
+            )
+        gymnasium.register(env_id, entry_point=env_id)
+    else:
+        load_module(module, f"the environment {env_id!r}")
+        if name not in gymnasium.registry:
+            hint = did_you_mean(name, gymnasium.registry)
+            raise ValueError(
+                f"importing {module} registers no environment {name!r}; {hint}"
+                f"name a class in it ({module}:CLASS), or call gymnasium.register(id={name!r}, …) there"
+            )
+        return gymnasium.registry[name]
+    return gymnasium.registry[env_id]
+
+
+def _options(creator: Callable[..., Any]) -> tuple[list[str], bool]:
+    """Return the names of a factory's options, and whether it takes any others."""
+    options = inspect.signature(creator).parameters.values()
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [one.name for one in options if one.kind not in variable], any(one.kind is variable[0] for one in options)
 
 
 def _creator(spec: EnvSpec) -> Callable[..., Any]:
@@ -115,14 +151,9 @@ def _creator(spec: EnvSpec) -> Callable[..., Any]:
         return spec.entry_point
     if spec.entry_point is None:
         raise ValueError(f"{spec.id} has no entry point: Gymnasium makes it as a vector only, and turngym needs one")
-    try:
-        return load_env_creator(spec.entry_point)
-    except Exception as error:
-        package = next((f" by the package {entry.package}" for entry in entries() if entry.id == spec.id), "")
-        what = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{spec.id} is declared{package} as {spec.entry_point}, which cannot be loaded: {what}"
-        ) from error
+    package = next((f" of the package {entry.package}" for entry in entries() if entry.id == spec.id), "")
+    creator: Callable[..., Any] = load(spec.entry_point, f"environment {spec.id}{package}")
+    return creator
 
 
 def _register_late(env_id: str) -> None:
@@ -132,7 +163,8 @@ def _register_late(env_id: str) -> None:
     if entry is None:
         names = ", ".join(entry.id for entry in known)
         raise ValueError(
-            f"unknown environment {env_id!r}; {did_you_mean(env_id, gymnasium.registry)}turngym has {names}"
+            f"unknown environment {env_id!r}; {did_you_mean(env_id, gymnasium.registry)}turngym has {names}; "
+            "one in a file of your own is named module:Class"
         )
     try:
         _register(entry, known)
@@ -158,13 +190,6 @@ def _refusal(wrong: str) -> Callable[..., NoReturn]:
         raise ValueError(wrong)
 
     return refuse
-
-
-def _declared(point: metadata.EntryPoint) -> Entry:
-    if point.dist is None:  # never so for an installed package
-        return Entry(point.name, point.value, "", package="?")
-    summary = str(point.dist.metadata.json.get("summary", ""))
-    return Entry(point.name, point.value, summary, package=point.dist.name)
 
 
 @dataclass(frozen=True)
@@ -232,10 +257,12 @@ _WIDER = {
     "visit": "opens pages of the internet",
     "tasks": "is a data set of the hub that turngym does not know",
     "env": "is of another package, whose code would be imported",
+    "method": "is of another package, whose code would be imported",
+    "tools": "is of another package, whose code would be imported",
     "server": "is a server that would be asked",
     "server_option": "may change what code the server runs",
 }
-_WORDS = ("env", "tasks", "server", "server_option")  # options of commands themselves
+_WORDS = ("env", "method", "tasks", "server", "server_option")  # options of commands themselves
 
 
 def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
@@ -270,7 +297,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_foreign(env_id: str) -> bool:
-    """Return whether an environment is declared by another package and its module is not imported yet."""
+    """Return whether an environment is of another package, and its module not imported yet, or named by its module."""
+    if ":" in env_id:
+        return True
     point = getattr(gymnasium.registry.get(env_id), "entry_point", None)
     if point is None:
         point = next((entry.entry_point for entry in entries() if entry.id == env_id), None)

@@ -7,6 +7,7 @@
 - `http`: JSON over HTTP, for clients of search and model servers
 - `process`: child processes that answer requests, with limits and deadlines, and pools of them
 - `messages`: messages between processes
+- `plugins`: other people's code by name, and what installed packages declare
 - `threads`: calls on threads of their own, with a deadline
 """
 

@@ -425,7 +425,7 @@ def test_a_journal_cannot_choose_whose_code_runs(tmp_path, monkeypatch):
     monkeypatch.delitem(gymnasium.registry, "other/Env-v0", raising=False)
     for name in ("other/Env-v0", "evil_of_a_stranger:Env-v0", "evil_of_a_stranger:other/Env-v0"):
         write_trees(path, [tree], changed(origin, env=name, options={}))
-        with pytest.raises(ValueError, match=r"add --env other/Env-v0 to the command|unknown environment"):
+        with pytest.raises(ValueError, match=f"add --env {name} to the command"):
             next(replay_journal(path))
     assert not (tmp_path / "evil_of_a_stranger.ran").exists()
     write_trees(path, [tree], changed(origin, env="other/Env-v0", options={}))

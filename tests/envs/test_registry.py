@@ -211,8 +211,8 @@ def test_a_factory_that_takes_any_option_is_given_them(install):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("my_worlds:Wrld", "which cannot be loaded: AttributeError: module 'my_worlds' has no attribute 'Wrld'"),
-        ("my_wrlds:World", "which cannot be loaded: ModuleNotFoundError: No module named 'my_wrlds'"),
+        ("my_worlds:Wrld", "my_worlds.py) has no Wrld; did you mean 'World'?"),
+        ("my_wrlds:World", "there is no module my_wrlds"),
         ("my_worlds", "as 'my_worlds'; it needs module:factory"),
         ("my_worlds:World.make", "as 'my_worlds:World.make'; it needs module:factory"),
         ("my_worlds:World [extra]", "as 'my_worlds:World [extra]'; it needs module:factory"),
@@ -224,14 +224,16 @@ def test_a_broken_declaration_is_an_error_only_when_it_is_used(value, words, ins
     assert registry.make("my/Good-v0").reset(seed=0)[0] == "xxx"
     with pytest.raises(ValueError) as caught:
         registry.make("my/World-v0", size=3)
-    assert "my/World-v0 is declared by the package my-worlds as" in str(caught.value) and words in str(caught.value)
+    assert all(part in str(caught.value) for part in ("my/World-v0", "the package my-worlds", value, words))
     with pytest.raises((ValueError, ImportError, AttributeError), match="my_w"):
         gymnasium.make("my/World-v0")
 
 
 def test_a_module_that_cannot_be_imported_is_named_with_its_reason(install):
     install("my-worlds", "my/World-v0 = my_worlds:World", module="raise RuntimeError('no display')")
-    with pytest.raises(ValueError, match="which cannot be loaded: RuntimeError: no display"):
+    with pytest.raises(
+        ValueError, match=r"importing my_worlds raises RuntimeError: no display \(.*my_worlds.py, line 1\)"
+    ):
         registry.make("my/World-v0")
 
 
