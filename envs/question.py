@@ -6,13 +6,15 @@ tools every reply is final, so a single-turn environment is this one with nothin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..tools import Format, Status, Tool, ToolCall, ToolFailure, ToolResult, get_format
+from ..tools import AnyTool, Format, FunctionTool, Status, ToolCall, ToolFailure, ToolResult, get_format
+from ..tools.functions import as_tools, forked
 from ..tools.threads import Overdue, within
 from .core import Message, Reply, StopReason, TextEnv
 from .tasks import Task, Tasks, choose_index
@@ -52,15 +54,20 @@ class Toolbox:
     A call may take `timeout` seconds. A tool with a `timeout` of its own gets none above that: what an agent does ends
     there, with a result as any other. A tool that needs longer cannot run: nothing but its `reset` and `close` is
     called then, even though the call may still be under way.
+
+    Raises:
+        TypeError: something given is no tool.
+        ValueError: two tools share a name, or the timeout is not above 0.
     """
 
-    def __init__(self, tools: Sequence[Tool], timeout: float = TOOL_TIMEOUT) -> None:
+    def __init__(self, tools: Iterable[AnyTool], timeout: float = TOOL_TIMEOUT) -> None:
         if not timeout > 0:
             raise ValueError(f"tool_timeout is {timeout} seconds; it must be above 0")
         self.timeout = timeout
-        self.tools = {tool.name: tool for tool in tools}
-        if len(self.tools) != len(tools):
-            raise ValueError(f"two tools share a name: {', '.join(tool.name for tool in tools)}")
+        made = as_tools(tools)
+        self.tools = {tool.name: tool for tool in made}
+        if len(self.tools) != len(made):
+            raise ValueError(f"two tools share a name: {', '.join(tool.name for tool in made)}")
 
     def __len__(self) -> int:
         """Return the number of tools."""
@@ -78,17 +85,22 @@ class Toolbox:
 
     def fork(self) -> Toolbox:
         """Return a copy whose tools are live, independent and in the same state."""
-        return Toolbox([tool.fork() for tool in self.tools.values()], self.timeout)
+        twin = copy.copy(self)
+        twin.tools = dict(zip(self.tools, forked(self.tools.values())))
+        return twin
 
     def call(self, call: ToolCall) -> ToolResult:
         """Run one call; raise `ToolFailure` where the tool cannot run or does not answer in time."""
         tool: Any = self.tools[call.name]
-        seconds = self.timeout
+        seconds, limit = self.timeout, dict[str, float]()
         if hasattr(tool, "timeout"):
             tool.timeout = min(tool.timeout, self.timeout)
             seconds += GRACE
+        if isinstance(tool, FunctionTool) and tool.asynchronous:  # it is cancelled, and ends what it began
+            limit = {"timeout": seconds}
+            seconds += GRACE
         try:
-            result: ToolResult = within(seconds, lambda: tool.call(call.arguments), f"the tool {call.name}")
+            result: ToolResult = within(seconds, lambda: tool.call(call.arguments, **limit), f"the tool {call.name}")
             return result
         except Overdue as overdue:
             raise ToolFailure(str(overdue)) from None
@@ -124,7 +136,7 @@ class QuestionEnv(TextEnv):
     Args:
         tasks: The questions; `reset(options={"task": i})` picks one, else the environment's generator draws it.
         grader: Scores the final answer; the gold never leaves it.
-        tools: What the agent can call.
+        tools: What the agent can call: tools, typed functions with a docstring, classes whose public methods are.
         format: How calls are written (`turngym.tools.FORMATS`).
         system: The system prompt, in front of the format's own instructions.
         max_turns: Turn limit; a question without tools has one turn.
@@ -139,7 +151,7 @@ class QuestionEnv(TextEnv):
         self,
         tasks: Tasks,
         grader: Grader,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[AnyTool] = (),
         format: str = "hermes",
         system: str = "",
         max_turns: int = 4,

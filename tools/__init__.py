@@ -1,6 +1,8 @@
 """What an agent can hold: tools, and the text formats in which it calls them. No torch here.
 
-- `core`: the interface of a tool, and tools made from functions
+- `core`: the interface of a tool
+- `functions`: tools made from functions and classes
+- `schema`: their JSON schemas, and arguments checked against them
 - `formats`: how a call is written in text
 - `python`: the Python tool, a sandbox
 - `search`: the `search` and `visit` tools
@@ -11,13 +13,15 @@
 - `threads`: calls on threads of their own, with a deadline
 """
 
-from .core import FunctionTool, Status, Tool, ToolFailure, ToolResult, tool
+from .core import Status, Tool, ToolFailure, ToolResult
 from .formats import FORMATS, Format, Parsed, ToolCall, get_format
+from .functions import AnyTool, FunctionTool, Toolset, tool
 from .python import PythonTool
 from .search import Passage, Retriever, Search, SearchFailure
 
 __all__ = [
     "FORMATS",
+    "AnyTool",
     "Format",
     "FunctionTool",
     "Parsed",
@@ -31,6 +35,7 @@ __all__ = [
     "ToolCall",
     "ToolFailure",
     "ToolResult",
+    "Toolset",
     "get_format",
     "tool",
 ]

@@ -167,6 +167,8 @@ def _example(field: Mapping[str, Any], text: str | None) -> Any:
         return _example(field["anyOf"][0], text)
     if field.get("type") == "string" and text is not None:
         return text
+    if field.get("type") == "object":
+        return {name: _example(field["properties"][name], text) for name in field.get("required", ())}
     return _EXAMPLES[field.get("type", "string")]
 
 

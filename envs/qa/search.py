@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-from ...tools import Search, Tool, ToolCall
+from ...tools import AnyTool, Search, ToolCall
 from ..core import Reply
 from ..math.extract import behind_thoughts, extract_answer
 from ..question import RESULT_CHARACTERS, TOOL_TIMEOUT, QuestionEnv, Verdict
@@ -172,7 +172,7 @@ class SearchEnv(QuestionEnv):
     def __init__(
         self,
         tasks: Tasks,
-        tools: Sequence[Tool],
+        tools: Sequence[AnyTool],
         format: str = "tags",
         system: str = SYSTEM,
         max_turns: int = 6,

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import math
 
@@ -171,6 +172,67 @@ def test_a_result_comes_back_in_the_tags_of_its_tool():
 def test_tools_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two tools share a name: memory, echo, memory"):
         Toolbox([Memory(), echo, Memory()])
+
+
+def shout(text: str) -> str:
+    """Give back the text in capitals."""
+    return text.upper()
+
+
+class Counter:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, by: int = 1) -> int:
+        """Add to the count."""
+        self.count += by
+        return self.count
+
+    def read(self) -> int:
+        """Read the count."""
+        return self.count
+
+
+def test_functions_and_classes_are_tools_wherever_tools_are_taken():
+    env = QuestionEnv(TASKS, Exact(), [shout, Counter, echo], max_turns=9)
+    assert list(env.toolbox.tools) == ["shout", "add", "read", "echo"]
+    env.reset(seed=0)
+    assert [env.step(call("shout", text="a"))[0], env.step(call("add", by=2))[0]] == ["A", "2"]
+    twin = env.fork()
+    assert [twin.step(call("add"))[0], env.step(call("read"))[0], twin.step(call("read"))[0]] == ["3", "2", "3"]
+    env.reset(seed=0)
+    assert env.step(call("read"))[0] == "0" and twin.step(call("read"))[0] == "3"
+
+
+def test_a_tool_that_lacks_something_is_refused_where_the_environment_is_made():
+    class Half:
+        name, call = "half", print
+
+    with pytest.raises(TypeError, match="is no tool: it has no schema, reset, fork, close"):
+        QuestionEnv(TASKS, Exact(), [Half()])
+
+
+def test_an_async_tool_that_is_late_is_cancelled_and_could_not_run():
+    ended = []
+
+    async def sleep() -> str:
+        """Sleep."""
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.append("cancelled")
+        return ""
+
+    env = QuestionEnv(TASKS, Exact(), [sleep], tool_timeout=0.01)
+    env.reset(seed=0)
+    info = env.step(call("sleep"))[4]
+    assert (info["outcome"], info["error"], ended) == (
+        "tool_error",
+        "the tool sleep did not answer within 0.01 s",
+        ["cancelled"],
+    )
 
 
 # --- turns

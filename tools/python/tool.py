@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core import Status, ToolFailure, ToolResult, check_arguments, check_range, make_schema
+from ..core import Status, ToolFailure, ToolResult, check_range
+from ..schema import check_arguments, make_schema
 from .isolation import SOURCE_CAP, check_level
 from .packages import check_packages
 from .server import kind_of

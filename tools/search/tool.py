@@ -9,7 +9,8 @@ from copy import copy
 from threading import Lock
 from typing import Any
 
-from ..core import Status, ToolResult, check_arguments, make_schema
+from ..core import Status, ToolResult
+from ..schema import check_arguments, make_schema
 from .core import Passage, Retriever
 
 TITLE = 200  # characters of a title that are shown
