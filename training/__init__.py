@@ -24,6 +24,7 @@ What is computed:
     credit: advantages from scores, and means over slots
     objective: the loss, its policy terms, KL estimators
     methods/: one file a method, their names, parameters and ranges
+    signatures: their parameters, read without importing them
     branching: what rules that fork paths by entropy share
     imitation: which paths self-imitation keeps
 

@@ -28,7 +28,7 @@ from ..agents.scores import Interval
 from ..agents.terminal import console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from .config import TrainConfig, from_run, read_recipe
-from .methods import METHODS, check_names, describe, title
+from .methods import METHODS, check_methods, describe, title
 
 if TYPE_CHECKING:
     from .comparison.plan import Comparison, Trial
@@ -73,7 +73,7 @@ class Train:
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
         with mistakes():
-            check_names(self.config.method)  # before torch is imported
+            check_methods(self.config.method)  # before torch is imported
 
             from . import run
 

@@ -22,10 +22,13 @@ from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from inspect import signature
+from itertools import pairwise
 from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from ..signatures import read_signature
 
 if TYPE_CHECKING:
     from ..control import Control  # needs torch, which takes a second to import
@@ -168,11 +171,23 @@ class Method:
 
     def load(self, variant: str = "paper") -> Callable[..., Control]:
         """Return the function of the paper's method, or of the released code's. Raises ValueError on another name."""
+        function: Callable[..., Control] = getattr(import_module(f".{self.module}", __package__), self._name(variant))
+        return function
+
+    def parameters(self, variant: str = "paper") -> dict[str, Parameter]:
+        """Return the parameters of that function, which is not imported for it. Raises ValueError as `load` does."""
+        signature = read_signature(self.path, self._name(variant), globals())
+        return {name: _parameter(name, hint, default) for name, hint, default in signature}
+
+    @property
+    def path(self) -> Path:
+        """The file of the module."""
+        return Path(__file__).parent / f"{self.module}.py"
+
+    def _name(self, variant: str) -> str:
         if self.code:
             VARIANT.check(self.function.replace("_", "-"), variant)
-        name = self.code if self.code and variant == "code" else self.function
-        function: Callable[..., Control] = getattr(import_module(f".{self.module}", __package__), name)
-        return function
+        return self.code if self.code and variant == "code" else self.function
 
 
 METHODS: dict[str, Method | Callable[..., Control]] = {
@@ -219,10 +234,14 @@ def describe(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def check_names(text: str) -> None:
-    """Raise ValueError where `text` names an unknown method, with the nearest known one. Imports no method."""
-    for name, _ in _split(text):
-        _known("method", name, METHODS)
+def check_methods(text: str) -> None:
+    """Raise ValueError as `parse_methods` does, and where `text` names two base algorithms; import no method."""
+    named = [(_known("method", name, METHODS), pairs) for name, pairs in _split(text)]
+    for name, pairs in named:
+        _values(name, pairs)
+    bases = [name for name, _ in named if METHOD_RECIPES.get(name, {}).get("method") == name]
+    for one, other in pairwise(bases):
+        raise ValueError(f"{one} and {other} both set credit; use one of them: --method {one} or --method {other}")
 
 
 def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]:
@@ -230,7 +249,7 @@ def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]
     row = METHODS[_known("method", name, METHODS)]
     if not isinstance(row, Method):
         return parameters(row)
-    return parameters(row.load(variant)) | ({"variant": VARIANT} if row.code else {})
+    return row.parameters(variant) | ({"variant": VARIANT} if row.code else {})
 
 
 def parse_methods(text: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> list[Control]:
@@ -240,7 +259,8 @@ def parse_methods(text: str, defaults: Mapping[str, Any] = MappingProxyType({}))
     `steps` does. Raises ValueError on an unknown method or parameter, with the nearest known one, on a parameter given
     twice and on a bad value.
     """
-    check_names(text)
+    for name, _ in _split(text):
+        _known("method", name, METHODS)
     return [_build(name, pairs, defaults) for name, pairs in _split(text)]
 
 
@@ -260,7 +280,8 @@ def _split(text: str) -> Iterator[tuple[str, list[str]]]:
     yield name, pairs
 
 
-def _build(name: str, pairs: list[str], defaults: Mapping[str, Any]) -> Control:
+def _values(name: str, pairs: list[str]) -> tuple[dict[str, Parameter], dict[str, Any]]:
+    """Return the parameters of a method, and the values that `name=value` texts give to some."""
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
@@ -271,6 +292,13 @@ def _build(name: str, pairs: list[str], defaults: Mapping[str, Any]) -> Control:
         texts[key] = text
     known = method_parameters(name, texts.get("variant", "paper"))
     values = {key: known[_known(f"parameter of {name}", key, known)].parse(name, text) for key, text in texts.items()}
+    for key, value in values.items():
+        known[key].check(name, value)
+    return known, values
+
+
+def _build(name: str, pairs: list[str], defaults: Mapping[str, Any]) -> Control:
+    known, values = _values(name, pairs)
     return METHODS[name](**{key: value for key, value in defaults.items() if key in known} | values)
 
 
@@ -279,7 +307,7 @@ def _card(name: str) -> str:
     row = METHODS[_known("method", name, METHODS)]
     if not isinstance(row, Method):
         return row.__doc__ or name
-    return (Path(__file__).parent / f"{row.module}.py").read_text("utf-8").split('"""', 2)[1].strip()
+    return row.path.read_text("utf-8").split('"""', 2)[1].strip()
 
 
 def _known(what: str, name: str, table: Iterable[str]) -> str:

@@ -1,10 +1,11 @@
 import subprocess
 import sys
+from itertools import combinations
 
 import pytest
 
-from turngym.training.control import Control
-from turngym.training.methods import METHODS, describe, parse_methods, title
+from turngym.training.control import Control, chain
+from turngym.training.methods import METHODS, check_methods, describe, parameters, parse_methods, title
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -22,11 +23,44 @@ def test_a_description_has_the_card_and_the_parameters_with_their_ranges() -> No
         describe("grp")
 
 
-def test_names_cards_and_recipes_are_read_without_torch() -> None:
-    code = "import sys; from turngym.training import methods as m, commands; [m.title(n) for n in m.METHODS]\n"
-    code += "try: m.check_names('grpo,ep')\nexcept ValueError: print('torch' in sys.modules)"
+def test_names_cards_and_parameters_are_read_and_checked_without_torch() -> None:
+    code = "import sys; from turngym.training import methods as m, commands; [m.describe(n) for n in m.METHODS]\n"
+    code += "try: m.check_methods('grpo,epo:alpha=-1')\nexcept ValueError: print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_text_of_a_signature_says_what_the_function_does(name) -> None:
+    row = METHODS[name]
+    for variant in ("paper", "code") if row.code else ("paper",):
+        assert list(row.parameters(variant).values()) == list(parameters(row.load(variant)).values())
+
+
+def test_two_base_algorithms_are_refused_before_they_are_built() -> None:
+    alone = [name for name in METHODS if METHODS[name].recipe.get("method") == name]
+    for one, other in combinations(alone, 2):
+        with pytest.raises(ValueError, match=f"{one} and {other} both set credit; use one of them: --method {one} or"):
+            check_methods(f"{one},{other}")
+        with pytest.raises(ValueError, match=f"{one} and {other} both set "):
+            chain(*parse_methods(f"{one},{other}"))
+    for name in METHODS:
+        if recipe := METHODS[name].recipe:
+            check_methods(recipe["method"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epo:alpha=-1", "epo: alpha is -1.0; it must be 0 or more"),
+        ("grpo:normalise=std", "no parameter of grpo is called 'normalise'; did you mean 'normalize'"),
+        ("grpo:ddof=1.5", "grpo: ddof is '1.5'; it must be a whole number"),
+        ("grpo,,epo", "write names with commas between"),
+    ],
+)
+def test_a_wrong_parameter_is_found_without_the_method(text, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_methods(text)
 
 
 def test_a_function_of_ones_own_can_be_a_row(monkeypatch) -> None:

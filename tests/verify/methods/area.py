@@ -29,10 +29,10 @@ class Methods:
     def rows(self) -> Iterator[Row]:
         """Yield up to three rows a method, then a row a world."""
         from turngym.tests.verify.methods.branching import household_row, python_row
-        from turngym.training.methods import METHODS, check_names
+        from turngym.training.methods import METHODS, check_methods
 
         if self.method:
-            check_names(self.method)
+            check_methods(self.method)
         if self.only != "branching":
             for name in [self.method] if self.method else METHODS:
                 yield from _method_rows(name)
