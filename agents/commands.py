@@ -6,7 +6,6 @@ mistake is reported at once.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -130,6 +129,8 @@ class Eval:
     engine: tyro.conf.OmitArgPrefixes[EngineChoice] = EngineChoice()
     out: Path | None = None
     """Folder for `eval.json` and the journal of all episodes."""
+    resume: bool = False
+    """Finish the evaluation in `--out`: episodes that have a score are not played again."""
     options: Environment = EnvOptions()
 
     def run(self) -> int:
@@ -148,18 +149,20 @@ class Eval:
                 machine=self.machine,
                 choice=self.engine,
                 out=self.out,
+                resume=self.resume,
             )
-        with (
-            mistakes((ValueError, OSError)),
-            Progress(*Progress.get_default_columns(), console=console, transient=True) as progress,
-        ):
-            bar = progress.add_task("episodes", total=len(prepared.tasks) * self.samples)
-            report = evaluate.run(prepared, lambda episode: progress.advance(bar))
-        levels = levels_of(prepared.env)
-        console.print(_table(report, levels))
-        if self.out is not None:
-            found = {**report.to_json(), "levels": levels}
-            (self.out / "eval.json").write_text(json.dumps(found, indent=1) + "\n")
+        try:
+            with (
+                mistakes((ValueError, OSError)),
+                Progress(*Progress.get_default_columns(), console=console, transient=True) as progress,
+            ):
+                bar = progress.add_task("episodes", total=len(prepared.keys))
+                report = evaluate.run(prepared, lambda episode: progress.advance(bar))
+        except KeyboardInterrupt:
+            if self.out is not None:
+                console.print("interrupted; the same command with --resume continues")
+            raise
+        console.print(_table(report, levels_of(prepared.env)))
         return 0
 
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -16,15 +17,17 @@ import numpy as np
 
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
-from ..envs.registry import check_levels, make
+from ..envs.registry import check_levels, levels_of, make
+from . import progress
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
-from .journal import origin_of, write_trees
+from .journal import Origin, locked, origin_of, write_file
 from .players import PLAYERS, play_all
+from .progress import Progress
 from .scores import Episode, Report, from_trees, summarize
 from .settings import EngineChoice, MachineOptions
 from .source import Source, find
-from .trajectory import Tree
+from .trajectory import Key
 
 if TYPE_CHECKING:  # they need the training extra, and players do without it
     from .chat.chat import Chat
@@ -45,6 +48,25 @@ class Evaluation:
     machine: MachineOptions
     choice: EngineChoice
     out: Path | None
+    resume: bool
+
+    @property
+    def keys(self) -> list[Key]:
+        """Key and branch of each episode: those of a player differ in their seed, those of a policy in their branch."""
+        each = [(task, sample) for task in self.tasks for sample in range(self.samples)]
+        if self.source is None:
+            return [(sample, 0, task, 0) for task, sample in each]
+        return [(self.seed, 0, task, sample) for task, sample in each]
+
+    def settings(self, origin: Origin) -> dict[str, Any]:
+        """Return all that the episodes depend on, as JSON data."""
+        found = {**asdict(origin), "policy": self.player, "episodes": len(self.tasks)}
+        found |= {"samples": self.samples, "seed": self.seed}
+        if self.source is not None:
+            folders = {name: path and str(path) for name, path in asdict(self.source).items()}
+            found |= {**folders, **asdict(self.sampling), "engine": self.choice.engine, **asdict(self.machine)}
+        settings: dict[str, Any] = json.loads(json.dumps(found))
+        return settings
 
 
 def prepare(
@@ -59,6 +81,7 @@ def prepare(
     machine: MachineOptions = MachineOptions(),  # noqa: B008 (immutable)
     choice: EngineChoice = EngineChoice(),  # noqa: B008 (immutable)
     out: Path | None = None,
+    resume: bool = False,
 ) -> Evaluation:
     """Check everything that can be wrong and return what `run` needs.
 
@@ -76,10 +99,7 @@ def prepare(
     if source is not None:
         checked_chat(source.folder, env)
     check_levels(env)
-    if out is not None:
-        origin_of(env)
-        writable(out)
-    return Evaluation(
+    evaluation = Evaluation(
         env,
         policy,
         source,
@@ -90,43 +110,76 @@ def prepare(
         machine,
         choice,
         out,
+        resume,
     )
+    if out is not None:
+        progress.check(out, evaluation.settings(origin_of(env)), resume)
+        writable(out)
+    elif resume:
+        raise ValueError("--resume needs the folder of the evaluation: turngym eval … --out FOLDER --resume")
+    return evaluation
 
 
-def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] | None = None) -> Report:
-    """Play all episodes and return the report; with `out` set, also write their journal `trees.jsonl`."""
-    on_tree = None if on_episode is None else partial(_each, on_episode)
-    if evaluation.source is None:
-        player = PLAYERS[evaluation.player]()
-        trees = play_all(evaluation.env, player, evaluation.tasks, evaluation.samples, on_tree)
-    else:
-        trees = _rolled_out(evaluation, evaluation.source, on_tree)
-    if evaluation.out is not None:
-        write_trees(evaluation.out / "trees.jsonl", trees, origin_of(evaluation.env))
-    return summarize(from_trees(trees))
+def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda episode: None) -> Report:
+    """Play the episodes that are not over yet and return the report of all; with `out` set, also write the files.
+
+    `on_episode` is called with each episode: first with those that were over before, then with the others as they end.
+
+    Raises:
+        BlockingIOError: another process plays it.
+        ValueError: no episode has a score.
+    """
+    out = evaluation.out
+    done = Progress(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]))
+    with ExitStack() as stack:
+        origin = None
+        if out is not None:
+            stack.enter_context(locked(out))
+            origin = origin_of(evaluation.env)
+            settings = evaluation.settings(origin)
+            progress.check(out, settings, evaluation.resume)
+            done.begin(settings)
+        if done.missing:
+            (_play if evaluation.source is None else _roll_out)(evaluation, done)
+        trees = done.trees()
+        if out is not None and origin is not None:
+            done.finish(trees, origin)
+        report = summarize(from_trees(trees))
+        if out is not None:
+            found = {**report.to_json(), "levels": levels_of(evaluation.env)}
+            write_file(out / progress.REPORT, json.dumps(found, indent=1) + "\n")
+        return report
 
 
-def _rolled_out(evaluation: Evaluation, source: Source, on_tree: Callable[[Tree], None] | None) -> list[Tree]:
+def _play(evaluation: Evaluation, done: Progress) -> None:
+    """Let the player play what is missing."""
+    player = PLAYERS[evaluation.player]()
+    episodes = [(task, seed) for seed, _, task, _ in done.missing]
+    play_all(evaluation.env, lambda task, seed: player, episodes, done.add)
+
+
+def _roll_out(evaluation: Evaluation, done: Progress) -> None:
+    """Let the policy play what is missing."""
     from .policy import load_policy
     from .rollout.collect import collect
 
-    policy = load_policy(source, **asdict(evaluation.machine))
-    chat = checked_chat(source.folder, evaluation.env)
+    assert evaluation.source is not None
+    policy = load_policy(evaluation.source, **asdict(evaluation.machine))
+    chat = checked_chat(evaluation.source.folder, evaluation.env)
+    skipped: dict[int, set[int]] = {}
+    for _, _, task, branch in done.over:
+        skipped.setdefault(task, set()).add(branch)
     with TemporaryDirectory() as spare, open_engine(evaluation.choice, policy, evaluation.out or Path(spare)) as engine:
-        return collect(
+        collect(
             actor_in(evaluation.env, engine, chat, policy.end_ids),
             evaluation.env,
-            evaluation.tasks,
+            list(dict.fromkeys(task for _, _, task, _ in done.missing)),
             group=evaluation.samples,
             key=(evaluation.seed, 0),
             sampling=evaluation.sampling,
-            on_tree=on_tree,
+            skipped=skipped,
+            on_path=done.add,
         )
-
-
-def _each(on_episode: Callable[[Episode], None], tree: Tree) -> None:
-    for episode in from_trees([tree]):
-        on_episode(episode)
 
 
 def checked_chat(folder: Path, env: TextEnv) -> Chat:

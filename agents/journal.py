@@ -301,8 +301,32 @@ def write_file(path: Path, content: str | Iterable[bytes]) -> None:
     sync(path.parent)
 
 
-def append_line(path: Path, line: str) -> None:
+def append_sealed(path: Path, data: Mapping[str, Any], *, synced: bool = True) -> None:
+    """Add a line that holds JSON data and its checksum; else as `append_line`."""
+    append_line(path, _sealed(data)[:-1], synced=synced)
+
+
+def read_sealed(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the data of each line that `append_sealed` wrote, if any; a last line that was left unfinished is none.
+
+    Raises:
+        ValueError: a line is not what was written.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                try:
+                    yield _opened(line)
+                except _DAMAGE as error:
+                    raise ValueError(f"{path}, line {number}: {error}; remove the line") from error
+
+
+def append_line(path: Path, line: str | bytes, *, synced: bool = True) -> None:
     """Add a line, in place of a last one that a process left unfinished when it died.
+
+    With `synced` it is on the disk then, else soon: the death of the process does not take it away.
 
     Raises:
         OSError: it cannot be written; what is there of it counts as unfinished.
@@ -310,9 +334,10 @@ def append_line(path: Path, line: str) -> None:
     new = not path.exists()
     with path.open("ab") as file:
         file.truncate(_complete(path))
-        file.write(line.encode() + b"\n")
+        file.write((line.encode() if isinstance(line, str) else line) + b"\n")
         file.flush()
-        os.fsync(file.fileno())
+        if synced:
+            os.fsync(file.fileno())
     if new:
         sync(path.parent)
 

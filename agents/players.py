@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -89,21 +89,30 @@ def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:
 
 def play_all(
     env: TextEnv,
-    player: Player,
-    tasks: Sequence[int],
-    samples: int,
-    on_tree: Callable[[Tree], None] | None = None,
+    player_of: Callable[[int, int], Player],
+    episodes: Sequence[tuple[int, int]],
+    on_tree: Callable[[Tree], None] = lambda tree: None,
     threads: int = 8,
+    on_failure: Callable[[], None] = lambda: None,
 ) -> list[Tree]:
-    """Let a player play every task `samples` times, with seeds from 0; what `play` raises ends them all."""
-    trees = []
+    """Play episodes, each given by its task and its seed, and return their trees in this order.
+
+    Args:
+        env: Forked for each episode.
+        player_of: Returns who plays a task with a seed.
+        episodes: Tasks and seeds.
+        on_tree: Called with each tree when its episode is over, in this thread.
+        threads: The most episodes at a time.
+        on_failure: Called where one of them raises, and on Ctrl-C: ends those that are under way. No other begins then.
+    """
     with ThreadPoolExecutor(threads) as pool:
-        jobs = [pool.submit(play, env, player, task, seed) for task in tasks for seed in range(samples)]
+        jobs = [pool.submit(lambda t, s: play(env, player_of(t, s), t, s), task, seed) for task, seed in episodes]
         try:
-            for job in jobs:
-                trees.append(job.result())
-                if on_tree is not None:
-                    on_tree(trees[-1])
+            for job in as_completed(jobs):
+                on_tree(job.result())
+        except BaseException:
+            on_failure()
+            raise
         finally:
-            pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C, does not wait for what has not begun
-    return trees
+            pool.shutdown(cancel_futures=True)
+    return [job.result() for job in jobs]

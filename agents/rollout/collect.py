@@ -7,10 +7,12 @@ rollouts are in flight, how fast their tools answer, or which of them failed and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,11 +47,23 @@ class TreeGrower:
     Without a plan there is one round, in which every path goes from the prompt to its end and none waits for another;
     with one, a path takes one turn a round. Then the plan is asked about every path in the order of their numbers, so
     what it is granted depends on keys and weights alone. Failed paths count too: the tree has exactly `budget`.
+    `skipped` are branches of the budget that are not grown, and `on_path` gets each path that ends as a tree of its
+    own; both without a plan only.
     """
 
-    def __init__(self, driver: Driver, tree: Tree, plan: Plan | None, budget: int, gate: asyncio.Semaphore) -> None:
-        self.driver, self.tree, self.plan = driver, tree, plan
-        self.gate, self.left = gate, budget
+    def __init__(
+        self,
+        driver: Driver,
+        tree: Tree,
+        plan: Plan | None,
+        budget: int,
+        gate: asyncio.Semaphore,
+        skipped: Collection[int] = (),
+        on_path: Callable[[Tree], None] = lambda path: None,
+    ) -> None:
+        self.driver, self.tree, self.plan, self.on_path = driver, tree, plan, on_path
+        self.gate, self.left = gate, budget - len(skipped)
+        self.branches = (branch for branch in count() if branch not in skipped)
         self.probes = 0
         self.paths: list[Path] = []
         self.points = {0: Point(0, {}, None, 0, 0.0, 0)}
@@ -63,7 +77,9 @@ class TreeGrower:
             self.root = await self._retried(start, lambda again: self.driver.begin(template, start))
         except PathFailed as failed:
             self.tree.add(Turn.unsampled(-1, "user", "", NO_TOKENS))
-            self.tree.leaves += [replace(failed.leaf, branch=branch) for branch in range(self.left)]
+            self.tree.leaves += [replace(failed.leaf, branch=next(self.branches)) for _ in range(self.left)]
+            for leaf in self.tree.leaves:
+                self.on_path(replace(self.tree, leaves=[leaf]))
             return self.tree
         try:
             await self._grow()
@@ -112,7 +128,7 @@ class TreeGrower:
     async def _spawn(self, spawn: Spawn) -> None:
         """Add a path. Where another path is there now, its environment is forked before it goes on."""
         point, first = self._start_of(spawn)
-        branch = len(self.paths)
+        branch = next(self.branches)
         path = Path((*self.tree.key, branch), branch, self.tree, self.driver.watch.episode(), spawn=spawn, first=first)
         path.parent = self.branch_of[spawn.node]
         path.node, path.session = point.node, self._session(spawn, point)
@@ -166,6 +182,7 @@ class TreeGrower:
             path.leaf = failed.leaf
         if path.leaf is not None:
             await self._close(path)
+            self.on_path(replace(path.tree, leaves=[path.leaf]))
 
     async def _attempt(self, path: Path, point: Point, origin: Session | None, length: int, again: bool) -> Leaf | None:
         """Advance a path from `point`, of which `origin` holds `length` tokens; again in fresh copies of both."""
@@ -247,7 +264,8 @@ def collect(
     in_flight: int = 64,
     deadlines: Deadlines = Deadlines(),  # noqa: B008 (immutable)
     on_incident: OnIncident = ignore,
-    on_tree: Callable[[Tree], None] | None = None,
+    skipped: Mapping[int, Collection[int]] = MappingProxyType({}),
+    on_path: Callable[[Tree], None] = lambda path: None,
 ) -> list[Tree]:
     """Grow one tree of `group` branches for each task and return them in the order of `tasks`.
 
@@ -263,7 +281,8 @@ def collect(
         deadlines: What may take how long; a path that overruns has failed. A failed path begins again, up to `retries`
             times, with the same key in a fresh environment: from the prompt, or with a `plan` from its last turn.
         on_incident: Called with every failure, retry, passed deadline and stall.
-        on_tree: Called with each tree as it is finished, in order of finishing.
+        skipped: Branches of a task that are left out; without a `plan` only.
+        on_path: Called with each path as it ends, as a tree of its own; without a `plan` only.
 
     Raises:
         EngineFailure: the engine cannot be had with the policy's weights as they are.
@@ -279,10 +298,8 @@ def collect(
 
         async def grow(task: int) -> Tree:
             async with alive:
-                tree = await TreeGrower(driver, Tree((*key, task), task, ""), plan, group, paths).grow(env)
-            if on_tree is not None:
-                on_tree(tree)
-            return tree
+                tree, left_out = Tree((*key, task), task, ""), skipped.get(task, ())
+                return await TreeGrower(driver, tree, plan, group, paths, left_out, on_path).grow(env)
 
         stalls = asyncio.create_task(watch.report_stalls())
         try:

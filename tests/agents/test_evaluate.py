@@ -166,7 +166,7 @@ def test_the_episodes_of_a_player_are_journaled_like_those_of_a_policy(tmp_path)
     report = evaluate.run(prepared, seen.append)
     trees = list(read_trees(tmp_path / "trees.jsonl"))
     assert [tree.key for tree in trees] == [(seed, 0, task) for task in prepared.tasks for seed in (0, 1)]
-    assert report == summarize(from_trees(trees)) and seen == from_trees(trees)
+    assert report == summarize(from_trees(trees)) and sorted(map(str, seen)) == sorted(map(str, from_trees(trees)))
     assert read_origin(tmp_path / "trees.jsonl") == Origin(PYTHON, {"split": "test"})
     assert [path.divergence for path in replay_journal(tmp_path / "trees.jsonl")] == [None] * 6
 
@@ -191,7 +191,7 @@ def test_the_report_of_a_policy_is_that_of_its_journal(played):
     prepared, seen, report, trees = played
     assert [tree.task for tree in trees] == prepared.tasks
     assert report == summarize(from_trees(trees))
-    assert sorted(seen, key=lambda episode: episode.task) == from_trees(trees)
+    assert sorted(map(str, seen)) == sorted(map(str, from_trees(trees)))
     assert (report.episodes, report.tasks, report.samples) == (8, 4, 2)
     assert 0 < report.success.low <= report.success.value <= report.success.high < 1 or report.success.value in (0, 1)
     assert report.pass_at[2].value >= report.success.value

@@ -47,8 +47,11 @@ CALL = '<tool_call>{"name": "python", "arguments": {"code": "6 * 7"}}</tool_call
 
 def test_the_expert_wins_every_task_in_order():
     env, seen = make_math_python(timeout=30.0), []
-    trees = play_all(env, Expert(), [3, 1, 2], 2, on_tree=seen.append, threads=3)
-    assert trees == seen and [tree.key for tree in trees] == [(seed, 0, task) for task in (3, 1, 2) for seed in (0, 1)]
+    episodes = [(task, seed) for task in (3, 1, 2) for seed in (0, 1)]
+    trees = play_all(env, lambda task, seed: Expert(), episodes, seen.append, threads=3)
+    assert trees == sorted(seen, key=trees.index) and [tree.key for tree in trees] == [
+        (seed, 0, task) for task in (3, 1, 2) for seed in (0, 1)
+    ]
     assert from_trees(trees) == [Episode(task, Outcome.DONE, "answered", 1.0, 2, True) for task in (3, 3, 1, 1, 2, 2)]
     assert not env.live  # forks were played, not the template
 
@@ -172,14 +175,9 @@ def test_an_error_does_not_wait_for_the_episodes_that_have_not_begun():
             gate.wait(10)
             return "\\boxed{0}"
 
-    def release():
-        gate.set()
-
-    timer = threading.Timer(0.2, release)
-    timer.start()
+    player = Faulty()
     with pytest.raises(KeyError, match="a player's bug"):
-        play_all(make_math(), Faulty(), range(200), 1, threads=2)
-    timer.join()
+        play_all(make_math(), lambda task, seed: player, [(i, 0) for i in range(200)], threads=2, on_failure=gate.set)
     assert len(begun) < 10
 
 

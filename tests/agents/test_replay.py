@@ -351,7 +351,8 @@ def test_an_environment_may_find_its_context_full_itself():
 @pytest.fixture
 def journal(env, tmp_path):
     path = tmp_path / "trees.jsonl"
-    write_trees(path, play_all(env, Expert(), [4, 2], 2), origin_of(env))
+    episodes = [(task, seed) for task in (4, 2) for seed in (0, 1)]
+    write_trees(path, play_all(env, lambda task, seed: Expert(), episodes), origin_of(env))
     return path
 
 

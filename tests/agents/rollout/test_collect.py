@@ -184,12 +184,31 @@ def test_another_seed_step_task_or_branch_draws_something_else(actor, talked):
     assert len(set(texts)) == 4
 
 
-def test_finished_trees_are_handed_over_once_each_and_the_template_is_never_stepped(actor):
+def test_finished_paths_are_handed_over_once_each_and_the_template_is_never_stepped(actor):
     env, seen = Talk(), []
-    trees = grow(actor, env, [2, 0, 1], on_tree=seen.append)
-    assert sorted(tree.task for tree in seen) == [0, 1, 2]
+    trees = grow(actor, env, [2, 0, 1], on_path=seen.append)
+    assert sorted((path.task, path.leaves[0].branch) for path in seen) == [(i, j) for i in range(3) for j in range(4)]
+    for path in seen:
+        (leaf,), whole = path.leaves, trees[[2, 0, 1].index(path.task)]
+        twin = whole.leaves[leaf.branch]
+        shown = [[tree.turns[node].text for node in tree.path(end)] for tree, end in ((path, leaf), (whole, twin))]
+        assert shown[0] == shown[1] and (leaf.stop, leaf.score) == (twin.stop, twin.score)
     assert [tree.task for tree in trees] == [2, 0, 1]
     assert not env.live and env.turn == 0
+
+
+def test_branches_that_are_left_out_leave_the_others_as_they_are(actor, talked):
+    trees = grow(actor, Talk(), [1, 3], skipped={1: {0, 2}, 3: {3}})
+    assert [[leaf.branch for leaf in tree.leaves] for tree in trees] == [[1, 3], [0, 1, 2]]
+    for tree in trees:
+        for leaf in tree.leaves:
+            whole = talked[tree.task]
+            both = [(tree, leaf), (whole, whole.leaves[leaf.branch])]
+            texts, scores = (
+                [[one.turns[n].text for n in one.path(end)] for one, end in both],
+                [e.score for _, e in both],
+            )
+            assert texts[0] == texts[1] and scores[0] == scores[1]
 
 
 def test_every_fork_of_environment_and_session_is_closed(actor):

@@ -145,7 +145,9 @@ def _left(data: Benchmark, url: str, kill: Callable[[], None]) -> Row:
                 killed.wait(PATIENCE)
             return super().act(env, observation, info)
 
-    episodes = from_trees(play_all(env, Patient(), range(EPISODES), 1, on_tree))
+    player = Patient()
+    trees = play_all(env, lambda task, seed: player, [(task, 0) for task in range(EPISODES)], on_tree)
+    episodes = from_trees(trees)
     env.close()
     ends = Counter(str(episode.outcome) for episode in episodes)
     right = sum(map(_right, episodes)) if len(ends) == 2 else 0
