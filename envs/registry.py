@@ -21,8 +21,10 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from ..tools.plugins import declared, load, load_module
+from ..tools.plugins import declared, is_foreign, load, load_module
 from ..tools.python import LEVELS, require
+from ..tools.toolset import GROUP as TOOLS
+from ..tools.toolset import tool_names
 from .core import TextEnv
 from .question import QuestionEnv
 from .sources import is_file, is_hub_name
@@ -280,6 +282,9 @@ def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
             found.append(f"{name}={value}")
         elif (name == "url" and value is not None) or (name == "visit" and value):
             found.append(f"{name}={str(value).lower() if isinstance(value, bool) else value}")
+        elif name == "tools":
+            names = [one for text in _texts(value) for one in tool_names(text)]
+            found += [f"tools={one}" for one in names if is_foreign(one, TOOLS)]
         elif name == "tasks" and isinstance(value, str) and is_hub_name(value) and not is_file(value):
             found.append(f"tasks={value}")
     return [*found, f"env={env_id}"] if _is_foreign(env_id) else found

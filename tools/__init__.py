@@ -1,7 +1,8 @@
 """What an agent can hold: tools, and the text formats in which it calls them. No torch here.
 
 - `core`: the interface of a tool
-- `functions`: tools made from functions and classes
+- `functions`: tools made from functions
+- `toolset`: tools made from classes, and all that is taken for a tool
 - `schema`: their JSON schemas, and arguments checked against them
 - `formats`: how a call is written in text
 - `python`: the Python tool, a sandbox
@@ -15,9 +16,10 @@
 
 from .core import Status, Tool, ToolFailure, ToolResult
 from .formats import FORMATS, Format, Parsed, ToolCall, get_format
-from .functions import AnyTool, FunctionTool, Toolset, tool
+from .functions import FunctionTool, tool
 from .python import PythonTool
 from .search import Passage, Retriever, Search, SearchFailure
+from .toolset import AnyTool, Toolset
 
 __all__ = [
     "FORMATS",

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...tools import PythonTool, Tool
+from ...tools import AnyTool, PythonTool
+from ...tools.toolset import load_tools
 from ..question import TOOL_TIMEOUT, Grader, QuestionEnv
 from ..rows import SHAPES, Fields, SourceOptions, as_text
 from ..sources import DataSet, is_file, load_tasks
@@ -108,6 +109,7 @@ def make_math(
     answer_field: str | None = None,
     bad_rows: int = 0,
     system: str = SYSTEM,
+    tools: str | Sequence[str | AnyTool] = (),
 ) -> QuestionEnv:
     """Make `turngym/Math-v0`: a math question answered in one turn.
 
@@ -126,10 +128,11 @@ def make_math(
         answer_field: The field of the answer, to be named with `problem_field`.
         bad_rows: How many rows without a usable problem and gold may be left out.
         system: The system prompt.
+        tools: Tools, `module:name` or as a package declares them, one or several; with any, there are four turns.
     """
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
     questions, grader = _questions(tasks, difficulty, families, options)
-    return QuestionEnv(questions, grader, system=system)
+    return QuestionEnv(questions, grader, load_tools(tools), system=system)
 
 
 def make_math_python(
@@ -149,6 +152,7 @@ def make_math_python(
     memory_mb: int = 512,
     level: str = "namespaces",
     packages: str | Sequence[str] = (),
+    tools: str | Sequence[str | AnyTool] = (),
 ) -> QuestionEnv:
     """Make `turngym/MathPython-v0`: a math question, and a Python tool.
 
@@ -158,16 +162,17 @@ def make_math_python(
         level: How the tool is isolated: `namespaces`, `landlock` or `rlimits-only`. A weaker one than asked for is
             never taken; `turngym doctor` says which ones a machine can give.
         packages: Installed packages that programs can import beside the usual ones (docs/python-tool.md lists them).
+        tools: Further tools, as in `make_math`.
 
     The other arguments are those of `make_math` and of `QuestionEnv`.
     """
-    tools: list[Tool] = [PythonTool(timeout=timeout, memory_mb=memory_mb, level=level, packages=packages)]
+    python = PythonTool(timeout=timeout, memory_mb=memory_mb, level=level, packages=packages)
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
     questions, grader = _questions(tasks, difficulty, families, options)
     return QuestionEnv(
         questions,
         grader,
-        tools,
+        [python, *load_tools(tools)],
         format=format,
         system=system,
         max_turns=max_turns,

@@ -9,8 +9,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from ...tools import Retriever, Search, SearchFailure, Tool
+from ...tools import AnyTool, Retriever, Search, SearchFailure
 from ...tools.search.backends import SERVERS, embedded, served
+from ...tools.toolset import load_tools
 from ..question import TOOL_TIMEOUT
 from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks
@@ -43,6 +44,7 @@ def make_search(
     bad_rows: int = 0,
     system: str = SYSTEM,
     timeout: float = 10.0,
+    tools: str | Sequence[str | AnyTool] = (),
 ) -> SearchEnv:
     """Make `turngym/Search-v0`: a question of fact, and a search tool.
 
@@ -72,6 +74,8 @@ def make_search(
         bad_rows: How many rows without a usable question and gold may be left out.
         system: The system prompt.
         timeout: Seconds that a server may take for a search, retries included.
+        tools: Further tools, `module:name` or as a package declares them, one or several; the format `tags` has no
+            words for them.
 
     Raises:
         FileNotFoundError: A file is not there.
@@ -94,12 +98,12 @@ def make_search(
         _refuse(f"the questions come from {tasks}", hops=hops, size=size, seed=seed)
         retriever = _searched(tasks, corpus, url, backend, index, timeout)
         questions = load(tasks, options)
-    tools: list[Tool] = [Search(retriever, k, passage_chars, max_query)]
+    held: list[AnyTool] = [Search(retriever, k, passage_chars, max_query)]
     if visit:
         from ...tools.search.visit import Visit  # it brings along what few need
 
-        tools.append(Visit(timeout))
-    return SearchEnv(questions, tools, format, system, max_turns, timeout + TOOL_TIMEOUT, expert)
+        held.append(Visit(timeout))
+    return SearchEnv(questions, [*held, *load_tools(tools)], format, system, max_turns, timeout + TOOL_TIMEOUT, expert)
 
 
 @lru_cache(maxsize=2)  # to make it takes a while, nothing changes it, and its back end has nothing to close

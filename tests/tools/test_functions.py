@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 import pytest
 
 from turngym.tools import FunctionTool, PythonTool, Status, Tool, ToolFailure, ToolResult, Toolset, tool
-from turngym.tools.functions import as_tools, forked
+from turngym.tools.toolset import as_tools, forked
 
 
 class Unit(Enum):
@@ -462,7 +462,7 @@ def plain(x: int) -> str:
         ([Wrong(tool(plain).schema)], "the tool half is called 'plain' in its schema; give both one name"),
         ([PythonTool], "PythonTool is the class of a tool; make one, as in tools=[PythonTool()]"),
         (plain, "write a list, such as tools=[plain]"),
-        ("plain", "tools is 'plain'; write a list, such as tools=[plain]"),
+        ("plain", "'plain' is no tool: it has no name"),
     ],
 )
 def test_what_is_missing_is_said_where_tools_are_taken(given: Any, message: str):

@@ -182,6 +182,7 @@ WIDER = {
     "server": ({"option": ["url=http://10.0.0.1"]}, ["--option", "url=http://10.0.0.1"]),
     "internet": ({"option": ["visit=true"]}, ["--option", "visit=true"]),
     "packages": ({"option": ["packages=torch"]}, ["--option", "packages=torch"]),
+    "tool": ({"option": ["tools=own_tools:f"]}, ["--option", "tools=own_tools:f"]),
     "nested level": ({"option": ['tool={level="landlock"}']}, ["--option", "level=landlock"]),
     "hub": ({"tasks": "someone/data"}, ["--tasks", "someone/data"]),
     "package": ({"env": "other/Env-v0"}, ["--env", "other/Env-v0"]),
