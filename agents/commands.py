@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.markup import escape
-from rich.panel import Panel
 from rich.progress import Progress
 from rich.table import Table
-from rich.text import Text
 
-from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make, play_options
+from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
 from .engine import Sampling
 from .settings import EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
 from .terminal import console, mistakes
@@ -85,25 +84,14 @@ class Play:
 
     def run(self) -> int:
         """Ask for actions until the episode ends."""
+        from .person import play
+
         with mistakes():
-            env = make(self.env, **{**play_options(self.env), **self.options.kwargs()})
+            env = make(self.env, **self.options.kwargs())
             check_levels(env)
-            observation, info = env.reset(seed=self.seed, options={} if self.task is None else {"task": self.task})
-        for message in info["messages"]:
-            console.print(Panel(Text(message["content"]), title=message["role"], title_align="left"))
-        done = False
-        while not done:
-            action = _ask()
-            if action is None:
-                console.print("stopped before the end of the episode")
-                return 0
-            observation, reward, terminated, truncated, info = env.step(action)
-            if observation:
-                role = info["messages"][0]["role"]
-                console.print(Panel(Text(observation), title=role, title_align="left"))
-            done = terminated or truncated
-        env.close()
-        console.print(f"reward {reward:g}, {info['outcome']} ({info['stop']}) after {info['turn']} turns")
+            _, info = env.reset(seed=self.seed, options={} if self.task is None else {"task": self.task})
+        with closing(env):
+            play(env, info["messages"], console)
         return 0
 
 
@@ -338,14 +326,3 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     for tool, level in levels.items():
         table.add_row(f"isolation of {tool}", level)
     return table
-
-
-def _ask() -> str | None:
-    """Read one action; a line with `<python>` continues up to `</python>`. Return None if the user quits."""
-    try:
-        text = console.input("[bold]> [/bold]")
-        while text.count("<python>") > text.count("</python>"):
-            text += "\n" + console.input("[bold]. [/bold]")
-    except (EOFError, KeyboardInterrupt):
-        return None
-    return None if text.strip() in (":q", ":quit") else text

@@ -15,7 +15,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import gymnasium
@@ -40,7 +40,6 @@ class Entry:
     id: str
     entry_point: str
     summary: str
-    play: dict[str, Any] = field(default_factory=dict)  # options that make it comfortable for a person at a terminal
     package: str = "turngym"
     needs: str = ""  # what has to be there that no package brings; without it `make` says what to do
 
@@ -51,7 +50,6 @@ ENVS = (
         "turngym/MathPython-v0",
         "turngym.envs.math:make_math_python",
         "math questions with a Python tool, several turns",
-        play={"format": "tags"},
     ),
     Entry("turngym/Search-v0", "turngym.envs.qa:make_search", "questions of fact with a search tool, several turns"),
     Entry(
@@ -76,11 +74,6 @@ def register_all() -> None:
         if entry.id not in gymnasium.registry:
             with contextlib.suppress(gymnasium.error.Error):  # an id that Gymnasium refuses: `make` says so
                 _register(entry, known)
-
-
-def play_options(env_id: str) -> dict[str, Any]:
-    """Return the options with which a person plays `env_id`."""
-    return next((dict(entry.play) for entry in ENVS if entry.id == env_id), {})
 
 
 def make(env_id: str, **kwargs: Any) -> TextEnv:

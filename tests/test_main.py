@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -15,9 +16,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from turngym import __main__ as cli
 from turngym.agents import commands, terminal
 from turngym.agents.journal import read_trees
-from turngym.envs.math import MathTasks, make_math_python
+from turngym.envs.math import MathTasks
 from turngym.envs.registry import ENVS
-from turngym.tools import ToolFailure
+from turngym.tools import ToolCall, ToolFailure
 from turngym.tools.python import LevelRefused
 from turngym.training.config import from_run, read_recipe
 from turngym.training.methods import METHODS
@@ -182,15 +183,19 @@ def test_a_level_that_the_machine_cannot_give_is_refused_before_anything_begins(
 # --- play
 
 
-def test_a_person_plays_through_a_pipe():
-    env = make_math_python(split="train", difficulty=(1, 2))
+def test_a_person_plays_through_a_pipe_as_an_agent_of_make_does():
+    env = gymnasium.make("turngym/MathPython-v0", difficulty=(1, 2)).unwrapped
     env.reset(options={"task": 3})
-    code, answer = "<python>\nx = 6\nprint(x * 7)\n</python>", env.gold()[-1]
-    done = process("play", "--task", "3", "--seed", "0", text=f"{code}\n{answer}\n")
+    call, answer = env.format.render(ToolCall("python", {"code": "print(6 * 7)"})), env.gold()[-1]
+    done = process("play", "--task", "3", "--seed", "0", "--difficulty", "1", "2", text=f"{call}\n{answer}\n")
     assert done.returncode == 0, done.stderr
-    shown = done.stdout
-    assert env.task.prompt.split("?")[0][:40] in shown and "42" in shown
-    assert shown.rstrip().endswith("reward 1, done (answered) after 2 turns")
+    before, ended = done.stdout.split("\n> ", 1)
+    assert env.task.prompt.split("?")[0][:40] in before and '"name": "python"' in before
+    assert "A line without a call is the final answer and ends the episode" in " ".join(before.split())
+    assert ". . " in ended and "│ 42 " in ended  # two more lines of a call were asked for
+    assert "The episode is over: the reply was the final answer." in ended
+    assert f"The right answer: {answer} " in ended and answer not in before
+    assert ended.rstrip().endswith("reward 1, done (answered) after 2 turns")
 
 
 @pytest.mark.parametrize("leave", [":q", EOFError, KeyboardInterrupt])

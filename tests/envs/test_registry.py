@@ -95,13 +95,6 @@ def test_an_environment_that_does_not_speak_text_is_refused():
         registry.make("CartPole-v1")
 
 
-def test_options_for_play_are_copies():
-    assert registry.play_options("turngym/MathPython-v0") == {"format": "tags"}
-    registry.play_options("turngym/MathPython-v0").clear()
-    assert registry.play_options("turngym/MathPython-v0") == {"format": "tags"}
-    assert registry.play_options("turngym/Math-v0") == registry.play_options("test/Echo-v0") == {}
-
-
 def test_an_id_with_the_packages_name_works_in_a_fresh_process():
     code = (
         "import gymnasium\n"
