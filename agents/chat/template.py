@@ -1,6 +1,8 @@
 """Chat templates: rendering as transformers does it, and which templates keep a policy's tokens as they were drawn.
 
-A template is prefix-preserving when a tool's answer never changes the text rendered before it.
+A template is prefix-preserving when a tool's answer never changes the text rendered before it. Of the known families
+those that are not can be used, too: a prompt is what the template renders, and behind a turn stands what the template
+writes behind a turn of a conversation without thoughts.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import jinja2
 
 from ...envs import Message
 from ..model_folder import read_bytes, read_json
+from . import families
 from .encoder import MarkedEnvironment, MarkedText, special_tokens, template_text
 from .limits import begin, limited
 
 LONGEST = 1 << 17  # characters of a template
+TEMPLATE_FILE = "chat_template.jinja"
 _CONTENT = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
 _SYSTEM: Message = {"role": "system", "content": "system"}
@@ -42,10 +46,15 @@ class TemplateError(ValueError):
 
 
 class Template:
-    """A jinja chat template with the special-token strings it may name (`bos_token`, `eos_token`, …)."""
+    """A jinja chat template with the special-token strings it may name (`bos_token`, `eos_token`, …).
+
+    `family` is the family of models whose template it is, by its hash; empty where it is none of the known ones.
+    """
 
     def __init__(self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template") -> None:
         self.name = name
+        self.source = source
+        self.family = families.family_of(source)
         self.special = {key: template_text(token) for key, token in (special or {}).items()}
         try:
             self._template = _compiled(source)
@@ -57,14 +66,14 @@ class Template:
             raise TemplateError(f"{name} has a chat template that cannot be used: {error}") from None
 
     @classmethod
-    def from_folder(cls, folder: Path) -> Template:
-        """Read `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`.
+    def from_folder(cls, folder: Path, file: Path | None = None) -> Template:
+        """Read `file`, else `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`.
 
         Raises:
-            FileNotFoundError: the folder has neither.
+            FileNotFoundError: there is none of them.
             ValueError: one of the files cannot be used.
         """
-        config_file, jinja_file = folder / "tokenizer_config.json", folder / "chat_template.jinja"
+        config_file, jinja_file = folder / "tokenizer_config.json", file or folder / TEMPLATE_FILE
         config = read_json(config_file) if config_file.is_file() else {}
         source = read_bytes(jinja_file, LONGEST).decode() if jinja_file.is_file() else config.get("chat_template")
         if isinstance(source, list):
@@ -77,20 +86,47 @@ class Template:
                 f"{folder} has no chat template: put one in chat_template.jinja (a base model has none; use its "
                 "instruct version or write a ChatML template)"
             )
-        return cls(source, special_tokens(config), str(folder))
+        return cls(source, special_tokens(config), str(file or folder))
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, generate: bool = False
     ) -> MarkedText:
         """Return the text of a conversation; `generate` opens the assistant's next turn.
 
+        Where the template refuses system messages, their text stands in front of the first question.
+
         Raises:
             TemplateError: the template itself refuses the messages.
         """
-        begin((messages, tools))
+        shown = messages if len(messages) < 2 or messages[0].get("role") != "system" else self._opening(messages)
+        return self._render(messages, shown, tools, generate)
+
+    def _opening(self, messages: Sequence[Message]) -> Sequence[Message]:
+        system, ask, *rest = messages
+        if self.takes_system or ask.get("role") != "user":
+            return messages
+        return [{**ask, "content": f"{system['content']}\n\n{ask['content']}"}, *rest]
+
+    @cached_property
+    def takes_system(self) -> bool:
+        """Whether the template takes system messages."""
+        try:
+            self._render(messages := [_SYSTEM, *_ASK], messages, (), False)
+        except TemplateError:
+            return False
+        return True
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        shown: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        generate: bool,
+    ) -> MarkedText:
+        begin((shown, tools))
         try:
             made = self._template.render(
-                messages=[_with_marked_role(message) for message in messages],
+                messages=[_with_marked_role(message) for message in shown],
                 tools=list(tools) or None,
                 add_generation_prompt=generate,
                 **self.special,
@@ -109,6 +145,8 @@ class Template:
         """Return the text between an assistant's content and the start of its next turn, with `messages` in between."""
         before, end = self._turn_texts
         after = self.render([*_ASK, _REPLY, *messages], generate=True)
+        if self.family:
+            return after[after.find(_CONTENT) + len(_CONTENT) :]
         if not after.startswith(before):
             change = _change("messages after an assistant's turn", before, after)
             raise TemplateError(f"{self.name} rewrites earlier turns: {change}")
@@ -152,8 +190,12 @@ class Template:
         """Raise `TemplateError` unless the template is prefix-preserving.
 
         The verdict is that of TRL's `is_chat_template_prefix_preserving` (see `answered_call`). Where a template takes
-        no tools' answers, a user's answer takes their place. `refuses` says which answers it can carry.
+        no tools' answers, a user's answer takes their place. `refuses` says which answers it can carry. Templates of a
+        known family may rewrite turns: what stands behind a turn is known of them.
         """
+        if self.family:
+            self.turn_end()
+            return
         role, pair = "tool", self.answered_call()
         if pair is None:
             role, pair = "user", (self.render([*_ASK, _REPLY]), self.render([*_ASK, _REPLY, *_ASK], generate=True))
@@ -163,7 +205,8 @@ class Template:
             raise TemplateError(
                 f"{self.name} has a chat template that is not prefix-preserving: {change}, so the model's own tokens "
                 "could not be kept; put a training variant that keeps earlier turns as they are (no removal of <think> "
-                "blocks) into chat_template.jinja"
+                "blocks) into chat_template.jinja, or name its file with --chat-template (known are the templates of "
+                f"{', '.join(families.FAMILIES)})"
             )
         self.turn_end()
 
@@ -173,13 +216,16 @@ class Template:
         """Return why messages of `role` cannot answer an assistant's turns after `opening`; empty where they can.
 
         They can where every turn, with a thought or a call or without, stays as it was, and where what follows it is
-        always what `after_turn` gives.
+        always what `after_turn` gives. In a known family only what follows a turn counts.
         """
         answer: Message = {"role": role, "content": _CONTENT}
         try:
             tail = self.after_turn([answer])
             if _CONTENT not in tail:
                 return "it does not write them"
+            if self.family:  # what it rewrites, the opening included, has been laid already
+                self.render(opening, tools, generate=True)
+                opening, tools = _ASK, ()
             for content in _CONTENTS:
                 talk = list(opening)
                 for _ in range(3):
@@ -187,6 +233,10 @@ class Template:
                     before = self.render(talk, tools)
                     talk.append(answer)
                     after = self.render(talk, tools, generate=True)
+                    if self.family:
+                        if not after.endswith(tail):
+                            return "after a later turn it writes them in another way"
+                        continue
                     if not after.startswith(before):
                         return _change(f"message {len(talk)} ({role})", before, after)
                     if self.turn_end() + after[len(before) :] != tail:

@@ -379,7 +379,7 @@ def test_a_template_that_rewrites_earlier_turns_makes_no_chat(qwen, chat_templat
     with pytest.raises(
         TemplateError, match=r"qwen3 has a chat template that is not prefix-preserving.*training variant"
     ):
-        Chat(qwen, Template(chat_templates["qwen3.jinja"], name="qwen3"))
+        Chat(qwen, Template(chat_templates["qwen3.jinja"] + "{# another version #}", name="qwen3"))
 
 
 def test_a_template_that_hides_its_control_tokens_makes_no_chat():

@@ -40,10 +40,13 @@ def fit(template, env):
     [
         (
             lambda: make(MATH),
-            {"qwen2_5", "qwen3_5_think", "qwen3_5_think_training", "gptoss", "gemma3", "llama3", "cohere2"},
+            ALL,
         ),
         (lambda: make(PYTHON), {"qwen2_5", "qwen3_5_think", "qwen3_5_think_training"}),
-        (lambda: make(PYTHON, format="tags"), {"qwen2_5", "qwen3_5_think_training", "gemma3", "llama3", "cohere2"}),
+        (
+            lambda: make(PYTHON, format="tags"),
+            {"qwen2_5", "qwen3_5_think_training", "gemma", "gemma3", "llama3", "cohere2"},
+        ),
         (Walk, {"qwen2_5", "qwen3_5_think_training", "gemma", "gemma3", "llama3", "cohere2"}),
         (
             lambda: Walk(max_turns=1),
@@ -72,10 +75,8 @@ def test_the_reason_and_the_way_out_are_told(templates):
         assert problem.endswith(
             "; put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
         )
-    problem = fit(templates["gemma"], make(PYTHON, format="tags"))
-    assert problem.startswith(
-        " cannot render the roles system, user: System role not supported; put a template that can"
-    )
+    refusing = Template("{{ raise_exception('not today') }}", name="/models/mute")
+    assert fit(refusing, make(MATH)).startswith(" cannot render the roles system, user: not today; put a template")
 
 
 def test_an_environment_is_not_begun_to_be_checked(templates):

@@ -25,7 +25,6 @@ CHATML = (
 REFUSED = {
     *("idefics3.jinja", "idefics3_training.jinja", "llava_next.jinja", "llava_next_training.jinja"),
     *("phi3.jinja", "phi3_training.jinja", "phi3_5.jinja", "phi3_5_training.jinja"),
-    *("qwen3.jinja", "qwen3_nonthinking.jinja"),
 }
 # Of the accepted ones, those that cannot carry answers of a role, whatever the policy says.
 NO_USER = {
@@ -92,8 +91,11 @@ def test_every_real_template_renders_as_transformers_does(chat_templates, made):
                 for generate in (False, True):
                     options = {"tools": tools or None, "add_generation_prompt": generate, "tokenize": False}
                     options["strftime_now"] = TODAY.strftime
+                    shown = talk
+                    if talk[0]["role"] == "system" and not template.takes_system:
+                        shown = [say("user", f"{talk[0]['content']}\n\n{talk[1]['content']}"), *talk[2:]]
                     try:
-                        theirs = tokenizer.apply_chat_template(talk, chat_template=source, **options)
+                        theirs = tokenizer.apply_chat_template(shown, chat_template=source, **options)
                     except Exception:
                         with pytest.raises(TemplateError):
                             template.render(talk, tools, generate=generate)
@@ -107,6 +109,9 @@ def test_every_real_template_renders_as_transformers_does(chat_templates, made):
 def test_of_the_real_templates_those_that_rewrite_earlier_turns_are_refused(made):
     refused = set()
     for name, template in made.items():
+        if template.family:  # whose continuation is known
+            template.check()
+            continue
         try:
             template.check()
         except TemplateError as error:
@@ -143,9 +148,9 @@ def test_the_reason_is_told(made, name, role, words):
 
 
 def test_an_opening_that_a_template_cannot_write_is_told(made):
-    template = made["gemma.jinja"]
+    template = Template("{{ raise_exception('one message') if messages[1].role == 'user' }}" + CHATML)
     assert template.refuses("user") == ""
-    assert "System role not supported" in template.refuses("user", [say("system", "s"), say("user", "q")])
+    assert "one message" in template.refuses("user", [say("user", "s"), say("user", "q")])
 
 
 def test_a_thought_that_a_turn_opens_is_known(made):
@@ -188,12 +193,13 @@ def test_pieces_of_a_conversation_make_up_the_whole(made, name):
 
 def test_a_template_that_drops_thoughts_is_refused_with_the_way_out(chat_templates):
     with pytest.raises(TemplateError) as caught:
-        Template(chat_templates["qwen3.jinja"], name="/models/qwen3").check()
+        Template(chat_templates["qwen3.jinja"] + "{# another version #}", name="/models/qwen3").check()
     message = str(caught.value)
     assert message.startswith(
         "/models/qwen3 has a chat template that is not prefix-preserving: adding message 3 (tool)"
     )
     assert "<think>" in message and "put a training variant" in message and "into chat_template.jinja" in message
+    assert "--chat-template" in message and "Qwen3, Llama 3, Mistral, Gemma, SmolLM2, DeepSeek-R1" in message
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ def test_a_verdict_that_differs_falls_short_and_is_named(made):
 
 def test_every_template_is_accepted_or_refused_as_its_verdict_asks(made, monkeypatch):
     row = area.refused_row(made)
-    assert (row.good, row.of, row.note) == (True, 57, "47 accepted, 10 refused")
+    assert (row.good, row.of, row.note) == (True, 57, "49 accepted, 8 refused")
     monkeypatch.setattr(Template, "check", lambda self: None)
     row = area.refused_row(made)
-    assert not row.good and row.note.startswith("idefics3.jinja, ") and row.held == 57 - 10
+    assert not row.good and row.note.startswith("idefics3.jinja, ") and row.held == 57 - 8
 
 
 def test_an_injected_control_token_falls_short(monkeypatch):
