@@ -13,7 +13,7 @@ import tyro
 
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearch, Warmup
 from .agents.terminal import mistakes
-from .training.commands import Audit, Compare, Methods, Train, recipe_of, verify_command, warmup_of
+from .training.commands import Audit, Compare, Methods, Train, train_of, verify_command, warmup_of
 from .training.config import TrainConfig
 from .training.process import endings
 
@@ -24,11 +24,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     args = list(sys.argv[1:] if argv is None else argv)
     with mistakes():
-        recipe = recipe_of(args) if args[:1] == ["train"] else TrainConfig()
+        train = train_of(args) if args[:1] == ["train"] else Train(TrainConfig())
         warmup = warmup_of(args) if args[:1] == ["warmup"] else Warmup()
         verify = verify_command(args)
     commands = (
-        Annotated[Train, subcommand(name="train", default=Train(recipe))]
+        Annotated[Train, subcommand(name="train", default=train)]
         | Annotated[Compare, subcommand(name="compare")]
         | Annotated[Eval, subcommand(name="eval")]
         | Annotated[Play, subcommand(name="play")]

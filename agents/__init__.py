@@ -6,6 +6,7 @@ settings: options that several commands share
 engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights
 source: where a policy comes from, and what its model needs in memory
+defaults: what fits a policy, by its size
 model_folder: the files of a model, checked before anything is loaded
 chat/: conversations as tokens
 rollout/: paths and trees that a policy grows in copies of an environment

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,6 @@ from rich.progress import Progress
 from rich.table import Table
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
-from .engine import Sampling
 from .settings import EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
 from .terminal import console, mistakes
 
@@ -132,7 +131,7 @@ class Eval:
                 self.policy,
                 episodes=self.episodes,
                 samples=self.samples,
-                sampling=Sampling(**asdict(self.sampling)),
+                sampling=self.sampling,
                 seed=self.seed,
                 machine=self.machine,
                 choice=self.engine,

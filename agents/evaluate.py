@@ -19,13 +19,14 @@ from ..envs import TextEnv
 from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, levels_of, make
 from . import progress
+from .defaults import max_tokens
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
 from .journal import Origin, locked, origin_of, write_file
 from .players import PLAYERS, play_all
 from .progress import Progress
 from .scores import Episode, Report, from_trees, summarize
-from .settings import EngineChoice, MachineOptions
+from .settings import EngineChoice, MachineOptions, SamplingOptions
 from .source import Source, find
 from .trajectory import Key
 
@@ -76,7 +77,7 @@ def prepare(
     *,
     episodes: int,
     samples: int = 1,
-    sampling: Sampling | None = None,
+    sampling: SamplingOptions = SamplingOptions(),  # noqa: B008 (immutable)
     seed: int = 0,
     machine: MachineOptions = MachineOptions(),  # noqa: B008 (immutable)
     choice: EngineChoice = EngineChoice(),  # noqa: B008 (immutable)
@@ -92,8 +93,8 @@ def prepare(
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more")
-    machine.check()
-    choice.check()
+    for settings in (sampling, machine, choice):
+        settings.check()
     env = make(env_id, **options)
     source = None if policy in PLAYERS else find(policy)
     if source is not None:
@@ -105,7 +106,7 @@ def prepare(
         source,
         pick_tasks(env, episodes, seed),
         samples,
-        sampling or Sampling(max_tokens=96),
+        Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source)),
         seed,
         machine,
         choice,

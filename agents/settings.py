@@ -29,10 +29,16 @@ SIZES: dict[str, dict[str, Any]] = {
 class SamplingOptions:
     """Sampling of the agent's turns."""
 
-    max_tokens: int = 96
-    """Largest number of tokens of a turn."""
+    max_tokens: int | None = None
+    """Largest number of tokens of a turn. By default 96 for `tiny` and policies of `turngym warmup`, 512 or 1024 for
+    other models, and for the policy of a run what the run had."""
     temperature: float = 1.0
     """Sampling temperature. 0 is greedy; training refuses it."""
+
+    def check(self) -> None:
+        """Raise ValueError for a value out of range."""
+        if self.max_tokens is not None:
+            check_least(self, 1, "max_tokens")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ class Source:
     folder: Path
     adapter: Path | None = None
 
+    @property
+    def run(self) -> Path | None:
+        """Return the run folder that the adapter is in; None without one."""
+        return self.adapter and self.adapter.parents[2]
+
     def lora(self) -> LoraOptions | None:
         """Return rank, alpha, layers and type of the adapter; None without one."""
         if self.adapter is None:
@@ -86,11 +91,15 @@ def _begun_from(run: Path, seen: Collection[Path]) -> Path:
     """Return the model folder that a run began with; it may be that of another run."""
     if (run := run.resolve()) in seen:
         raise ValueError(f"the run {run} begins with itself, as its config.toml says; give the model's folder")
+    return find(str(setting_of(run, "policy")), (*seen, run)).folder
+
+
+def setting_of(run: Path, name: str) -> Any:
+    """Return a setting that the run in a folder was made with. Raises ValueError where its config has none."""
     try:
-        name = tomllib.loads(read_bytes(file := run / "config.toml").decode())["train"]["policy"]
+        return tomllib.loads(read_bytes(file := run / "config.toml").decode())["train"][name]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"{file} does not name a policy in [train] ({error})") from None
-    return find(str(name), (*seen, run)).folder
+        raise ValueError(f"{file} does not name a {name} in [train] ({error})") from None
 
 
 def model_folder(name: str | Path) -> Path:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import turngym
+from turngym.agents.source import TINY
 
 # How fast a machine is that others use too says nothing about a property. The same code is tried with the same
 # examples; HYPOTHESIS_PROFILE=random tries others.
@@ -128,3 +129,16 @@ def _letters() -> dict[int, str]:
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """A model that turngym did not make, as its chat template says; small as the tiny policy."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in (*TINY.glob("*.json"), TINY / "model.safetensors"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = "{#- another's #}" + config["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder

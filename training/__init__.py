@@ -3,6 +3,7 @@
 Command line and runs:
     commands: `turngym train | compare | methods | audit`, and the display of runs
     config: what a run is, how long it lasts, recipes, `config.toml`
+    fitting: recipes for other policies and environments
     run: a run from its config: check, load, train
     run_folder: what a run writes, and reads to continue
     parallel: the processes that train together

@@ -28,11 +28,13 @@ from ..agents.scores import Interval
 from ..agents.terminal import console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from .config import TrainConfig, from_run, read_recipe
+from .fitting import Fitted, fit
 from .methods import METHODS, check_methods, describe, title
 
 if TYPE_CHECKING:
     from .comparison.plan import Comparison, Trial
 
+RECIPE = "math-python"  # of `turngym train` without one
 EVERY = 5  # steps between lines where there is no terminal
 SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
 WIDE = 120  # columns of a table where there is no terminal
@@ -69,6 +71,8 @@ class Train:
     """
 
     config: Annotated[tyro.conf.OmitArgPrefixes[TrainConfig], tyro.conf.arg(name="")]
+    recipe: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # whose values `config` has; none of a run that goes on
+    named: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # the settings that the command names itself
 
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
@@ -77,11 +81,14 @@ class Train:
 
             from . import run
 
-            prepared = run.prepare(self.config)
+            fits = fit(self.config, self.recipe, self.named) if self.recipe else Fitted(self.config)
+            prepared = run.prepare(fits.config)
         console.quiet = not prepared.launch.first
         console.print(
             f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         )
+        for line in fits.lines:
+            console.print(line, markup=False, soft_wrap=True)
         if self.config.engine.own_server:
             console.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         try:
@@ -140,6 +147,8 @@ class Compare:
             f"comparing {', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}, "
             f"into {plan.folder}"
         )
+        for line in plan.lines:
+            console.print(line, markup=False, soft_wrap=True)
         try:
             with mistakes((ValueError, OSError)):
                 watch_comparison(plan, console, lambda: report.write_report(plan))
@@ -211,6 +220,14 @@ def verify_command(args: list[str]) -> Any:
         raise ValueError("`turngym verify` needs a source checkout; the installed package leaves tests/ out") from None
 
 
+def train_of(args: list[str]) -> Train:
+    """Return the command with the defaults of its recipe, as `recipe_of` does; `args` are those of `recipe_of`."""
+    recipe = args[1] if len(args) > 1 and not args[1].startswith("-") else RECIPE
+    config = recipe_of(args)
+    named = (arg[2:].partition("=")[0].replace("-", "_").removeprefix("no_") for arg in args if arg.startswith("--"))
+    return Train(config, "" if "--resume" in args else recipe, tuple(named))
+
+
 def recipe_of(args: list[str]) -> TrainConfig:
     """Return the defaults of a training run: its recipe's or, with `--resume`, those of the run folder.
 
@@ -218,7 +235,7 @@ def recipe_of(args: list[str]) -> TrainConfig:
     """
     named = len(args) > 1 and not args[1].startswith("-")
     allowed = _named(args)
-    recipe = read_recipe(args.pop(1) if named else "math-python", allowed=allowed)
+    recipe = read_recipe(args.pop(1) if named else RECIPE, allowed=allowed)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
     out: str = _option(args, "--out", default=recipe.out)

@@ -115,7 +115,7 @@ class TrainConfig:
         check_positive(self, "lr", "clip_norm")
         if self.lr > 1:
             raise ValueError(f"lr is {self.lr!r}; it must be at most 1; LoRA learns at about 1e-4 to 1e-3")
-        check_least(self.sampling, 1, "max_tokens")
+        self.sampling.check()
         check_positive(self.sampling, "temperature")
         for part in (self.schedule, self.lora, self.machine, self.engine, self.deadlines):
             part.check()
@@ -137,7 +137,7 @@ def read_recipe(
         FileNotFoundError: there is no such recipe.
         ValueError: a key is unknown, a value has the wrong type or range, or only a command may choose it.
     """
-    values, where = _recipe(name)
+    values, where = recipe_values(name)
     refuse_unnamed(reserved_of(from_mapping(values, where)), allowed, where)
     return from_mapping({**base, **values}, where)
 
@@ -145,7 +145,7 @@ def read_recipe(
 def recipe_keys(name: str, allowed: Collection[str] = ()) -> dict[str, Any]:
     """Return what a recipe sets. Raises as `read_recipe` does."""
     read_recipe(name, allowed=allowed)
-    return _recipe(name)[0]
+    return recipe_values(name)[0]
 
 
 def recipe_names() -> list[str]:
@@ -153,8 +153,8 @@ def recipe_names() -> list[str]:
     return sorted({path.stem for path in RECIPES.glob("*.toml")} | METHOD_RECIPES.keys())
 
 
-def _recipe(name: str) -> tuple[dict[str, Any], str]:
-    """Return what a recipe sets, and what it is called in errors."""
+def recipe_values(name: str) -> tuple[dict[str, Any], str]:
+    """Return what a recipe sets, whatever it asks for, and what it is called in errors."""
     if name in METHOD_RECIPES:
         return dict(METHOD_RECIPES[name]), f"recipe {name}"
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"

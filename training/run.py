@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..agents.chat.chat import Chat
 from ..agents.checkpoint import latest, steps
+from ..agents.defaults import max_tokens
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
@@ -86,6 +87,7 @@ def prepare(config: TrainConfig) -> Prepared:
             f"prompts is {config.prompts}, but the task set has {task_count(env)} tasks; use fewer prompts"
         )
     source = find(config.policy)
+    config = config.changed(max_tokens=config.sampling.max_tokens or max_tokens(source))
     source.check_targets(config.lora.targets)
     chat = checked_chat(source.folder, env)
     name = config.env.rpartition("/")[2].partition("-v")[0].lower()

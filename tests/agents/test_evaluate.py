@@ -10,11 +10,10 @@ import pytest
 from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import TemplateError
-from turngym.agents.engine import Sampling
 from turngym.agents.journal import Origin, read_origin, read_trees
 from turngym.agents.replay import replay_journal
 from turngym.agents.scores import from_trees, summarize
-from turngym.agents.settings import MachineOptions
+from turngym.agents.settings import MachineOptions, SamplingOptions
 from turngym.agents.source import TINY, Source
 from turngym.envs import EnvFailure, Outcome, Reply, TextEnv
 from turngym.envs.question import QuestionEnv
@@ -22,7 +21,7 @@ from turngym.envs.registry import make
 from turngym.tools import FORMATS, ToolCall, get_format
 
 MATH, PYTHON = "turngym/Math-v0", "turngym/MathPython-v0"
-SHORT = Sampling(max_tokens=24)
+SHORT = SamplingOptions(24)
 
 
 def prepare(env=PYTHON, policy="tiny", options=(), **rest):

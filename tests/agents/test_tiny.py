@@ -13,8 +13,7 @@ from tokenizers import Tokenizer
 
 from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
-from turngym.agents.engine import Sampling
-from turngym.agents.settings import SIZES
+from turngym.agents.settings import SIZES, SamplingOptions
 from turngym.agents.source import TINY
 from turngym.agents.tiny.make import MIX, VOCABULARY, Demo, Make, demo, demos, encode, make, run
 from turngym.agents.warmup.tokenizer import TEMPLATE
@@ -39,7 +38,7 @@ def made(tmp_path_factory):
 
 @pytest.mark.slow
 def test_what_is_made_speaks_in_mathpython(made):
-    sampling = Sampling(max_tokens=8)
+    sampling = SamplingOptions(8)
     prepared = evaluate.prepare("turngym/MathPython-v0", {}, str(made), episodes=2, sampling=sampling)
     report = evaluate.run(prepared)
     assert (report.episodes, report.failed) == (2, 0)

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 
 from turngym import __version__
 from turngym.agents import evaluate
-from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import locked
 from turngym.agents.policy import load_policy
+from turngym.agents.settings import SamplingOptions
 from turngym.agents.source import TINY, find
 from turngym.envs import TextEnv
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
@@ -112,7 +112,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, chat_templates: dict[str, 
     (folder / "thinker" / "chat_template.jinja").write_text(chat_templates["qwen3.jinja"])
     for name in ("taken", "broken"):
         (folder / name).mkdir()
-        (folder / name / "config.toml").write_text(to_toml(TrainConfig(), {}))
+        (folder / name / "config.toml").write_text(to_toml(TrainConfig().changed(max_tokens=96), {}))
     (folder / "lines").mkdir()
     (folder / "lines" / "metrics.jsonl").touch()
     for name in ("stale/checkpoints/step-000007", "broken/checkpoints/step-000001", "broken/checkpoints/step-000002"):
@@ -320,7 +320,7 @@ def test_a_run_folder_is_a_policy_with_the_weights_of_its_last_step(finished):
     mine = {name.replace(".default.", "."): p.detach() for name, p in policy.trainable_parameters().items()}
     assert mine.keys() == saved.keys() and all(torch.equal(mine[name], saved[name]) for name in saved)
     assert any(weight.abs().max() > 0 for name, weight in saved.items() if "lora_B" in name)  # it was trained
-    prepared = evaluate.prepare(SMALL.env, {}, str(finished), episodes=2, sampling=Sampling(max_tokens=16))
+    prepared = evaluate.prepare(SMALL.env, {}, str(finished), episodes=2, sampling=SamplingOptions(16))
     assert evaluate.run(prepared).episodes == 2
 
 
@@ -352,7 +352,7 @@ def test_lora_is_on_the_layers_that_were_named_and_stays_there(tmp_path):
     assert [record.step for record in execute(prepare(named.changed(steps=2, resume=True)))] == [2]
     with pytest.raises(ValueError, match=r"targets is \('q_proj',\), but the run in .* was made with \('v_proj', 'q_p"):
         prepare(named.changed(steps=3, targets=("q_proj",), resume=True))
-    prepared = evaluate.prepare(SMALL.env, {}, str(run), episodes=2, sampling=Sampling(max_tokens=16))
+    prepared = evaluate.prepare(SMALL.env, {}, str(run), episodes=2, sampling=SamplingOptions(16))
     assert evaluate.run(prepared).episodes == 2
     with pytest.raises(
         ValueError, match=r"targets is \('o_proj',\), but the adapter in .* is on \('q_proj', 'v_proj'\)"

@@ -15,9 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...agents.evaluate import writable
+from ...agents.settings import flat
 from ...agents.source import find
 from .. import run
 from ..config import TrainConfig, from_mapping, read_recipe, recipe_keys, reserved_of
+from ..fitting import fitted
 from ..process import launched
 from ..run_folder import CONFIG
 
@@ -64,6 +66,7 @@ class Comparison:
     base: str
     methods: dict[str, TrainConfig]  # by name, as asked for
     seeds: tuple[int, ...]
+    lines: tuple[str, ...] = ()  # what was taken from where
 
     @property
     def reference(self) -> str:
@@ -102,21 +105,22 @@ def plan(
         raise ValueError(f"{size} processes would write one comparison; start it once, without torchrun")
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
-    base = {**recipe_keys(on, reserved_of(from_mapping(changes, "the command"))), **changes}
-    configs = _configs(methods, base)
+    allowed = reserved_of(from_mapping(changes, "the command"))
+    _check_policy(on, changes.get("policy", read_recipe(on, allowed=allowed).policy))
+    fits = fitted(on, changes, allowed)
+    configs = _configs(methods, flat(fits.config))
     if find_spec("matplotlib") is None:
         raise ValueError(
             "matplotlib is not installed; the picture of a comparison needs the report extra: "
             'pip install "turngym[report]"'
         )
     first = next(iter(configs.values())).seed
-    comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)))
+    comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)), fits.lines)
     for trial in comparison.trials:
         if trial.begun:
             run.check_same(
                 trial.config, trial.folder, ANYTIME, "use the same value, or choose another folder with --out"
             )
-    _check_policy(on, next(iter(configs.values())).policy)
     _check_methods(configs)
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
         for config in configs.values():
