@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 
 from turngym.agents import evaluate, terminal
 from turngym.agents.commands import Warmup
-from turngym.agents.engine import Sampling
-from turngym.agents.settings import WarmupOptions, changed
+from turngym.agents.settings import SamplingOptions, WarmupOptions, changed
 from turngym.agents.warmup import pretrain
 from turngym.agents.warmup.pretrain import Settings, prepare, run
 from turngym.envs.registry import EnvOptions
@@ -67,7 +66,7 @@ def test_the_folder_is_a_policy_and_a_death_changes_nothing(tmp_path, monkeypatc
     assert (whole / "tokenizer.json").read_text() == (broken / "tokenizer.json").read_text()
     assert json.loads((whole / "warmup.json").read_text())["noise"] == 0.3 and not (whole / "checkpoints").exists()
     report = evaluate.run(
-        evaluate.prepare(SMALL.env, SMALL.options, str(whole), episodes=2, sampling=Sampling(max_tokens=4))
+        evaluate.prepare(SMALL.env, SMALL.options, str(whole), episodes=2, sampling=SamplingOptions(4))
     )
     assert (report.episodes, report.failed) == (2, 0)
     with pytest.raises(ValueError, match="already holds a policy; continue with --resume, or choose another folder"):
