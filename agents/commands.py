@@ -20,6 +20,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
+from ..envs.splits import begin
 from .settings import EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
 from .terminal import console, mistakes
 
@@ -88,7 +89,7 @@ class Play:
         with mistakes():
             env = make(self.env, **self.options.kwargs())
             check_levels(env)
-            _, info = env.reset(seed=self.seed, options={} if self.task is None else {"task": self.task})
+            _, info = env.reset(seed=self.seed) if self.task is None else begin(env, self.task, self.seed)
         with closing(env):
             play(env, info["messages"], console)
         return 0

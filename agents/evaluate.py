@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ import numpy as np
 
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
-from ..envs.registry import check_levels, levels_of, make
+from ..envs.registry import check_levels, levels_of
+from ..envs.splits import open_split
 from . import progress
 from .defaults import max_tokens
 from .engine import Continued, Cut, Engine, Sampling
@@ -95,7 +96,8 @@ def prepare(
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice):
         settings.check()
-    env = make(env_id, **options)
+    split = open_split(env_id, options)
+    env = split.env
     source = None if policy in PLAYERS else find(policy)
     if source is not None:
         checked_chat(source.folder, env)
@@ -104,7 +106,7 @@ def prepare(
         env,
         policy,
         source,
-        pick_tasks(env, episodes, seed),
+        pick_tasks(split.tasks, episodes, seed),
         samples,
         Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source)),
         seed,
@@ -211,26 +213,12 @@ def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) 
     return Actor(engine, chat, end_ids, cut(env, chat), begins)
 
 
-def pick_tasks(env: TextEnv, count: int, seed: int) -> list[int]:
-    """Return `count` different task indices of `env`, drawn by `seed`, all of them in order where there are no more."""
-    total = task_count(env)
-    if count >= total:
-        return list(range(total))
-    return sorted(np.random.default_rng((seed, 0xE7A1)).choice(total, count, replace=False).tolist())
-
-
-def task_count(env: TextEnv) -> int:
-    """Return how many tasks an environment has.
-
-    Raises:
-        ValueError: it has none that `reset(options={"task": i})` could choose.
-    """
-    tasks = getattr(env, "tasks", None)
-    if tasks is None:
-        raise ValueError(
-            f"{type(env).__name__} has no `tasks`: rollouts choose episodes by reset(options={{'task': i}})"
-        )
-    return len(tasks)
+def pick_tasks(tasks: Sequence[int], count: int, seed: int) -> list[int]:
+    """Return `count` different ones of `tasks`, drawn by `seed`, all of them in order where there are no more."""
+    if count >= len(tasks):
+        return list(tasks)
+    places = np.random.default_rng((seed, 0xE7A1)).choice(len(tasks), count, replace=False)
+    return [tasks[place] for place in sorted(places.tolist())]
 
 
 def writable(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from ..envs import TextEnv
+from ..envs.splits import begin
 from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, root_turn, step
 
 
@@ -65,7 +66,7 @@ def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:
     """
     env = env.fork()
     try:
-        observation, info = env.reset(seed=seed, options={"task": task})
+        observation, info = begin(env, task, seed)
         tree = Tree((seed, 0, task), task, info["task_id"])
         node, score = tree.add(root_turn(observation, info, NO_TOKENS)), 0.0
         while (text := player.act(env, observation, info)) is not None:

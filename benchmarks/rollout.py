@@ -40,6 +40,8 @@ GROUP = 8
 class Echo(TextEnv):
     """Answers each turn with a line; pays at the end."""
 
+    tasks = range(100_000)
+
     def __init__(self, turns: int) -> None:
         super().__init__(max_turns=turns + 1)
         self.turns = turns

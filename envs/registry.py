@@ -133,6 +133,12 @@ def spec_of(env_id: str) -> EnvSpec:
     return gymnasium.registry[env_id]
 
 
+def takes(env_id: str, option: str) -> bool:
+    """Return whether an environment can be made with an option. Raises as `make` does."""
+    names, takes_any = _options(_creator(spec_of(env_id)))
+    return takes_any or option in names
+
+
 def _options(creator: Callable[..., Any]) -> tuple[list[str], bool]:
     """Return the names of a factory's options, and whether it takes any others."""
     options = inspect.signature(creator).parameters.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, nullcontext
@@ -17,13 +18,14 @@ from ..agents.checkpoint import latest, steps
 from ..agents.defaults import max_tokens
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
-from ..agents.evaluate import actor_in, checked_chat, pick_tasks, task_count, writable
+from ..agents.evaluate import actor_in, checked_chat, pick_tasks, writable
 from ..agents.journal import Incident, locked, write_file
 from ..agents.settings import Deadlines, EngineChoice, flat
 from ..agents.source import Source, find
 from ..envs import TextEnv
-from ..envs.registry import check_levels, flag_of, levels_of, make
+from ..envs.registry import check_levels, flag_of, levels_of
 from ..envs.sources import is_file
+from ..envs.splits import Split, begin, open_split
 from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_toml
 from .process import Launch, launched
 from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
@@ -50,18 +52,23 @@ class Prepared:
 
     config: TrainConfig
     folder: Path
-    env: TextEnv
-    valid_env: TextEnv
+    train: Split
+    valid: Split
     source: Source
     chat: Chat
     checkpoint: Path | None  # to go on from
     incidents: tuple[Incident, ...] = ()  # checkpoints that were passed over
     launch: Launch = Launch()
 
+    @property
+    def env(self) -> TextEnv:
+        """Return the environment that is trained in."""
+        return self.train.env
+
     def close(self) -> None:
         """Close the environments."""
         self.env.close()
-        self.valid_env.close()
+        self.valid.env.close()
 
 
 def prepare(config: TrainConfig) -> Prepared:
@@ -81,16 +88,17 @@ def prepare(config: TrainConfig) -> Prepared:
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
         raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
-    env, valid_env = (make(config.env, split=split, **options) for split in ("train", "valid"))
-    if task_count(env) < config.prompts:
+    train, valid = (open_split(config.env, {**options, "split": split}) for split in ("train", "valid"))
+    env = train.env
+    if len(train.tasks) < config.prompts:
         raise ValueError(
-            f"prompts is {config.prompts}, but the task set has {task_count(env)} tasks; use fewer prompts"
+            f"prompts is {config.prompts}, but the task set has {len(train.tasks)} tasks; use fewer prompts"
         )
     source = find(config.policy)
     config = config.changed(max_tokens=config.sampling.max_tokens or max_tokens(source))
     source.check_targets(config.lora.targets)
     chat = checked_chat(source.folder, env)
-    name = config.env.rpartition("/")[2].partition("-v")[0].lower()
+    name = re.split("[/:]", config.env)[-1].partition("-v")[0].lower()
     folder = (
         Path(config.out)
         if config.out
@@ -105,7 +113,7 @@ def prepare(config: TrainConfig) -> Prepared:
         writable(folder)
     _check_methods(config, chat, env)
     config = replace(config, out=str(folder))
-    return Prepared(config, folder, env, valid_env, source, chat, checkpoint, tuple(incidents), launch)
+    return Prepared(config, folder, train, valid, source, chat, checkpoint, tuple(incidents), launch)
 
 
 def execute(prepared: Prepared) -> Iterator[Any]:
@@ -173,8 +181,9 @@ def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loo
     rollouts = Rollouts(
         actor=actor_in(prepared.env, engine, prepared.chat, policy.end_ids),
         env=prepared.env,
-        valid_env=prepared.valid_env,
-        valid_tasks=pick_tasks(prepared.valid_env, config.eval_tasks, config.seed),
+        tasks=prepared.train.tasks,
+        valid_env=prepared.valid.env,
+        valid_tasks=pick_tasks(prepared.valid.tasks, config.eval_tasks, config.seed),
         sampling=Sampling(**asdict(config.sampling)),
         seed=config.seed,
         prompts=config.prompts,
@@ -262,7 +271,7 @@ def _check_methods(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
         return
     try:
         with closing(env.fork()) as twin:
-            twin.reset(seed=0, options={"task": 0})
+            begin(twin, 0, 0)
             twin.fork().close()
     except Exception as error:
         raise ValueError(

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..agents.engine import Sampling
-from ..agents.evaluate import task_count
 from ..agents.journal import Incident, origin_of
 from ..agents.rollout.collect import collect, shuffled_scores
 from ..agents.rollout.path import Actor
@@ -38,6 +37,7 @@ class Rollouts:
 
     actor: Actor
     env: TextEnv
+    tasks: Sequence[int]
     valid_env: TextEnv
     valid_tasks: list[int]
     sampling: Sampling
@@ -54,7 +54,7 @@ class Rollouts:
         """
         kept: list[Tree] = []
         grown: list[Tree] = []
-        cursor, wanted, total = at.cursor, self.prompts, task_count(self.env)
+        cursor, wanted, total = at.cursor, self.prompts, len(self.tasks)
         state, asked = at.state(), control.plan
         sampling, key = control.sample(self.sampling, state), (self.seed, at.step)
         plan: Plan | None = None if asked is None else lambda tree, event, key: asked(tree, event, key, state)
@@ -63,7 +63,7 @@ class Rollouts:
         for _ in range(REFILLS):
             tasks, cursor = next_tasks(self.seed, total, cursor, min(wanted, total - len(used)), used)
             used.update(tasks)
-            trees = team.grow(grow, tasks, partial(logbook.add_incident, at.step + 1))
+            trees = team.grow(grow, [self.tasks[i] for i in tasks], partial(logbook.add_incident, at.step + 1))
             grown += trees
             verdicts = control.select(trees, state)
             kept += [tree for tree, verdict in zip(trees, verdicts, strict=True) if verdict is Verdict.KEEP]

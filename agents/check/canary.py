@@ -29,11 +29,12 @@ import numpy as np
 
 from ...envs import TextEnv
 from ...envs.question import QuestionEnv
+from ...envs.splits import task_count
 from ...tools import PythonTool, Tool, ToolCall, ToolResult
 from ..journal import to_json
 from ..players import Script, play
 from . import search
-from .episodes import Broken, Case, example_calls, expert, task_count
+from .episodes import Broken, Case, example_calls, expert
 from .steps import odd_actions
 
 EPISODES = 4

@@ -15,11 +15,13 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from ...envs import fork
+from ...envs.registry import spec_of
+from ...envs.splits import task_count
 from ..journal import Origin, read_trees, write_trees
 from ..players import Script
 from ..players import play as play_task
 from ..replay import replay
-from .episodes import Broken, Case, Scenario, episode, expert, moment, play, same, task_count
+from .episodes import Broken, Case, Scenario, episode, expert, moment, play, same
 
 MODES = ("sync", "async")
 SECONDS = 120.0  # that an asynchronous vector may take for a turn
@@ -113,7 +115,7 @@ def check_journal(case: Case) -> str:
         trees = []
         for scenario in case.scenarios:
             task = scenario.seed % task_count(env)
-            known = expert(env, scenario.seed, {"task": task}) if scenario in case.scenarios[:2] else scenario.actions
+            known = expert(env, scenario.seed, task) if scenario in case.scenarios[:2] else scenario.actions
             trees.append(play_task(env, Script(known), task, scenario.seed))
     with tempfile.TemporaryDirectory(prefix="turngym-check-") as folder:
         path = Path(folder) / "trees.jsonl"
@@ -154,7 +156,7 @@ def _single(case: Case, scenario: Scenario, rounds: int) -> list[str]:
 
 
 def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -> list[list[str]]:
-    envs = gymnasium.make_vec(case.env_id, len(scenarios), vectorization_mode=mode, **case.options)
+    envs = gymnasium.make_vec(spec_of(case.env_id), len(scenarios), vectorization_mode=mode, **case.options)
     whole = False
     try:
         opening, info = _reset(envs, [scenario.seed for scenario in scenarios])

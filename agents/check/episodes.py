@@ -16,7 +16,8 @@ import gymnasium
 
 from ...envs import TextEnv
 from ...envs.question import QuestionEnv
-from ...envs.registry import make
+from ...envs.registry import make, spec_of
+from ...envs.splits import begin
 from ...tools import PythonTool, Tool, ToolCall
 
 LONGEST = 32  # turns of an expert's episode that are played: what is done at every turn is done this often at most
@@ -57,7 +58,7 @@ class Case:
     @contextmanager
     def wrapped(self) -> Iterator[gymnasium.Env[str, str]]:
         """Make the environment as Gymnasium does."""
-        env = gymnasium.make(self.env_id, **self.options)
+        env = gymnasium.make(spec_of(self.env_id), **self.options)
         try:
             yield env
         finally:
@@ -113,13 +114,16 @@ def same(expected: Sequence[str], found: Sequence[str], what: str, turn: int = 0
             raise Broken(f"{what}: at {where} it gave {_cut(other, start)} and not {_cut(one, start)}")
 
 
-def expert(env: TextEnv, seed: int, options: dict[str, Any] | None = None) -> tuple[str, ...]:
+def expert(env: TextEnv, seed: int, task: int | None = None) -> tuple[str, ...]:
     """Return the first of the expert's actions, as many as `LONGEST`; none where there is no usable expert.
 
     Whether there is one is the business of the clause on golds.
     """
     actions: list[str] = []
-    env.reset(seed=seed, options=options)
+    if task is None:
+        env.reset(seed=seed)
+    else:
+        begin(env, task, seed)
     try:
         while env.live and len(actions) < LONGEST:
             actions.append(env.gold()[0])
@@ -144,12 +148,6 @@ def example_calls(env: TextEnv, text: str | None = None) -> Iterator[str]:
             yield env.format.render(ToolCall(tool.name, _arguments(tool, text)))
         except ValueError:  # the format has no words for this call, so no agent can make it
             continue
-
-
-def task_count(env: TextEnv) -> int:
-    """Return how many tasks there are to draw from; 1 where the environment does not say."""
-    tasks = getattr(env, "tasks", None)
-    return len(tasks) if tasks is not None else 1
 
 
 def _arguments(tool: Tool, text: str | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...envs import StopReason, TextEnv
+from ...envs.splits import begin
 from ...tools.threads import start
 from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
@@ -232,7 +233,7 @@ class Driver:
         env = await self.fork(template, path)
         try:
             observation, info = await self.call(
-                lambda: env.reset(seed=tree.key[0], options={"task": tree.task}), path, "resetting the environment"
+                lambda: begin(env, tree.task, tree.key[0]), path, "resetting the environment"
             )
         except BaseException:
             await self.close(env)

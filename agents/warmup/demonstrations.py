@@ -7,12 +7,12 @@ learning has something to select.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...envs import Message, TextEnv
-from ..evaluate import task_count
+from ...envs.splits import begin, task_count
 
 
 class Expert(Protocol):
@@ -42,25 +42,28 @@ class Demonstration:
         yield from self.says
 
 
-def demonstrations(env: TextEnv, count: int, noise: float, seed: int) -> Iterator[Demonstration]:
-    """Yield `count` episodes on the tasks of `env` in order; the same arguments give the same episodes.
+def demonstrations(
+    env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int] = ()
+) -> Iterator[Demonstration]:
+    """Yield `count` episodes on tasks of `env` in order; the same arguments give the same episodes.
 
     Args:
         env: What is played; it needs a gold.
         count: How many episodes; tasks are played again when they run out.
         noise: Chance that a turn is wrong: another command that is allowed, or a turn of another task's gold.
         seed: Decides which turns are wrong, and how.
+        tasks: Which; all by default.
     """
-    tasks = task_count(env)
+    tasks = tasks or range(task_count(env))
     for index in range(count):
-        yield demonstrate(env, index % tasks, noise, random.Random(f"{seed}/{index}"))
+        yield demonstrate(env, tasks, index % len(tasks), noise, random.Random(f"{seed}/{index}"))
 
 
-def demonstrate(env: TextEnv, task: int, noise: float, rng: random.Random) -> Demonstration:
-    """Play one task in a fork of `env`."""
+def demonstrate(env: TextEnv, tasks: Sequence[int], place: int, noise: float, rng: random.Random) -> Demonstration:
+    """Play one of `tasks` in a fork of `env`; wrong turns are from the gold of others of them."""
     env = env.fork()
     try:
-        observation, info = env.reset(seed=rng.getrandbits(31), options={"task": task})
+        observation, info = begin(env, tasks[place], rng.getrandbits(31))
         opening, tools = info["messages"], info["tools"]
         expert = _expert(env)
         says: list[str] = []
@@ -69,7 +72,7 @@ def demonstrate(env: TextEnv, task: int, noise: float, rng: random.Random) -> De
         while env.live:
             says.append(expert.act(observation))
             if rng.random() < noise:
-                says[-1] = expert.command = _wrong_action(env, rng)
+                says[-1] = expert.command = _wrong_action(env, tasks, rng)
             observation, earned, _, _, info = env.step(says[-1])
             answers.append(info["messages"])
             reward += earned
@@ -97,14 +100,14 @@ def _expert(env: TextEnv) -> Expert:
     return expert
 
 
-def _wrong_action(env: TextEnv, rng: random.Random) -> str:
+def _wrong_action(env: TextEnv, tasks: Sequence[int], rng: random.Random) -> str:
     """Return an action that the environment takes, though not for what it may lead to."""
     allowed = getattr(env, "admissible_commands", None)
     if allowed is not None:
         return str(rng.choice(allowed()))
     other = env.fork()
     try:
-        other.reset(options={"task": rng.randrange(task_count(env))})
+        begin(other, tasks[rng.randrange(len(tasks))], None)
         return rng.choice(other.gold())
     finally:
         other.close()

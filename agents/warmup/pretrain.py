@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...envs import TextEnv
-from ...envs.registry import check_levels, make
+from ...envs.registry import check_levels
+from ...envs.splits import Split, open_split
 from ..checkpoint import latest, read_state, save
-from ..evaluate import cut, task_count, writable
+from ..evaluate import cut, writable
 from ..journal import write_file
 from ..model_folder import read_json
 from ..settings import WarmupOptions
@@ -55,7 +55,7 @@ class Prepared:
     """A checked warm-up; `checkpoint` is where it goes on from."""
 
     settings: Settings
-    env: TextEnv
+    split: Split
     out: Path
     checkpoint: Path | None
 
@@ -77,15 +77,15 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     settings.training.check()
-    env = make(settings.env, split="train", **settings.options)
-    task_count(env)
-    check_levels(env)
+    split = open_split(settings.env, {"split": "train", **settings.options})
+    check_levels(split.env)
     held = out / SETTINGS
     if not resume and (held.exists() or (out / "config.json").exists()):
         raise ValueError(f"{out} already holds a policy; continue with --resume, or choose another folder with --out")
     checkpoint = _resumable(settings, out) if resume else None
+    next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
     writable(out)
-    return Prepared(settings, env, out, checkpoint)
+    return Prepared(settings, split, out, checkpoint)
 
 
 def run(prepared: Prepared) -> Iterator[Progress]:
@@ -100,7 +100,8 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     began = time.monotonic()
     write_file(out / SETTINGS, json.dumps(settings.to_json(), indent=1) + "\n")
     played: list[Demonstration] = []
-    for one in demonstrations(prepared.env, training.episodes, training.noise, training.seed):
+    split = prepared.split
+    for one in demonstrations(split.env, training.episodes, training.noise, training.seed, split.tasks):
         played.append(one)
         yield Progress(len(played), training.episodes)
     chat = _chat(played, settings)
@@ -151,7 +152,7 @@ def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> li
     """
     from .supervised import tokenize
 
-    ends = cut(prepared.env, chat)
+    ends = cut(prepared.split.env, chat)
     tokenized = [tokenize(chat, one.opening, one.tools, one.says, one.answers, ends) for one in played]
     context = prepared.settings.training.context
     examples = [example for example in tokenized if len(example.tokens) <= context]

@@ -87,6 +87,7 @@ class Chance(TextEnv):
     """Opens with what its generator draws."""
 
     shared = TextEnv.shared | {"closed"}
+    tasks = range(1)
 
     def __init__(self):
         super().__init__()
@@ -103,9 +104,13 @@ def test_an_episode_depends_on_its_seed_and_its_fork_is_closed():
     env = Chance()
     texts = [play(env, Script([]), 0, seed).turns[0].text for seed in (5, 5, 6)]
     assert texts[0] == texts[1] != texts[2] and texts[0] == env.reset(seed=5)[0]
+    env.tasks = None  # then the number of the episode is its seed
+    assert [play(env, Script([]), task, seed).turns[0].text for task, seed in ((5, 0), (6, 0), (5, 9))] == [
+        *(env.reset(seed=seed)[0] for seed in (5, 6, 5)),
+    ]
     with pytest.raises(TypeError, match="Chance has no expert"):
         play(env, Expert(), 0)
-    assert env.closed == [True] * 4
+    assert env.closed == [True] * 7
 
 
 class Generous(TextEnv):

@@ -67,6 +67,8 @@ def test_rollouts_of_tiny_with_the_python_tool_replay_from_their_journal(one_thr
 class Echo(TextEnv):
     """Answers with a digest of every character it was given."""
 
+    tasks = range(100)
+
     def __init__(self) -> None:
         super().__init__(max_turns=3)
 

@@ -39,6 +39,8 @@ SPEC = LoraOptions(rank=4, alpha=8)
 class Talk(TextEnv):
     """Answers anything for `1 + task` turns and pays by what was said."""
 
+    tasks = range(100)
+
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         self.task, self.task_id = options["task"], f"talk-{options['task']}"
         return "word " * (1 + 7 * self.task)

@@ -167,11 +167,11 @@ def test_a_file_of_questions_is_parted_so_that_valid_problems_are_never_trained_
     rows = [{"problem": f"What is {n}+1?", "answer": str(n + 1)} for n in range(400)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepared = prepare(SMALL.changed(tasks=str(path), out=str(tmp_path / "run")))
-    train, valid = ({env.tasks[i].prompt for i in range(len(env.tasks))} for env in (prepared.env, prepared.valid_env))
+    train, valid = ({env.tasks[i].prompt for i in range(len(env.tasks))} for env in (prepared.env, prepared.valid.env))
     assert train.isdisjoint(valid) and len(train | valid) == 400
     assert 5 <= len(valid) <= 40
     half = prepare(SMALL.changed(tasks=str(path), option=("holdout=0.5",), out=str(tmp_path / "run")))
-    assert 150 < len(half.valid_env.tasks) < 250
+    assert 150 < len(half.valid.env.tasks) < 250
 
 
 def test_without_a_folder_the_first_free_one_is_taken(tmp_path, monkeypatch):

@@ -109,7 +109,7 @@ def test_a_package_is_checked_by_its_own_tests(project):
     ], done.stdout + done.stderr
     assert f"{4 * (len(CLAUSES) - 2)} deselected" in done.stdout
     assert "some/World-v0 breaks the clause gold (playing the gold earns a total reward of 1): seed 0" in done.stdout
-    assert "some/Gone-v0 is declared by the package Some_Worlds as some_worlds.gone:World, which cannot" in done.stdout
+    assert "some/Gone-v0 of the package Some_Worlds 'some_worlds.gone:World': there is no module" in done.stdout
     assert "Traceback" not in done.stdout
 
 

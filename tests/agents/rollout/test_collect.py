@@ -41,6 +41,7 @@ class Talk(TextEnv):
     """Answers anything for `1 + task` turns. What it does about a text depends on the text, never on when it came."""
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"open", "lock"}
+    tasks = range(100)
 
     def __init__(self, fails: Exception | float | None = None, slow: float = 0.0, opening: str = "Say.") -> None:
         super().__init__(max_turns=9)

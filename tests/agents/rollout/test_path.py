@@ -33,6 +33,8 @@ from turngym.tools import FORMATS, get_format
 class Echo(TextEnv):
     """Says what it heard, ends at "stop", and fails at "break"."""
 
+    tasks = range(100)
+
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         self.heard: list[str] = []
         self.task_id = f"echo-{options['task']}"
