@@ -62,7 +62,7 @@ class Evaluation:
 
     def settings(self, origin: Origin) -> dict[str, Any]:
         """Return all that the episodes depend on, as JSON data."""
-        found = {**asdict(origin), "policy": self.player, "episodes": len(self.tasks)}
+        found = {**asdict(origin), "policy": self.player, "episodes": len(self.tasks), "first_task": self.tasks[0]}
         found |= {"samples": self.samples, "seed": self.seed}
         if self.source is not None:
             folders = {name: path and str(path) for name, path in asdict(self.source).items()}
