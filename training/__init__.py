@@ -24,7 +24,8 @@ What is computed:
     control: a method as transformations of rollout and loss, and chains of them
     credit: advantages from scores, and means over slots
     objective: the loss, its policy terms, KL estimators
-    methods/: one file a method, their names, parameters and ranges
+    methods/: one file a method, and their names
+    parameters: their parameters and ranges
     signatures: their parameters, read without importing them
     branching: what rules that fork paths by entropy share
     imitation: which paths self-imitation keeps

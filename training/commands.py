@@ -29,7 +29,7 @@ from ..agents.terminal import console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from .config import TrainConfig, from_run, read_recipe
 from .fitting import Fitted, fit
-from .methods import METHODS, check_methods, describe, title
+from .methods import METHODS, check_methods, describe, foreign, others, title
 
 if TYPE_CHECKING:
     from .comparison.plan import Comparison, Trial
@@ -53,6 +53,8 @@ class Methods:
             table = Table("method", "what it is", box=None)
             for name in METHODS:
                 table.add_row(name, title(name))
+            for one in others():
+                table.add_row(one.name, f"{one.summary} (package {one.package})")
             console.print(table)
             console.print("parameters and equations: turngym methods METHOD")
         with mistakes():
@@ -110,7 +112,8 @@ class Compare:
     """Compare methods on the same tasks, with the same seeds and budget, in one table and one picture."""
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="METHOD [METHOD …]")] = ()
-    """Recipes of methods: names, or TOML files that set `method` and other settings of the method."""
+    """Recipes of methods: names, or TOML files that set `method` and other settings of the method. One of your own is
+    `grpo,my_module:factory`."""
     on: str = "math-python"
     """Recipe or TOML file with the settings that all methods share: environment, policy, steps, …"""
     seeds: int = 3
@@ -266,6 +269,8 @@ def _named(args: list[str]) -> list[str]:
         name: _option(args, f"--{name.replace('_', '-')}", nargs="*", default=[])
         for name in ("server", "server_option")
     }
+    if foreign(method := _option(args, "--method", default="grpo")):
+        lists["method"] = [method]
     return reserved_choices(options, env) + [f"{name}={value}" for name, values in lists.items() for value in values]
 
 

@@ -26,7 +26,7 @@ from ..agents.settings import (
     parsed,
 )
 from ..envs.registry import EnvOptions, refuse_unnamed, reserved_choices
-from .methods import METHOD_RECIPES
+from .methods import METHOD_RECIPES, foreign
 
 _PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager")
 RECIPES = Path(__file__).parent / "recipes"
@@ -76,7 +76,7 @@ class TrainConfig:
     """`tiny`, a model folder, or the name of a model on the Hugging Face hub."""
     method: str = "grpo,epo"
     """Methods, separated by commas and applied from left to right, with parameters as in `epo:alpha=0.2,high=1.5`
-    (`turngym methods NAME` lists them)."""
+    (`turngym methods NAME` lists them). One of your own is `module:factory`, as in `grpo,my_module:factory:alpha=1`."""
     schedule: Schedule = Schedule()
     prompts: int = 8
     """Number of tasks in a step."""
@@ -187,9 +187,10 @@ def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
 
 
 def reserved_of(config: TrainConfig) -> list[str]:
-    """Return what of a config only the present command may choose: `reserved_choices`, servers, their options."""
+    """Return what of a config only the present command may choose: `reserved_choices`, methods of others, servers."""
     asked = reserved_choices(config.environment.kwargs(), config.env)
     asked += [f"server={url}" for url in config.engine.server]
+    asked += [f"method={config.method}"] if foreign(config.method) else []
     plain = [one for one in config.engine.server_option if one.partition("=")[0].replace("_", "-") in _PLAIN]
     return asked + [f"server_option={one}" for one in config.engine.server_option if one not in plain]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from . import parameters
 
-def read_signature(path: Path, function: str, known: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, annotation and default of each argument; `known` is what the module's package holds."""
-    names = _Names(path, known)
+
+def read_signature(path: Path, function: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, annotation and default of each argument."""
+    names = _Names(path)
     found = next(node for node in names.nodes if isinstance(node, ast.FunctionDef) and node.name == function)
     of = found.args
     for argument, default in zip(of.args + of.kwonlyargs, of.defaults + of.kw_defaults):
@@ -21,9 +23,9 @@ def read_signature(path: Path, function: str, known: Mapping[str, Any]) -> Itera
 class _Names(dict[str, Any]):
     """What a module calls something, found out when it is asked for."""
 
-    def __init__(self, path: Path, known: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.path, self.known, self.nodes = path, known, ast.parse(path.read_text("utf-8")).body
+    def __init__(self, path: Path) -> None:
+        super().__init__(vars(parameters))
+        self.path, self.nodes = path, ast.parse(path.read_text("utf-8")).body
 
     def value(self, node: ast.expr | None) -> Any:
         """Return what an expression of the module's text stands for."""
@@ -35,10 +37,8 @@ class _Names(dict[str, Any]):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
                 return self.value(node.value)
             if isinstance(node, ast.ImportFrom) and name in (alias.name for alias in node.names):
-                if node.module is None:
-                    return self.known[name]
                 if not node.level:
                     return getattr(import_module(node.module), name)
                 folder = self.path.parents[node.level - 1]
-                return _Names(folder / f"{node.module.replace('.', '/')}.py", self.known)[name]
+                return _Names(folder / f"{node.module.replace('.', '/')}.py")[name]
         raise KeyError(name)

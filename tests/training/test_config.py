@@ -183,6 +183,7 @@ WIDER = {
     "internet": ({"option": ["visit=true"]}, ["--option", "visit=true"]),
     "packages": ({"option": ["packages=torch"]}, ["--option", "packages=torch"]),
     "tool": ({"option": ["tools=own_tools:f"]}, ["--option", "tools=own_tools:f"]),
+    "method": ({"method": "grpo,own_methods:f"}, ["--method", "grpo,own_methods:f"]),
     "nested level": ({"option": ['tool={level="landlock"}']}, ["--option", "level=landlock"]),
     "hub": ({"tasks": "someone/data"}, ["--tasks", "someone/data"]),
     "package": ({"env": "other/Env-v0"}, ["--env", "other/Env-v0"]),

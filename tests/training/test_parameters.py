@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 import pytest
 
-from turngym.training.methods import METHODS, Bound, Count, Finite, Range, Share, checked, method_parameters, parameters
+from turngym.training.methods import METHODS, method_parameters
+from turngym.training.parameters import Bound, Count, Finite, Range, Share, checked, parameters
 
 
 @checked

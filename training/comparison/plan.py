@@ -18,8 +18,9 @@ from ...agents.evaluate import writable
 from ...agents.settings import flat
 from ...agents.source import find
 from .. import run
-from ..config import TrainConfig, from_mapping, read_recipe, recipe_keys, reserved_of
+from ..config import TrainConfig, from_mapping, read_recipe, recipe_keys, recipe_values, reserved_of
 from ..fitting import fitted
+from ..methods import foreign
 from ..process import launched
 from ..run_folder import CONFIG
 
@@ -89,7 +90,7 @@ def plan(
     """Check everything that can be wrong before the first rollout, and return what is to be done.
 
     Args:
-        methods: Recipes of methods, by name or path.
+        methods: Recipes of methods, by name or path; or methods of others, as in `grpo,my_module:factory`.
         on: The recipe whose other keys they share.
         seeds: How many; the first is that of `on`.
         changes: Keys that replace those of `on`.
@@ -136,6 +137,10 @@ def _configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainCon
         name = Path(recipe).stem if recipe.endswith(".toml") else recipe
         if name in configs:
             raise ValueError(f"method {name!r} is named twice; name it once, or give a recipe of its own another name")
+        if ":" in recipe:  # no recipe but a method itself, as the command has it
+            configs[name] = replace(from_mapping({**base, "method": recipe}, recipe), resume=False)
+            continue
+        _refuse_foreign(recipe)
         shared = [key for key in recipe_keys(recipe) if key not in OWN]
         if shared:
             raise ValueError(
@@ -144,6 +149,16 @@ def _configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainCon
             )
         configs[name] = replace(read_recipe(recipe, base), resume=False)
     return configs
+
+
+def _refuse_foreign(recipe: str) -> None:
+    """Raise ValueError where a recipe names a method of others, which only the command may."""
+    method = recipe_values(recipe)[0].get("method", "")
+    if method and foreign(method):
+        raise ValueError(
+            f"the recipe {recipe!r} has the method {method!r} of another package; a file cannot choose that. If you "
+            f"trust its code, name it in place of the recipe: turngym compare {method}"
+        )
 
 
 def _check_policy(on: str, policy: str) -> None:

@@ -1,4 +1,4 @@
-"""Learning methods by name: `METHODS` is the only registry. A method is imported when it is first used.
+"""Learning methods by name: `METHODS` has those of turngym. A method is imported when it is first used.
 
 Each module is the card of a paper: title, equation, source of the defaults, grade of the evidence, deviations.
 Grades: A, read in released code; B, text of the paper; C, a plausible reading.
@@ -10,149 +10,34 @@ Grades: A, read in released code; B, text of the paper; C, a plausible reading.
     branching: arpo, aepo_branching; aepo has all parts of AEPO
     what is trained on: starpo_s, dart, actfocus, spear
 
-A parameter is declared in the signature of a method's function, with its range, and checked whenever that is called. It
-is a number with a `Range` (`alpha: Annotated[float, Range(0, 1)] = 0.2`), a `Literal` of texts, or a bool.
+Methods of others are functions of the same form: an installed package declares them as entry points of the group
+`turngym.methods` (the name is the method's, the value `module:factory`), and one's own is named `module:factory`.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from inspect import signature
 from itertools import pairwise
-from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
+from ...tools.plugins import Plugin, declared, find, is_foreign, load, raised
+from ..parameters import VARIANT, Parameter, checked, parameter, parameters
 from ..signatures import read_signature
 
 if TYPE_CHECKING:
     from ..control import Control  # needs torch, which takes a second to import
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Range:
-    """Which numbers are allowed: from `low` to `high`, both included, and finite.
-
-    `above` leaves out `low`, `below` leaves out `high`, and `unbounded` adds inf. NaN is never allowed.
-    """
-
-    low: float = -inf
-    high: float = inf
-    above: bool = False
-    below: bool = False
-    unbounded: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        """Return whether `value` is allowed."""
-        finite = isfinite(value) or (self.unbounded and value == inf)
-        over = value > self.low if self.above else value >= self.low
-        return finite and over and (value < self.high if self.below else value <= self.high)
-
-    def __str__(self) -> str:
-        """Return the range in words: `0 to 1`, `above 0`, `0 or more, or inf`."""
-        if self.high < inf and not (self.above or self.below):
-            return f"{self.low:g} to {self.high:g}"
-        if self.high < inf:
-            low, high = "above" if self.above else "at least", "below" if self.below else "at most"
-            return f"{low} {self.low:g} and {high} {self.high:g}"
-        if self.low == -inf:
-            return "finite" + (", or inf" if self.unbounded else "")
-        low = f"above {self.low:g}" if self.above else f"{self.low:g} or more"
-        return f"{low}, or inf" if self.unbounded else low
-
-
-Share = Annotated[float, Range(0, 1)]
-Positive = Annotated[float, Range(0, above=True)]
-NonNegative = Annotated[float, Range(0)]
-Bound = Annotated[float, Range(0, unbounded=True)]  # how far a value may move; inf holds nothing
-Limit = Annotated[float, Range(1, above=True, unbounded=True)]  # of a dual clip; inf is without one
-Finite = Annotated[float, Range()]
-Count = Annotated[int, Range(1)]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter: its type, default, and range or choices (a bool has neither)."""
-
-    name: str
-    kind: type
-    default: Any
-    allowed: Range | tuple[str, ...] | None = None
-
-    def __str__(self) -> str:
-        """Return `name=default (rule)`."""
-        default = str(self.default).lower() if self.kind is bool else self.default
-        return f"{self.name}={default} ({self.rule})"
-
-    @property
-    def rule(self) -> str:
-        """Return what a value must be, in words."""
-        if isinstance(self.allowed, tuple):
-            return " or ".join([", ".join(self.allowed[:-1]), self.allowed[-1]])
-        return str(self.allowed or "true or false")
-
-    def check(self, method: str, value: Any) -> None:
-        """Raise ValueError where a value of this method's parameter is not allowed."""
-        require(self.allowed is None or value in self.allowed, method, self.name, value, self.rule)
-
-    def parse(self, method: str, text: str) -> Any:
-        """Return the value that `text` stands for. Raises ValueError where it is of another type."""
-        if self.kind is str:
-            return text
-        if self.kind is bool:
-            require(text in ("true", "false"), method, self.name, text, self.rule)
-            return text == "true"
-        try:
-            return self.kind(text)
-        except ValueError:
-            noun = "a whole number" if self.kind is int else "a number"
-            raise ValueError(f"{method}: {self.name} is {text!r}; it must be {noun}") from None
-
-
-def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the parameters of a method's function by name, in its order."""
-    hints = get_type_hints(function, include_extras=True)
-    return {name: _parameter(name, hints[name], one.default) for name, one in signature(function).parameters.items()}
-
-
-def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a method's function that raises ValueError where an argument is not what its signature allows."""
-    method = function.__name__.removesuffix("_code").replace("_", "-")
-    known, bind = parameters(function), signature(function).bind
-
-    @wraps(function)
-    def build(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name, value in bind(*args, **kwargs).arguments.items():
-            known[name].check(method, value)
-        return function(*args, **kwargs)
-
-    return build
-
-
-def require(holds: bool, method: str, name: str, value: object, rule: str) -> None:
-    """Raise ValueError naming the method, its parameter, the value and the rule unless the rule `holds`."""
-    if not holds:
-        raise ValueError(f"{method}: {name} is {value!r}; it must be {rule}")
-
-
-def _parameter(name: str, hint: Any, default: Any) -> Parameter:
-    if get_origin(hint) is Literal:
-        return Parameter(name, str, default, get_args(hint))
-    if get_origin(hint) is Annotated:
-        kind, allowed = get_args(hint)
-        return Parameter(name, kind, default, allowed)
-    return Parameter(name, hint, default, None if hint is bool else Range())
-
-
-VARIANT = Parameter("variant", str, "paper", ("paper", "code"))
+GROUP = "turngym.methods"  # of entry points
+_OF_A_MODULE = re.compile(r"([^:=]+:[^\W\d]\w*)(?:(:)(.*))?")
 
 
 @dataclass(frozen=True)
@@ -176,8 +61,8 @@ class Method:
 
     def parameters(self, variant: str = "paper") -> dict[str, Parameter]:
         """Return the parameters of that function, which is not imported for it. Raises ValueError as `load` does."""
-        signature = read_signature(self.path, self._name(variant), globals())
-        return {name: _parameter(name, hint, default) for name, hint, default in signature}
+        signature = read_signature(self.path, self._name(variant))
+        return {name: parameter(name, hint, default) for name, hint, default in signature}
 
     @property
     def path(self) -> Path:
@@ -223,6 +108,16 @@ METHODS: dict[str, Method | Callable[..., Control]] = {
 METHOD_RECIPES = {name: row.recipe for name, row in METHODS.items() if isinstance(row, Method) and row.recipe}
 
 
+def others() -> list[Plugin]:
+    """Return the methods that installed packages declare; nothing is imported."""
+    return [one for one in declared(GROUP) if one.name not in METHODS]
+
+
+def foreign(text: str) -> bool:
+    """Return whether a text names a method that only the present command may name."""
+    return any(name not in METHODS and is_foreign(name, GROUP) for name, _ in _split(text))
+
+
 def title(name: str) -> str:
     """Return the first line of a method's card. Raises ValueError on an unknown name, with the nearest known one."""
     return _card(name).partition("\n")[0]
@@ -235,10 +130,10 @@ def describe(name: str) -> str:
 
 
 def check_methods(text: str) -> None:
-    """Raise ValueError as `parse_methods` does, and where `text` names two base algorithms; import no method."""
-    named = [(_known("method", name, METHODS), pairs) for name, pairs in _split(text)]
+    """Raise ValueError as `parse_methods` does, and where `text` names two base algorithms; import none of turngym."""
+    named = list(_split(text))
     for name, pairs in named:
-        _values(name, pairs)
+        _values(name, pairs) if name in METHODS else _build(name, pairs, {})
     bases = [name for name, _ in named if METHOD_RECIPES.get(name, {}).get("method") == name]
     for one, other in pairwise(bases):
         raise ValueError(f"{one} and {other} both set credit; use one of them: --method {one} or --method {other}")
@@ -246,7 +141,7 @@ def check_methods(text: str) -> None:
 
 def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]:
     """Return the parameters of a method by name. Raises ValueError on an unknown method or variant."""
-    row = METHODS[_known("method", name, METHODS)]
+    row = _row(name)
     if not isinstance(row, Method):
         return parameters(row)
     return row.parameters(variant) | ({"variant": VARIANT} if row.code else {})
@@ -260,7 +155,7 @@ def parse_methods(text: str, defaults: Mapping[str, Any] = MappingProxyType({}))
     twice and on a bad value.
     """
     for name, _ in _split(text):
-        _known("method", name, METHODS)
+        _row(name)
     return [_build(name, pairs, defaults) for name, pairs in _split(text)]
 
 
@@ -274,6 +169,8 @@ def _split(text: str) -> Iterator[tuple[str, list[str]]]:
         if name:
             yield name, pairs
         name, colon, pair = item.partition(":")
+        if name not in METHODS and (of_a_module := _OF_A_MODULE.fullmatch(item)):
+            name, colon, pair = of_a_module.groups()
         pairs = [pair] if colon else []
         if not name:
             raise ValueError(f"methods are {text!r}; write names with commas between, such as grpo,epo:alpha=0.2")
@@ -299,14 +196,56 @@ def _values(name: str, pairs: list[str]) -> tuple[dict[str, Parameter], dict[str
 
 def _build(name: str, pairs: list[str], defaults: Mapping[str, Any]) -> Control:
     known, values = _values(name, pairs)
-    return METHODS[name](**{key: value for key, value in defaults.items() if key in known} | values)
+    return _row(name)(**{key: value for key, value in defaults.items() if key in known} | values)
+
+
+def _row(name: str) -> Method | Callable[..., Control]:
+    """Return what makes a method's control: a row of `METHODS`, or the function of others, which is imported for it."""
+    if name in METHODS:
+        return METHODS[name]
+    spec, what = name, "method"
+    if ":" not in name:
+        if (plugin := find(name, GROUP)) is None:
+            _known("method", name, {*METHODS, *(one.name for one in others())})
+            raise AssertionError("unreachable: nobody declares it")
+        spec, what = plugin.spec, f"method {name} of the package {plugin.package}"
+    function = load(spec, what)
+    if not inspect.isfunction(function):
+        raise ValueError(f"the {what} {spec!r} is a {type(function).__name__}; write a function that returns a Control")
+    try:
+        parameters(function)
+    except (TypeError, ValueError, NameError) as error:
+        raise ValueError(f"the {what} {spec!r}: {error}") from error
+    return _others_function(function, name, f"the {what} {spec!r}")
+
+
+def _others_function(function: Callable[..., Any], name: str, what: str) -> Callable[..., Control]:
+    """Return a function of others whose arguments and result are checked; what it raises is a ValueError."""
+
+    @wraps(function)
+    def build(*args: Any, **kwargs: Any) -> Control:
+        from ..control import Control
+
+        try:
+            made = checked(function, name)(*args, **kwargs)
+        except ValueError:
+            raise
+        except Exception as error:
+            raise ValueError(f"{what} raises {raised(error, function.__module__)}") from error
+        if not isinstance(made, Control):
+            raise ValueError(
+                f"{what} returns a {type(made).__name__}; it must return a turngym.training.control.Control"
+            )
+        return made
+
+    return build
 
 
 def _card(name: str) -> str:
     """Return the docstring of a method's module, which is not imported for it."""
-    row = METHODS[_known("method", name, METHODS)]
+    row = _row(name)
     if not isinstance(row, Method):
-        return row.__doc__ or name
+        return inspect.getdoc(row) or sys.modules[row.__module__].__doc__ or name
     return row.path.read_text("utf-8").split('"""', 2)[1].strip()
 
 

@@ -26,7 +26,7 @@ from ...agents.trajectory import PHASES
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State
 from ..credit import softmax_by
-from . import Range, Share, checked
+from ..parameters import Range, Share, checked
 
 THINK = PHASES.index("think")
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State, chain
 from ..objective import gradient_keeping
-from . import Finite, NonNegative, checked
+from ..parameters import Finite, NonNegative, checked
 from .aepo_branching import Group, aepo_branching, aepo_branching_code
 from .arpo import Vocabulary
 

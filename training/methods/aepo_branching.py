@@ -24,7 +24,7 @@ from typing import Annotated
 from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..branching import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
 from ..control import Control, State
-from . import Count, Finite, NonNegative, Range, checked
+from ..parameters import Count, Finite, NonNegative, Range, checked
 from .arpo import Fork, Vocabulary
 
 Group = Annotated[int, Range(2)]  # a path at the prompt and one to fork

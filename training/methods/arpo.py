@@ -31,7 +31,7 @@ from ..branching import answered, decides, draws, forks, just_taken, surprise
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import shared_mean
-from . import Count, Finite, NonNegative, Range, checked, require
+from ..parameters import Count, Finite, NonNegative, Range, checked, require
 
 Attribution = Literal["soft", "hard"]
 Initial = Annotated[int, Range(0)]  # 0 stands for half of the group

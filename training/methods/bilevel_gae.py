@@ -30,7 +30,7 @@ from torch import Tensor
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, State
 from ..credit import earned, gae, paid, whiten
-from . import Bound, NonNegative, Share, checked
+from ..parameters import Bound, NonNegative, Share, checked
 from .ppo import VALUE, value_error, value_head
 
 

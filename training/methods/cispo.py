@@ -21,7 +21,7 @@ from typing import Annotated
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..objective import hold, weight_clip
-from . import Range, Share, checked
+from ..parameters import Range, Share, checked
 
 
 @checked

@@ -32,7 +32,7 @@ from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State, Verdict
 from ..objective import CLIP, dual_clip
-from . import Bound, Count, Limit, NonNegative, checked, require
+from ..parameters import Bound, Count, Limit, NonNegative, checked, require
 from .grpo import grpo
 
 

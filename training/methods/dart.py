@@ -32,7 +32,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Sets, State, Verdict
 from ..credit import mean_by, steps
 from ..objective import CLIP, hold, mismatch
-from . import Bound, NonNegative, Range, checked
+from ..parameters import Bound, NonNegative, Range, checked
 
 
 @checked

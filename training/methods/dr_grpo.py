@@ -20,7 +20,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import scale
 from ..objective import CLIP
-from . import Bound, Count, NonNegative, checked
+from ..parameters import Bound, Count, NonNegative, checked
 from .grpo import grpo
 
 

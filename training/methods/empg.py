@@ -27,7 +27,7 @@ from torch import Tensor
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import mean_by, steps
-from . import NonNegative, checked
+from ..parameters import NonNegative, checked
 
 EPS = 1e-8
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State
-from . import NonNegative, checked
+from ..parameters import NonNegative, checked
 
 
 @checked

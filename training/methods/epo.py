@@ -30,7 +30,7 @@ from torch import Tensor
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Requests, State, Stats
 from ..credit import scale
-from . import NonNegative, Range, checked, require
+from ..parameters import NonNegative, Range, checked, require
 
 Steps = Annotated[int, Range(2)]
 Outside = Callable[[float, float, Current, Batch], Float[Tensor, "s"]]  # P, from the bounds of the band

@@ -27,7 +27,7 @@ from torch import Tensor
 from ..columns import Batch
 from ..control import Control, State
 from ..credit import Normalize, alone, by_path, discounted, group_advantage, paid
-from . import NonNegative, Share, checked
+from ..parameters import NonNegative, Share, checked
 
 
 @checked

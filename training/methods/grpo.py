@@ -23,7 +23,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Sets, State
 from ..credit import Aggregation, Normalize, by_path, group_advantage, scale
 from ..objective import CLIP, hold
-from . import Bound, Count, NonNegative, Positive, Range, checked
+from ..parameters import Bound, Count, NonNegative, Positive, Range, checked
 
 
 @checked

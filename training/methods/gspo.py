@@ -20,7 +20,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import scale
 from ..objective import hold, sequence_clip
-from . import Bound, checked
+from ..parameters import Bound, checked
 
 
 @checked

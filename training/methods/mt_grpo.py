@@ -26,7 +26,7 @@ from torch import Tensor
 from ..columns import Batch
 from ..control import Control, State
 from ..credit import by_path, group_advantage
-from . import NonNegative, checked
+from ..parameters import NonNegative, checked
 
 EPS = 1e-4
 

@@ -30,7 +30,7 @@ from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Sets, State
 from ..credit import earned, final_reward, gae, whiten
 from ..objective import dual_clip
-from . import Bound, Limit, NonNegative, Share, checked
+from ..parameters import Bound, Limit, NonNegative, Share, checked
 
 VALUE = "value"  # in `extras`
 

@@ -25,7 +25,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State
 from ..credit import Aggregation, by_path, centred, scale
 from ..objective import score_function
-from . import Count, checked
+from ..parameters import Count, checked
 
 
 @checked

@@ -24,7 +24,7 @@ from ..columns import Batch
 from ..control import Control, Needs, State
 from ..credit import by_path, centred, discounted, earned, final_reward, whiten
 from ..objective import k1
-from . import NonNegative, Share, checked, require
+from ..parameters import NonNegative, Share, checked, require
 
 
 @checked

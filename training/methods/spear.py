@@ -32,7 +32,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, Replay, Requests, Sets, State, Stats
 from ..imitation import SALT, better, chosen, newest, recalibrated
 from ..objective import CLIP, clip_cov, hold
-from . import Count, Finite, NonNegative, Range, Share, checked, require
+from ..parameters import Count, Finite, NonNegative, Range, Share, checked, require
 
 
 @checked

@@ -30,7 +30,7 @@ from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Request, Requests, Sets, State, Stats, Verdict
 from ..objective import CLIP, hold
-from . import Bound, Count, Positive, checked, require
+from ..parameters import Bound, Count, Positive, checked, require
 
 Rule = Literal["top-k", "top-k-abs", "top-p", "softmax", "min-p"]
 SLACK = 0.01  # of the sum that top-p asks for

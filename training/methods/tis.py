@@ -25,7 +25,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import average
 from ..objective import Level, mismatch
-from . import NonNegative, Range, checked, require
+from ..parameters import NonNegative, Range, checked, require
 
 
 @checked

@@ -31,7 +31,7 @@ from torch import Tensor
 from ...agents.trajectory import PHASES
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
-from . import Count, NonNegative, Positive, checked
+from ..parameters import Count, NonNegative, Positive, checked
 
 Axis = Literal["turn", "phase", "rollout"]
 WHOLE = "rollout"  # the name of the one controller of that axis
