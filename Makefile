@@ -9,7 +9,7 @@ PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm check format lint types package clean
+.PHONY: help setup train test test-slow test312 test-vllm check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -72,6 +72,10 @@ types: $(READY)
 
 package: $(READY)
 	$(BIN)/python -m pytest -q tests/test_package.py
+
+# Help texts are as wide as COLUMNS; the variable silences a notice of the theme's about another program.
+docs: $(READY)  ## make the site of docs/ in build/docs; a broken link is an error
+	COLUMNS=92 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:  ## remove what make made
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,44 +1,31 @@
-"""What README, CONTRIBUTING and the pages of docs name exists, and the examples of the README run."""
+"""What README, CONTRIBUTING and the pages of docs name exists, and their commands are those of the program."""
 
 import ast
 import contextlib
 import importlib
 import io
+import json
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import torch
+import tyro
 
 import turngym
 from turngym import __main__ as cli
 from turngym.agents.check.clauses import CLAUSES
+from turngym.tests.support.pages import PAGES, ROOT, blocks, commands, named_commands, names, tables
+from turngym.training.config import TrainConfig, to_toml
 
-ROOT = Path(turngym.__file__).parent
-FILES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md")))
-PAGES = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in FILES}
-PYTHON = {page: re.findall(r"```python\n(.*?)```", text, re.S) for page, text in PAGES.items()}
-COMMAND = re.compile(r"(?:^|[\s/])turngym ([a-z][a-z-]*(?: .*)?)$")
+LANGUAGES = {"python", "sh", "toml", "json", "text", "jinja"}
+PLACES = {"RECIPE": "math-python"}  # what a command names in place of a file that is read as the command is parsed
 FOREIGN = {  # options of torchrun, of vLLM and of a benchmark
     *("--nproc-per-node", "--nnodes", "--real", "--model", "--enable-lora", "--max-loras", "--max-lora-rank"),
     *("--enable-prefix-caching", "--logprobs-mode", "--no-enable-chunked-prefill"),
 }
-
-
-def block(word: str) -> str:
-    (found,) = [text for text in PYTHON["README.md"] if word in text]
-    return found
-
-
-def commands(text: str) -> list[list[str]]:
-    """The commands of turngym in a page's code, as words from the name of the command on."""
-    fenced = re.findall(r"```(?:sh)?\n(.*?)```", text, re.S)
-    indented = re.findall(r"^    .*$(?:\n    .*$)*", text, re.M)
-    lines = [line for code in fenced + indented for line in code.replace("\\\n", " ").splitlines()]
-    lines += [code.replace("\n", " ") for code in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
-    found = [COMMAND.search(line.partition("#")[0].strip()) for line in lines]
-    return [match[1].split() for match in found if match]
 
 
 @cache
@@ -49,56 +36,84 @@ def help_of(*command: str) -> str:
     return out.getvalue()
 
 
-# --- the README's examples
+# --- blocks of code
 
 
-def test_the_environment_example_runs_and_prints_a_reward(capsys):
-    exec(block("gymnasium.make"), {})
-    assert re.search(r"^1\.0 answered done$", capsys.readouterr().out, re.M)
+def test_every_block_says_what_it_is():
+    assert [str(block) for block in blocks() if block.language not in LANGUAGES] == []
+    for page, text in PAGES.items():
+        assert len(re.findall(r"^ *```", text, re.M)) == 2 * sum(block.page == page for block in blocks()), page
+        assert re.findall(r"^    turngym .*", re.sub(r"```.*?```", "", text, flags=re.S), re.M) == [], page
 
 
-def test_the_training_example_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("block", blocks("sh"), ids=str)
+def test_every_command_is_one_of_the_program(block, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    text = block("TrainConfig")
-    short = text.replace("steps=5, eval_tasks=32", "steps=1, eval_tasks=2, prompts=2, group=2, max_tokens=8, threads=1")
-    assert short != text
-    exec(short, {})
-    torch.set_num_threads(threads)
-    out = capsys.readouterr().out
-    assert out.count("held-out success") == 2 and re.search(r"^1 [\d.]+ [\d.]+$", out, re.M)
-    assert (tmp_path / "runs" / "readme" / "summary.json").is_file()
+    parse = tyro.cli
+
+    def parsed(*args: object, **options: object) -> SimpleNamespace:
+        parse(*args, **options)
+        return SimpleNamespace(run=lambda: 0)
+
+    monkeypatch.setattr(tyro, "cli", parsed)
+    lines = commands(block)
+    assert lines or "turngym" not in block.text or "pip install" in block.text
+    for words in lines:
+        if "--resume" in words:  # whose folder is read as the command is parsed
+            folder = Path(words[words.index("--out") + 1])
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.toml").write_text(to_toml(TrainConfig(), {}))
+        with pytest.raises(SystemExit) as left:
+            cli.main([PLACES.get(word, word) for word in words])
+        assert left.value.code == 0, words
 
 
-def test_the_example_of_the_tool_and_the_grader_runs(capsys):
-    exec(block("PythonTool("), {})
-    assert capsys.readouterr().out == "ok {2: 3, 3: 2, 5: 1}\n\n1.0 numeric\n"
+def test_extras_exist():
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {
+        name
+        for text in PAGES.values()
+        for found in re.findall(r"turngym\[([\w,]+)\]", text)
+        for name in found.split(",")
+    }
+    assert named and named <= known.keys()
 
 
-def test_every_python_block_of_the_readme_is_run():
-    shown = [block("gymnasium.make"), block("PythonTool("), block("TrainConfig")]
-    assert sorted(PYTHON["README.md"]) == sorted(shown)
+def test_toml_and_json_can_be_read():
+    for block in blocks("toml"):
+        tomllib.loads(block.text)
+    for block in blocks("json"):
+        json.loads(block.text)
 
 
 # --- what the pages name
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_and_option_exists(page):
-    for name, *words in commands(PAGES[page]):
+def test_every_command_and_option_that_a_sentence_names_exists(page):
+    for name, *words in named_commands(page):
+        if name.isupper() or name == "COMMAND":
+            continue
         area = [word for word in words[:1] if name == "verify" and word[0].islower()]
         text = help_of(name, *area)
         assert [word for word in words if re.fullmatch(r"--[a-z-]+", word) and word not in text] == [], (name, words)
 
 
 def test_every_option_belongs_to_a_command():
-    names = {name for page in PAGES.values() for name, *_ in commands(page)}
+    names = {name for page in PAGES for name, *_ in named_commands(page)}
+    names |= {words[0] for block in blocks("sh") for words in commands(block)}
     assert {"train", "compare", "eval", "play", "check", "replay", "audit", "verify", "methods", "doctor"} <= names
     known = {option for name in names for option in re.findall(r"--[a-z-]+", help_of(name))}
     for area in ("household", "sandbox", "search"):
         known |= set(re.findall(r"--[a-z-]+", help_of("verify", area)))
     named = {option for text in PAGES.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - known - FOREIGN == set()
+
+
+def test_the_page_of_commands_has_every_one():
+    listed = re.search(r"\{([\w,-]+)\}", help_of())[1].split(",")
+    assert sorted(names(tables("docs/commands.md")["Commands: command"])) == sorted(listed)
+    assert sorted(re.findall(r"^## `(.+)`", PAGES["docs/commands.md"], re.M)) == sorted(listed)
 
 
 def test_the_page_on_the_contract_has_every_clause():
@@ -114,9 +129,11 @@ def test_every_make_target_exists():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_and_file_exists(page):
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", PAGES[page])
-    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
-    files = re.findall(r"\b(?:tools|envs|agents|training|tests|benchmarks|docs)/[\w./-]*", PAGES[page])
+    text = re.sub(r"```.*?```", "", PAGES[page], flags=re.S)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    roots = [link for link in links if not ((ROOT / page).parent / link).exists()]
+    assert roots == []
+    files = re.findall(r"(?<![\w./-])(?:tools|envs|agents|training|tests|benchmarks|docs)/[\w./-]*", PAGES[page])
     assert [name for name in files if not (ROOT / name.rstrip(".")).exists()] == []
 
 
@@ -128,7 +145,7 @@ def test_every_module_and_name_exists(page):
             if not hasattr(found, part):
                 importlib.import_module(".".join(name.split(".")[:depth]))
             found = getattr(found, part)
-    for code in PYTHON[page]:
+    for code in (block.text for block in blocks("python") if block.page == page):
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("turngym"):
                 module = importlib.import_module(node.module)

@@ -28,7 +28,9 @@ from .quantities import FRACTIONS, PERCENT, UNITS_FAMILY, WORDS
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
 SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
+"""The default system prompt of Math."""
 SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."
+"""The default system prompt of MathPython."""
 
 FAMILIES: dict[str, Family] = {
     "arithmetic": ARITHMETIC,

@@ -14,6 +14,7 @@ from .pythonic import Pythonic
 __all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format"]
 
 FORMATS: dict[str, Format] = {style.name: style for style in (Hermes(), Tags(), Fenced(), LlamaJson(), Pythonic())}
+"""The formats by name."""
 
 
 def get_format(name: str) -> Format:
