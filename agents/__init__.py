@@ -3,6 +3,7 @@
 commands: `turngym eval | play | check | replay | warmup | envs | doctor | serve-search`
 terminal: the console of the commands, and how they report mistakes
 settings: options that several commands share
+endpoint/: a model behind a URL
 engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights
 source: where a policy comes from, and what its model needs in memory

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
 from ..envs.splits import begin
-from .settings import EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
+from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
 from .terminal import console, mistakes
 
 if TYPE_CHECKING:
@@ -101,9 +101,10 @@ class Eval:
 
     env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
     """Environment id."""
-    policy: str = "tiny"
+    policy: str = ""
     """`tiny`, a run folder, a model folder, the name of a model on the Hugging Face hub, `expert` (plays the gold
-    actions) or `observer` (an expert that uses only what it observes)."""
+    actions) or `observer` (an expert that uses only what it observes). The default is `tiny`."""
+    endpoint: tyro.conf.OmitArgPrefixes[EndpointOptions] = EndpointOptions()
     episodes: int = 256
     """Number of tasks."""
     samples: int = 1
@@ -138,6 +139,7 @@ class Eval:
                 choice=self.engine,
                 out=self.out,
                 resume=self.resume,
+                endpoint=self.endpoint,
             )
         try:
             with (
@@ -322,6 +324,13 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     for name, mean in report.search.items():
         what = "searches per question" if name == "searches" else name.replace("recall@", "gold passages, recall@")
         table.add_row(what, f"{mean.value:.3f} (of {mean.of})")
+    if report.failure:
+        table.add_row("first failure", escape(report.failure))
+    if usage := report.usage:
+        tokens = f"{usage['prompt_tokens']} prompt and {usage['completion_tokens']} completion tokens"
+        table.add_row("model", escape(f"{usage['model']}: {usage['requests']} requests, {tokens}"))
+    if report.not_played:
+        table.add_row("not played", f"{report.not_played} episodes; add --resume and a larger --token-budget")
     table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))
     for tool, level in levels.items():
         table.add_row(f"isolation of {tool}", level)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy as np
 from ..envs import TextEnv
 from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, levels_of
-from ..envs.splits import open_split
+from ..envs.splits import Split, open_split
 from . import progress
 from .defaults import max_tokens
 from .engine import Continued, Cut, Engine, Sampling
@@ -27,12 +28,13 @@ from .journal import Origin, locked, origin_of, write_file
 from .players import PLAYERS, play_all
 from .progress import Progress
 from .scores import Episode, Report, from_trees, summarize
-from .settings import EngineChoice, MachineOptions, SamplingOptions
+from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions
 from .source import Source, find
-from .trajectory import Key
+from .trajectory import Key, Tree
 
-if TYPE_CHECKING:  # they need the training extra, and players do without it
+if TYPE_CHECKING:  # players do without what these need
     from .chat.chat import Chat
+    from .endpoint import Endpoint
     from .rollout.path import Actor
 
 
@@ -51,6 +53,7 @@ class Evaluation:
     choice: EngineChoice
     out: Path | None
     resume: bool
+    endpoint: Endpoint | None = None  # in place of a policy
 
     @property
     def keys(self) -> list[Key]:
@@ -62,11 +65,15 @@ class Evaluation:
 
     def settings(self, origin: Origin) -> dict[str, Any]:
         """Return all that the episodes depend on, as JSON data."""
-        found = {**asdict(origin), "policy": self.player, "episodes": len(self.tasks), "first_task": self.tasks[0]}
-        found |= {"samples": self.samples, "seed": self.seed}
+        found = {**asdict(origin), "policy": self.player, "episodes": len(self.tasks)}
+        found |= {"samples": self.samples, "seed": self.seed, "first_task": self.tasks[0]}
         if self.source is not None:
             folders = {name: path and str(path) for name, path in asdict(self.source).items()}
             found |= {**folders, **asdict(self.sampling), "engine": self.choice.engine, **asdict(self.machine)}
+        if self.endpoint is not None:
+            asked = self.endpoint.options
+            found |= {"policy": asked.model, "base_url": asked.base_url, "tool_calls": asked.tool_calls}
+            found |= {"request": asked.request, **asdict(self.sampling)}
         settings: dict[str, Any] = json.loads(json.dumps(found))
         return settings
 
@@ -74,7 +81,7 @@ class Evaluation:
 def prepare(
     env_id: str,
     options: Mapping[str, Any],
-    policy: str,
+    policy: str = "",
     *,
     episodes: int,
     samples: int = 1,
@@ -84,6 +91,7 @@ def prepare(
     choice: EngineChoice = EngineChoice(),  # noqa: B008 (immutable)
     out: Path | None = None,
     resume: bool = False,
+    endpoint: EndpointOptions = EndpointOptions(),  # noqa: B008 (immutable)
 ) -> Evaluation:
     """Check everything that can be wrong and return what `run` needs.
 
@@ -94,26 +102,34 @@ def prepare(
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more")
-    for settings in (sampling, machine, choice):
+    for settings in (sampling, machine, choice, endpoint):
         settings.check()
-    split = open_split(env_id, options)
+    split, server = open_split(env_id, options), None
+    source = None if policy in PLAYERS or endpoint.model else find(policy or "tiny")
+    drawn = Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source))
+    if endpoint.model:
+        if policy:
+            raise ValueError(f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two")
+        from .endpoint import Endpoint
+
+        server, split = Endpoint(endpoint, drawn, seed), _taught(split, env_id, options, endpoint)
     env = split.env
-    source = None if policy in PLAYERS else find(policy)
     if source is not None:
         checked_chat(source.folder, env)
     check_levels(env)
     evaluation = Evaluation(
         env,
-        policy,
+        policy or "tiny",
         source,
         pick_tasks(split.tasks, episodes, seed),
         samples,
-        Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source)),
+        drawn,
         seed,
         machine,
         choice,
         out,
         resume,
+        server,
     )
     if out is not None:
         progress.check(out, evaluation.settings(origin_of(env)), resume)
@@ -142,16 +158,68 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
             settings = evaluation.settings(origin)
             progress.check(out, settings, evaluation.resume)
             done.begin(settings)
-        if done.missing:
+        if evaluation.endpoint is not None:
+            _ask(evaluation.endpoint, evaluation, done)
+        elif done.missing:
             (_play if evaluation.source is None else _roll_out)(evaluation, done)
         trees = done.trees()
         if out is not None and origin is not None:
             done.finish(trees, origin)
-        report = summarize(from_trees(trees))
+        report = _report(evaluation, done, trees)
         if out is not None:
             found = {**report.to_json(), "levels": levels_of(evaluation.env)}
             write_file(out / progress.REPORT, json.dumps(found, indent=1) + "\n")
         return report
+
+
+def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: EndpointOptions) -> Split:
+    """Return the split with a format of calls that goes with `--tool-calls`.
+
+    Raises:
+        ValueError: `options` name another format.
+    """
+    env = split.env
+    if not (isinstance(env, QuestionEnv) and len(env.toolbox)):
+        return split
+    text, native = endpoint.tool_calls == "text", env.format.native
+    if text == native and "format" in options:
+        fix = "tags" if text else "hermes, or --tool-calls text"
+        raise ValueError(f"format is {env.format.name}, which is not for {endpoint.tool_calls} tool calls; take {fix}")
+    return open_split(env_id, {**options, "format": "tags" if text else "hermes"}) if text == native else split
+
+
+def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree]) -> Report:
+    """Return the report with what an endpoint took, what was not played, and why the first failure failed.
+
+    Raises:
+        ValueError: no episode has a score.
+    """
+    failures = [str(leaf.info.get("error", leaf.stop)) for tree in trees for leaf in tree.leaves if not leaf.rewarded]
+    missing, first = len(done.missing), "".join(failures[:1])
+    if missing == len(done.wanted):
+        raise ValueError(
+            "no episode was over when the token budget was spent; add --resume and a larger --token-budget"
+        )
+    try:
+        report = summarize(from_trees(trees))
+    except ValueError as error:
+        raise ValueError(f"{error}; the first: {first}") from None
+    usage = asdict(evaluation.endpoint.usage) if evaluation.endpoint is not None else {}
+    return replace(report, usage=usage, not_played=missing, failure=first)
+
+
+def _ask(endpoint: Endpoint, evaluation: Evaluation, done: Progress) -> None:
+    """Let the model behind a URL play what is missing."""
+    from .endpoint import Conversation
+
+    if evaluation.out is not None:
+        endpoint.open(evaluation.out)
+    episodes = [(task, sample) for sample, _, task, _ in done.missing]
+    try:
+        player = partial(Conversation, endpoint)
+        play_all(evaluation.env, player, episodes, done.add, endpoint.options.concurrency, endpoint.close)
+    finally:
+        endpoint.close()
 
 
 def _play(evaluation: Evaluation, done: Progress) -> None:

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from ..envs import TextEnv
+from ..envs import StopReason, TextEnv
 from ..envs.splits import begin
+from .engine import EngineFailure
 from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, root_turn, step
+
+
+class ContextFull(Exception):
+    """What has been said does not fit into the context of who should answer."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action with why the model stopped there: `end`, or `length` at its token limit."""
+
+    text: str
+    ended: str = ""
 
 
 class Player(Protocol):
     """Chooses the next action of an episode."""
 
-    def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str | None:
-        """Return the action for what was last observed; None to leave."""
+    def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str | Action | None:
+        """Return the action for what was last observed; None to leave.
+
+        Raises:
+            ContextFull, EngineFailure: what ends the episode, with its score so far or as a failure.
+        """
 
 
 class Expert:
@@ -61,31 +78,37 @@ PLAYERS: dict[str, Callable[[], Player]] = {"expert": Expert, "observer": Observ
 def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:
     """Let a player play one task in a fork of `env` and return a tree of one path, without tokens.
 
-    What the environment raises while it answers ends the path as an infrastructure failure. A path that the player
-    left has no leaf. What the player raises, and a `reset` that fails, is raised.
+    What the environment raises while it answers, and an `EngineFailure`, end the path as an infrastructure failure. A
+    path that the player left has no leaf. What else the player raises, and a `reset` that fails, is raised.
     """
     env = env.fork()
     try:
         observation, info = begin(env, task, seed)
         tree = Tree((seed, 0, task), task, info["task_id"])
         node, score = tree.add(root_turn(observation, info, NO_TOKENS)), 0.0
-        while (text := player.act(env, observation, info)) is not None:
+        while (action := player.act(env, observation, info)) is not None:
+            action = action if isinstance(action, Action) else Action(action)
             try:
-                result = step(env, text)
+                result = step(env, action.text)
             except Exception as error:
                 result = failed_step({"error": f"{type(error).__name__}: {error}"})
             score += result.reward
-            turn = Turn.unsampled(node, "assistant", text, NO_TOKENS)
-            node = tree.add(replace(turn, reward=result.reward, info=result.info))
+            turn = Turn.unsampled(node, "assistant", action.text, NO_TOKENS)
+            node = tree.add(replace(turn, reward=result.reward, info=result.info, ended=action.ended))
             if result.stop is not None:
                 tree.leaves.append(Leaf.ended(node, 0, result.stop, score, result.info))
                 break
             role, observation = (str(result.messages[0][name]) for name in ("role", "content"))
             node = tree.add(Turn.unsampled(node, role, observation, NO_TOKENS))
             info = {"messages": result.messages, **result.info}
-        return tree
+    except ContextFull:
+        tree.leaves.append(Leaf.ended(node, 0, StopReason.CONTEXT, score, {}))
+    except EngineFailure as error:
+        found = {"error": str(error), "engine": str(error.fault)}
+        tree.leaves.append(Leaf.ended(node, 0, StopReason.INFRA_ERROR, score, found))
     finally:
         env.close()
+    return tree
 
 
 def play_all(

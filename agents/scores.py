@@ -69,11 +69,14 @@ class Report:
     turns: float  # mean
     stops: dict[str, int]
     search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
+    usage: dict[str, Any] = field(default_factory=dict)  # of an endpoint: its model, its requests and their tokens
+    not_played: int = 0  # episodes for which the token budget was not enough
+    failure: str = ""  # why the first of the failed episodes failed
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data; `search` is there where an episode says how it searched."""
-        data = asdict(self)
-        return data if self.search else {name: value for name, value in data.items() if name != "search"}
+        """Return JSON data; what stands last in this class is left out where it is empty."""
+        optional = ("search", "usage", "not_played", "failure")
+        return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
 
 def from_trees(trees: Iterable[Tree]) -> list[Episode]:

@@ -11,12 +11,13 @@ from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
 from math import isfinite
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 DTYPES = ("float32", "bfloat16")
 ENGINES = ("torch", "vllm")
+API_KEY = "OPENAI_API_KEY"
 SIZES: dict[str, dict[str, Any]] = {
     "mini": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4},
     "small": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4},
@@ -74,6 +75,42 @@ class EngineChoice:
     def own_server(self) -> bool:
         """Return whether a server has to be started."""
         return self.engine == "vllm" and not self.server
+
+
+@dataclass(frozen=True)
+class EndpointOptions:
+    """A model behind a URL that takes OpenAI's `/chat/completions`."""
+
+    model: str = ""
+    """Name of the model at `--base-url`, which is evaluated in place of `--policy`."""
+    base_url: str = ""
+    """Address of its server, such as `https://api.openai.com/v1` or `http://127.0.0.1:8000`."""
+    api_key_env: str = API_KEY
+    """Environment variable with the key."""
+    tool_calls: Literal["structured", "text"] = "structured"
+    """`structured` sends the tools' schemas and reads `tool_calls`; with `text` the system prompt teaches the calls."""
+    concurrency: int = 8
+    """The most requests at a time; fewer while the server is full."""
+    retries: int = 6
+    """How often a request is sent again."""
+    timeout: float = 600.0
+    """Seconds in which an answer must have come."""
+    token_budget: int | None = None
+    """Tokens, of prompts and answers together, after which nothing more is asked."""
+    request: tuple[str, ...] = ()
+    """Other fields of each request as `name=value`, such as `reasoning_effort=low`; `none` leaves a field out."""
+
+    def check(self) -> None:
+        """Raise ValueError for a value out of range, or a part without the other."""
+        for one, other in (("model", "base_url"), ("base_url", "model")):
+            if getattr(self, one) and not getattr(self, other):
+                flags = [f"--{name.replace('_', '-')}" for name in (one, other)]
+                raise ValueError(f"{flags[0]} is {getattr(self, one)!r}, and {flags[1]} is not given; give both")
+        check_least(self, 1, "concurrency")
+        check_least(self, 0, "retries")
+        check_positive(self, "timeout")
+        if self.token_budget is not None:
+            check_least(self, 1, "token_budget")
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def model_folder(name: str | Path) -> Path:
     if "://" in str(name):
         raise FileNotFoundError(
             f"{name} is a URL, and a policy is a folder or a hub model; for a vLLM server give that too, with "
-            "--engine vllm --server URL"
+            "--engine vllm --server URL; to evaluate a model behind a URL: --model NAME --base-url URL"
         )
     folder = Path(name).expanduser()
     if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:

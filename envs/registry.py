@@ -218,12 +218,22 @@ class EnvOptions:
             kwargs["tasks"] = self.tasks
         if self.difficulty is not None:
             kwargs["difficulty"] = self.difficulty
-        for item in self.option:
-            name, equals, value = item.partition("=")
-            if not equals:
-                raise ValueError(f"--option {item!r} is not of the form name=value, such as max_turns=3")
-            kwargs[name] = _value(value)
-        return kwargs
+        return kwargs | named_values("option", self.option)
+
+
+def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
+    """Return the values of `name=value`, which are TOML or bare words; `flag` names the option that has them.
+
+    Raises:
+        ValueError: one has no `=`.
+    """
+    values: dict[str, Any] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"--{flag} {item!r} is not of the form name=value, such as max_turns=3")
+        values[name] = _value(value)
+    return values
 
 
 def _value(text: str) -> Any:

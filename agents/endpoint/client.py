@@ -1,0 +1,228 @@
+"""Requests to a model behind a URL: so many at a time, tried again, counted, and written down.
+
+A request that has failed for good is an `EngineFailure`, never an answer. What would meet every request alike is
+`Refused`: a wrong key, a wrong address, and whatever the first request meets, which is sent alone. The key is sent in a
+header and kept out of everything else: what a server says is searched for it first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from ...envs import Message
+from ...envs.registry import named_values
+from ...tools.http.client import JsonClient
+from ...tools.http.connections import split_url
+from ...tools.http.core import Fault, HttpFailure, Limits, Node, ShapeError, serialize
+from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
+from ..journal import append_sealed, read_sealed
+from ..players import ContextFull
+from ..settings import API_KEY, EndpointOptions
+from ..trajectory import Key
+from .answer import Answer, Usage
+from .gate import Gate, Refused
+
+REQUESTS = "requests.jsonl"
+MAX_BYTES = 64 * 2**20
+BACKOFF, LONGEST = 0.5, 60.0  # seconds: of the first pause, on average, and of the longest that is not asked for
+PATIENCE = 600.0  # seconds: a server that asks for a longer pause has failed
+PASSING = (408, 409, 425, 429)  # and all from 500 on
+ALWAYS = (401, 402, 404)  # what is true of every request
+_TOO_LONG = re.compile(
+    r"context[ _](length|size|window)|maximum (model length|number of tokens)|prompt is too long", re.I
+)
+_FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
+
+
+class Endpoint:
+    """A model behind a URL, for any number of threads.
+
+    Args:
+        options: Which model, and how it is asked.
+        sampling: Temperature and length of an answer.
+        seed: Of the requests and of the pauses between tries.
+
+    Raises:
+        ValueError: an option is wrong, or the key is not there.
+    """
+
+    def __init__(self, options: EndpointOptions, sampling: Sampling = Sampling(), seed: int = 0) -> None:  # noqa: B008
+        options.check()
+        self.options, self.sampling, self.seed = options, sampling, seed
+        self.url = f"{_address(options.base_url)}/chat/completions"
+        self._fields = named_values("request", options.request)
+        self._key = _key(options.api_key_env)
+        limits = Limits(options.timeout, 1, MAX_BYTES)
+        self._client = JsonClient(self.url, authorization=self._key and f"Bearer {self._key}", limits=limits)
+        self._gate, self._lock = Gate(options.concurrency), threading.Lock()
+        self._journal: Path | None = None
+        self._answers: dict[Key, tuple[str, Answer]] = {}  # of a journal, by key, with the digest of the request
+        self.usage = Usage()
+
+    def open(self, folder: Path) -> None:
+        """Write requests and answers down in a folder, and ask for none again that was answered there.
+
+        Raises:
+            ValueError: what is there is damaged.
+        """
+        self._journal = folder / REQUESTS
+        for row in read_sealed(self._journal):
+            if "answer" in row:
+                answer = Answer.read(Node(row["answer"]))
+                self._count(answer)
+                self._gate.answered()
+                self._answers[tuple(row["key"])] = (_digest(row["request"]), answer)
+
+    def close(self) -> None:
+        """End all requests; who waits for one gets `Refused`."""
+        self._gate.close(f"{self.url} is closed")
+        self._client.close()
+
+    def ask(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> Answer | None:
+        """Return the answer to a chat; None where the budget is spent. `key` names it: (sample, task, turn).
+
+        Raises:
+            EngineFailure: there is none after all tries.
+            ContextFull: the chat is too long for the model.
+            Refused: no request would be answered.
+        """
+        request = self._request(key, messages, tools)
+        digest, answer = self._answers.pop(key, ("", None))
+        if answer is not None and digest == _digest(request):
+            return answer
+        try:
+            with self._gate.place():
+                return self._asked(key, request)
+        except Refused as refused:
+            self._gate.close(str(refused))
+            raise
+
+    def _asked(self, key: Key, request: dict[str, Any]) -> Answer | None:
+        """Send a request until it is answered, or has failed for good."""
+        tried = 0
+        while not self._spent():
+            era = self._gate.era
+            try:
+                answer = self._once(key, request)
+                self._gate.answered()
+                return answer
+            except EngineFailure as failure:
+                self._gate.failed(failure.fault, era)
+                self._write(key, request, failure={"fault": str(failure.fault), "what": str(failure)})
+                if failure.wait is None or failure.wait > PATIENCE or tried == self.options.retries:
+                    if not self.usage.requests:
+                        raise Refused(str(failure)) from None
+                    raise
+                jitter = 0.5 + keyed_rng((self.seed, *key, tried)).random()
+                self._gate.pause(max(failure.wait, min(BACKOFF * 2**tried, LONGEST) * jitter))
+                tried += 1
+        return None
+
+    def _request(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        sampling = self.sampling
+        request: dict[str, Any] = {"model": self.options.model, "messages": list(messages)}
+        request |= {"tools": list(tools)} if tools else {}
+        request |= {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        request["seed"] = int(keyed_rng((self.seed, *key)).integers(2**31))
+        return {name: value for name, value in {**request, **self._fields}.items() if value != "none"}
+
+    def _once(self, key: Key, request: dict[str, Any]) -> Answer:
+        try:
+            found = json.dumps(self._client.post(request).value)
+            data = json.loads(found.replace(self._key, "…") if self._key else found)
+            answer = Answer.read(Node(data))
+        except HttpFailure as failure:
+            raise self._failure(failure, "tools" in request) from None
+        except ShapeError as error:
+            raise self._failure(HttpFailure(Fault.MALFORMED, f"it is no chat completion: {error}"), False) from None
+        if self.options.token_budget is not None and not answer.prompt_tokens + answer.completion_tokens:
+            raise Refused(f"{self.url} does not say how many tokens it used; leave out --token-budget")
+        with self._lock:
+            if (before := self.usage.model) and before != answer.model:
+                what = f"{self.url}: model {answer.model!r} answered, and {before!r} did before"
+                raise EngineFailure(EngineFault.VERSION, self._hidden(what))
+            self._count(answer)
+        self._write(key, request, answer=data)
+        return answer
+
+    def _failure(self, failure: HttpFailure, tools: bool) -> Exception:
+        """Return what to raise for a request that failed."""
+        what, status = self._hidden(f"{self.url}: {failure.what}"), failure.status
+        if 400 <= status < 500 and _TOO_LONG.search(what):
+            return ContextFull(what)
+        page = failure.fault is Fault.MALFORMED and re.search(r"in b['\"](\\[nrt]|\s)*<", what)
+        spent = "insufficient_quota" in what
+        passes = (status in PASSING or status >= 500 or not status) and not spent
+        down = failure.fault is Fault.CONNECT or not passes
+        if status in ALWAYS or spent or page or (down and not self.usage.requests):
+            return Refused(what + self._advice(status, failure.fault, tools, bool(page)))
+        fault = EngineFault.FULL if status in (429, 503) else _FAULTS.get(failure.fault, EngineFault.MALFORMED)
+        return EngineFailure(fault, what, (failure.wait or 0.0) if passes else None)
+
+    def _advice(self, status: int, fault: Fault, tools: bool, page: bool) -> str:
+        """Return what to do about an answer that every request would get."""
+        name = self.options.api_key_env
+        if status in (401, 403):
+            lack = "" if self._key else ", which is not set"
+            return f"; it wants a key in the environment variable {name}{lack}; --api-key-env names another one"
+        if status in (404, 405) or page:
+            return "; check --model, and --base-url, which often ends in /v1"
+        if fault is Fault.CONNECT:
+            return "; check --base-url, and whether the server runs"
+        if tools and status:
+            return (
+                "; if it takes no tools, start it with them (vLLM: --enable-auto-tool-choice --tool-call-parser NAME), "
+                "or add --tool-calls text"
+            )
+        return "; fields of requests are changed by --request NAME=VALUE, and left out by NAME=none" if status else ""
+
+    def _spent(self) -> bool:
+        budget = self.options.token_budget
+        return budget is not None and self.usage.prompt_tokens + self.usage.completion_tokens >= budget
+
+    def _count(self, answer: Answer) -> None:
+        usage = self.usage
+        usage.model, usage.requests = usage.model or answer.model, usage.requests + 1
+        usage.prompt_tokens += answer.prompt_tokens
+        usage.completion_tokens += answer.completion_tokens
+
+    def _write(self, key: Key, request: dict[str, Any], **result: Any) -> None:
+        if self._journal is not None:
+            with self._lock:
+                append_sealed(self._journal, {"key": key, "request": request, **result}, synced=False)
+
+    def _hidden(self, text: str) -> str:
+        """Return `text` without the key, also without its beginning, where the text was cut."""
+        for length in range(len(self._key), min(len(self._key), 8) - 1, -1) if self._key else ():
+            text = text.replace(self._key[:length], "…")
+        return text
+
+
+def _digest(request: dict[str, Any]) -> str:
+    return sha256(serialize(request)).hexdigest()
+
+
+def _address(base_url: str) -> str:
+    base, secret = split_url(base_url)
+    if secret:
+        raise ValueError(f"the address {base} has a user; a key is read from the environment, see --api-key-env")
+    base = base.removesuffix("/chat/completions")
+    return base if httpx.URL(base).path.strip("/") else f"{base}/v1"
+
+
+def _key(variable: str) -> str:
+    key = os.environ.get(variable, "").strip()
+    if not key and variable != API_KEY:
+        raise ValueError(f"--api-key-env: the environment variable {variable} is not set or empty")
+    if not re.fullmatch(r"[!#-\[\]-~]*", key):
+        raise ValueError(f"the environment variable {variable} holds no key: it has blanks, quotes or other characters")
+    return key
