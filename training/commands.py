@@ -250,9 +250,9 @@ def recipe_of(args: list[str]) -> TrainConfig:
 def warmup_of(args: list[str]) -> Warmup:
     """Return the defaults of a warm-up: a recipe's, that makes the policy which the recipe starts from.
 
-    `args` begin with `warmup`; a recipe's name (an environment's has a slash) is taken out of them.
+    `args` begin with `warmup`; a recipe's name (an environment's has a slash or a colon) is taken out of them.
     """
-    if len(args) < 2 or args[1].startswith("-") or ("/" in args[1] and not args[1].endswith(".toml")):
+    if len(args) < 2 or args[1].startswith("-") or ({*"/:"} & {*args[1]} and not args[1].endswith(".toml")):
         return Warmup()
     recipe = read_recipe(args.pop(1), allowed=_named(args))
     if recipe.policy == "tiny":

@@ -38,6 +38,7 @@ from .episodes import Broken, Case, example_calls, expert
 from .steps import odd_actions
 
 EPISODES = 4
+IDS = 8  # of tasks, each beside its gold
 ODD = 4  # of the odd actions, tried in each episode
 DIGITS = 15  # of a canary: a number that every grader takes, and that no float rounds
 
@@ -106,10 +107,29 @@ class _Log(logging.Handler):
 
 def check_canary(case: Case) -> str:
     """Hunt for a canary in some episodes."""
+    _check_ids(case)
     cases = [replace(case, seed=case.seed + i) for i in range(EPISODES)]
     if not all(hunt(one) for one in cases):
         return "not checked: the environment's plant() says that it holds no gold text"
     return f"{EPISODES} episodes"
+
+
+def _check_ids(case: Case) -> None:
+    """Look whether the ids of tasks hold the words by which the golds of seeds differ, which `plant` may not know."""
+    golds: list[set[str]] = []
+    ids: list[str] = []
+    with case.bare() as env, suppress(Exception):  # whether there is a gold is the business of another clause
+        for seed in range(case.seed, case.seed + IDS):
+            observation, info = env.reset(seed=seed)
+            ids.append(str(info["task_id"]))
+            golds.append({*re.findall(r"[^\W_]+", env.gold()[-1])} - {*re.findall(r"[^\W_]+", observation)})
+    told = [
+        name
+        for name, gold in zip(ids, golds, strict=False)
+        if (own := gold - set.intersection(*golds)) and own <= {*re.findall(r"[^\W_]+", name)}
+    ]
+    if len(told) == IDS:
+        raise Broken(f"info['task_id'] tells the gold, as {told[0]!r} does; name the task by its index, or not at all")
 
 
 def hunt(case: Case) -> bool:

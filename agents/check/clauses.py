@@ -13,6 +13,7 @@ from .copies import check_fork, check_journal, check_snapshot, check_vector
 from .episodes import Broken, Case
 from .single import check_generators, check_gold, check_gymnasium, check_process, check_seeds, check_threads
 from .steps import check_any_text, check_steps
+from .tasks import check_tasks
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ CLAUSES = (
     Clause(
         "seeds", "a seed gives the same episode in every instance, and not all seeds give the same one", check_seeds
     ),
+    Clause("tasks", "a task is chosen by its index, and no split has the tasks of another", check_tasks),
     Clause("process", "a seed gives the same episode in another process with another hash seed", check_process),
     Clause("generators", "the global generators of random and numpy.random do not change", check_generators),
     Clause(
