@@ -7,45 +7,60 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 import tyro
 
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearch, Warmup
-from .agents.terminal import mistakes
-from .training.commands import Audit, Compare, Methods, Train, train_of, verify_command, warmup_of
-from .training.config import TrainConfig
+from .agents.terminal import mistakes, usage
+from .envs.tasks import did_you_mean
+from .training.commands import Audit, Compare, Methods, Train, Verify, train_of, verify_command, warmup_of
 from .training.process import endings
 
-subcommand = tyro.conf.subcommand
+COMMANDS: dict[str, Any] = {
+    "train": Train,
+    "compare": Compare,
+    "eval": Eval,
+    "play": Play,
+    "check": Check,
+    "replay": Replay,
+    "audit": Audit,
+    "verify": Verify,
+    "envs": Envs,
+    "methods": Methods,
+    "warmup": Warmup,
+    "doctor": Doctor,
+    "serve-search": ServeSearch,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     args = list(sys.argv[1:] if argv is None else argv)
     with mistakes():
-        train = train_of(args) if args[:1] == ["train"] else Train(TrainConfig())
-        warmup = warmup_of(args) if args[:1] == ["warmup"] else Warmup()
-        verify = verify_command(args)
-    commands = (
-        Annotated[Train, subcommand(name="train", default=train)]
-        | Annotated[Compare, subcommand(name="compare")]
-        | Annotated[Eval, subcommand(name="eval")]
-        | Annotated[Play, subcommand(name="play")]
-        | Annotated[Check, subcommand(name="check")]
-        | Annotated[Replay, subcommand(name="replay")]
-        | Annotated[Audit, subcommand(name="audit")]
-        | Annotated[verify, subcommand(name="verify")]  # type: ignore[valid-type]
-        | Annotated[Envs, subcommand(name="envs")]
-        | Annotated[Methods, subcommand(name="methods")]
-        | Annotated[Warmup, subcommand(name="warmup", default=warmup)]
-        | Annotated[Doctor, subcommand(name="doctor")]
-        | Annotated[ServeSearch, subcommand(name="serve-search")]
-    )
-    command: Any = tyro.cli(commands, args=args, prog="turngym", description=__doc__.splitlines()[0] if __doc__ else "")
-    with endings():
+        command = _command(args)
+    with endings(), mistakes((OSError,)):
         status = command.run()
     sys.exit(status)
+
+
+def _command(args: list[str]) -> Any:
+    """Return the command that `args` begin with, with its options; raise ValueError where they name none."""
+    name, settings = (args or [""])[0], dict[str, Any]()
+    if name.startswith("-"):  # for the help on all commands
+        kinds = tuple(Annotated[kind, tyro.conf.subcommand(name=key)] for key, kind in COMMANDS.items())
+        with usage():
+            return tyro.cli(Union[kinds], args=args, prog="turngym", description=(__doc__ or "").partition("\n")[0])  # noqa: UP007
+    if name not in COMMANDS:
+        what = f"there is no command {name!r}; {did_you_mean(name, COMMANDS)}" if name else "name a command; "
+        raise ValueError(f"{what}commands are {', '.join(COMMANDS)}, and `turngym --help` describes them")
+    if name == "train":
+        settings["default"] = train_of(args)
+    elif name == "warmup":
+        settings["default"] = warmup_of(args)
+    kind = verify_command(args) if name == "verify" else COMMANDS[name]
+    with usage():
+        return tyro.cli(kind, args=args[1:], prog=f"turngym {name}", **settings)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
 from ..envs.splits import begin
@@ -37,7 +37,7 @@ class Envs:
 
     def run(self) -> int:
         """Print id, summary and package of each environment, also of those that other packages declare."""
-        table = Table("id", "what it is", "from", box=None)
+        table = Table(Column("id", no_wrap=True), "what it is", Column("from", overflow="fold"), box=None)
         for entry in entries():
             table.add_row(entry.id, entry.summary, entry.package)
         console.print(table)
@@ -56,7 +56,7 @@ class Doctor:
         """Print the versions, the machine, the isolation levels and the results of the tests."""
         from .doctor import findings
 
-        table = Table("what", "", "", box=None, header_style="bold")
+        table = Table("what", "", Column("", overflow="fold"), box=None, header_style="bold")
         lacking = 0
         with console.status("testing"):
             for found in findings():
@@ -313,7 +313,7 @@ def _show(updates: Iterable[WarmupProgress]) -> None:
 
 
 def _table(report: Report, levels: Mapping[str, str]) -> Table:
-    table = Table("what", "value", box=None)
+    table = Table("what", Column("value", overflow="fold"), box=None)
     table.add_row("episodes", f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)")
     table.add_row(f"success, avg@{report.samples}", str(report.success))
     for k, value in report.pass_at.items():

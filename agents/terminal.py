@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import NoReturn
 
 from rich.console import Console
@@ -30,6 +32,9 @@ def mistakes(
     """
     try:
         yield
+    except BrokenPipeError:  # who reads the output has left; rich, too, ends with status 1 then
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
@@ -53,12 +58,27 @@ def mistakes(
         refuse(f"{failure}; {remedy}")
 
 
+@contextmanager
+def usage() -> Iterator[None]:
+    """Report in one line what tyro refuses, which it writes as a panel, and exit with its status."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            yield
+    except SystemExit as left:
+        if not left.code:
+            raise
+        rows = Text.from_ansi(said.getvalue()).plain.splitlines()
+        text = " ".join(row.strip("│ ") for row in rows[1:] if not row.startswith("╰"))  # the first one is a title
+        refuse("; ".join(" ".join(part.split()) for part in re.split("[─-]{5,}", text) if part.strip()))
+
+
 def _text(error: Exception) -> str:
     """Return the message of an error, without the numbers and quotes that Python adds to some."""
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file, or the output'}: {error.strerror}"
     return str(error)
 
 

@@ -1,5 +1,6 @@
 """The command line, in this process as a person would call it; twice in a process of its own."""
 
+import errno
 import json
 import os
 import shutil
@@ -154,10 +155,39 @@ def test_the_place_of_a_mistake_is_shown_on_request(monkeypatch):
         cli.main(["eval", "turngym/Math-v1"])
 
 
-@pytest.mark.parametrize("args", [["trian"], ["train", "--promts", "3"], ["eval", "--episodes", "many"], []])
-def test_what_is_no_command_line_is_refused(turngym, args):
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["trian"], "there is no command 'trian'; did you mean 'train'? commands are train, compare, "),
+        ([], "name a command; commands are train, compare, "),
+        (["--hlep"], "Unrecognized options: --hlep; "),
+        (["train", "--promts", "3"], "Unrecognized options: --promts, 3; Perhaps you meant: --prompts INT "),
+        (["eval", "--episodes", "many"], "Error parsing --episodes: invalid literal for int() with base 10: 'many'; "),
+        (["eval", "turngym/Math-v0", "more"], "Unrecognized options: more; For full helptext, run turngym eval --help"),
+        (["replay"], "Missing from turngym replay: PATH The `trees.jsonl` of an evaluation, or a file in the folder"),
+        (["train", "--steps"], "Missing value for argument '--steps'. Expected 1 values.; "),
+    ],
+)
+def test_what_is_no_command_line_is_refused_in_one_line(turngym, args, message):
     status, out, err = turngym(*args)
-    assert status == 2 and out == "" and err
+    assert (status, out) == (2, "") and err.startswith(f"error: {message}") and err.count("\n") == 1
+
+
+def test_a_reader_that_leaves_or_a_full_disk_is_no_crash(turngym, monkeypatch):
+    def fail(number):
+        def refuse(*args, **kwargs):
+            raise OSError(number, os.strerror(number))
+
+        return refuse
+
+    monkeypatch.setattr(terminal.console, "print", fail(errno.ENOSPC))
+    assert turngym("envs") == (2, "", "error: a file, or the output: No space left on device\n")
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(terminal.console, "print", fail(errno.EPIPE))
+        assert turngym("envs") == (1, "", "")
+        os.close(read)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ WIDE = 120  # columns of a table where there is no terminal
 class Methods:
     """List the learning methods, or describe those that are named."""
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="METHOD [METHOD …]")] = ()
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
     """Methods to describe: equation, parameters with defaults and ranges, source, deviations from the paper."""
 
     def run(self) -> int:
@@ -111,7 +111,7 @@ class Train:
 class Compare:
     """Compare methods on the same tasks, with the same seeds and budget, in one table and one picture."""
 
-    methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="METHOD [METHOD …]")] = ()
+    methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
     """Recipes of methods: names, or TOML files that set `method` and other settings of the method. One of your own is
     `grpo,my_module:factory`."""
     on: str = "math-python"

@@ -75,7 +75,7 @@ def shown(table: Table) -> rich.table.Table:
         box=None,
     )
     for place, name in enumerate(table.header):
-        drawn.add_column(name, justify="right" if place else "left")
+        drawn.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*row)
     return drawn
