@@ -153,7 +153,11 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
     with open_engine(choice, policy, prepared.folder, deadline=config.deadlines.turn_deadline) as engine:
         loop = _loop(prepared, policy, engine, team)
         record: dict[str, Any] = {"version": __version__, "revision": revision(), "engine": engine.mode}
-        record |= {"levels": levels_of(prepared.env), **({"processes": team.size} if team.size > 1 else {})}
+        record |= {
+            "forward": engine.forward,
+            "levels": levels_of(prepared.env),
+            **({"processes": team.size} if team.size > 1 else {}),
+        }
         if engine.mode == "batch-dependent":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
         if team.first:

@@ -48,6 +48,8 @@ def open_engine(
             from .torch import TorchEngine
 
             engine = TorchEngine(policy)
+            if engine.forward != "own":
+                log.warning("rollouts are slower than with the usual architectures: %s", engine.forward)
         else:
             from .vllm import VllmEngine
             from .vllm.fleet import Fleet
@@ -55,8 +57,8 @@ def open_engine(
             from .vllm.server import VllmServer
 
             if choice.own_server:
-                log = folder / "server.log"
-                server = stack.enter_context(VllmServer(policy, log=log, options=choice.server_option, report=report))
+                file = folder / "server.log"
+                server = stack.enter_context(VllmServer(policy, log=file, options=choice.server_option, report=report))
                 fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
             else:
                 fleet = Fleet(choice.server, deadline=deadline)

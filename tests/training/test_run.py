@@ -201,7 +201,8 @@ def test_a_run_folder_holds_what_it_promises(finished):
     assert from_run(finished) == SMALL.changed(out=str(finished))
     record = tomllib.loads((finished / "config.toml").read_text())["record"]
     levels = {"python": "namespaces"}  # though nobody asked for it
-    assert record == {"version": __version__, "revision": revision(), "engine": "exact", "levels": levels}
+    how = {"engine": "exact", "forward": "own", "levels": levels}
+    assert record == {"version": __version__, "revision": revision(), **how}
     assert {path.suffix for path in finished.rglob("*") if path.is_file()} <= {
         ".toml",
         ".jsonl",

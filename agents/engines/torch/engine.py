@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 
 from ...engine import Completion, Cut, Generation, Sampling, StopRule, check_turn, evaluating, keyed_rng
 from ...policy import Policy
-from .runner import ROWS, Runner, SlotCache, batch_dependence, ceil_to, check_supported, set_threads
+from ...source import GIB, TooLarge, free_bytes
+from .decoder import Decoder
+from .fallback import Fallback
+from .runner import Runner, batch_dependence, ceil_to, set_threads
 from .sampler import RowSampling, sample
 from .scheduler import Request, Scheduler, Sequence
+from .weights import Weights, unusual
 
 T = TypeVar("T")
 
@@ -35,7 +39,7 @@ class TorchEngine:
         threads: CPU threads of its worker alone (None: as the process; 1 suits small models next to busy tools).
 
     Raises:
-        ValueError: a value is out of range, or the model does not fit.
+        ValueError: a value is out of range, or the model does not fit, also not into memory.
     """
 
     def __init__(
@@ -53,9 +57,10 @@ class TorchEngine:
         self.max_context = policy.max_context if max_context is None else max_context
         if not 2 <= self.max_context <= policy.max_context:
             raise ValueError(f"max_context is {max_context}; the policy takes 2..{policy.max_context} tokens")
-        check_supported(policy.base.config, self.max_context)
-        self.scheduler = Scheduler(slots, prefill_tokens)
-        self._runner = Runner(policy.base, policy.device, self.max_context)
+        self._make = self._runners()
+        self._runner = self._make()
+        self._drawn_with = self._state()
+        self.scheduler = Scheduler(slots, prefill_tokens, self._runner.rows)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="turngym-engine")
         if threads is not None:
             set_threads(self._worker, threads)
@@ -78,9 +83,15 @@ class TorchEngine:
     @cached_property
     def mode_reason(self) -> str:
         """What `mode` found; "" when exact."""
-        rows = ceil_to(max(len(self.scheduler.slots), 2 * ROWS), ROWS)
+        rows = ceil_to(max(len(self.scheduler.slots), 16), 8)
         with evaluating(self.policy.model):
-            return self._worker.submit(batch_dependence, self.policy.base, self.policy.device, rows).result()
+            return self._worker.submit(batch_dependence, self._make, self.policy.vocabulary, rows).result()
+
+    @property
+    def forward(self) -> str:
+        """What computes the forward passes: `own`, or `transformers` and why."""
+        reason = unusual(self.policy.base)
+        return f"transformers: {reason}" if reason else "own"
 
     def close(self) -> None:
         """End every turn in progress with RuntimeError and release the worker thread and the cache."""
@@ -96,6 +107,24 @@ class TorchEngine:
     ) -> None:
         self.close()
 
+    def _runners(self) -> Callable[[], Runner]:
+        """Return what makes a runner with an empty cache; all have the same weights."""
+        base, device = self.policy.base, self.policy.device
+        if unusual(base):
+            return lambda: Fallback(base, device, self.max_context)
+        needed, there = sum(part.nbytes for part in base.parameters()), free_bytes(str(device))
+        if there is not None and needed > there:
+            raise TooLarge(
+                f"the rollout's own copy of the weights of {self.policy.folder} needs {needed / GIB:.1f} GiB; {device} "
+                f"has {there / GIB:.1f} GiB free; use a smaller model, a larger device or --engine vllm"
+            )
+        weights = Weights(base)
+        return lambda: Decoder(weights, device)
+
+    def _state(self) -> tuple[int, ...]:
+        """Return what differs where the policy's weights were changed."""
+        return self.policy.version, *(parameter._version for parameter in self.policy.model.parameters())
+
     def begin(self, request: Request) -> None:
         """Take a turn into the batch."""
         if not self._open:
@@ -108,9 +137,12 @@ class TorchEngine:
         """Step while there are turns. Ends when idle, so nothing outlives the caller's event loop."""
         try:
             with evaluating(self.policy.model):
+                if (state := self._state()) != self._drawn_with:
+                    await self._work(self._runner.refresh)
+                    self._drawn_with = state
                 while running := self.scheduler.running():
                     if all(sequence.chunk is None for sequence in running.values()):
-                        await self._decode(running)
+                        await self._decode(self.scheduler.compact(running))
                     elif batch := self.scheduler.next_chunks(running):
                         await self._prefill(batch)
         except Exception as error:
@@ -129,7 +161,7 @@ class TorchEngine:
 
     async def _decode(self, running: dict[int, Sequence]) -> None:
         """Feed one token of every sequence that has a turn; where it was the last, draw the next."""
-        rows = ceil_to(max(running) + 1, ROWS)
+        rows = ceil_to(max(running) + 1, self._runner.rows)
         lengths = np.array([sequence.cached if sequence else 0 for sequence in self.scheduler.slots[:rows]])
         lengths = np.pad(lengths, (0, rows - len(lengths)))
         tokens, settings, drawing = np.zeros(rows, np.int64), RowSampling.neutral(rows), {}
@@ -172,20 +204,20 @@ class TorchEngine:
                 request.future.set_result(request.completion(stop, self.policy.version))
 
     async def _work(self, step: Callable[[], T]) -> T:
-        """Run a model step on the worker thread, behind the copies that the scheduler asks for."""
-        copies, self.scheduler.copies = self.scheduler.copies, []
+        """Run a model step on the worker thread, behind the moves that the scheduler asks for."""
+        moves, self.scheduler.moves = self.scheduler.moves, []
 
-        def copy_and_step() -> T:
-            for copy in copies:
-                self._runner.copy(*copy)
+        def move_and_step() -> T:
+            for move in moves:
+                move(self._runner)
             return step()
 
-        return await asyncio.get_running_loop().run_in_executor(self._worker, copy_and_step)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, move_and_step)
 
     def _fail(self, error: Exception) -> None:
         """End every turn with `error`; forget the cache, where numbers that are not finite would spoil other rows."""
         requests = self.scheduler.clear()
-        self._runner.cache = SlotCache()
+        self._runner.forget()
         for request in requests:
             if not request.future.done() and not request.future.get_loop().is_closed():
                 request.future.set_exception(error)

@@ -4,13 +4,15 @@ The cache mirrors the tokens and the record of which were fed as chunks; so it c
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import methodcaller
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...engine import Completion, Generation
-from .runner import chunk_shape
+from .runner import Runner, ceil_to, chunk_shape
 
 Prefix = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # tokens, and the chunks they were fed in
 
@@ -82,12 +84,14 @@ class Sequence:
 class Scheduler:
     """Seats requests in `slots` slots; `prefill_tokens` bounds the padded tokens of one chunk batch.
 
-    slots: the sequence in each slot. copies: (source slot, target slot, tokens) to be made before the next step.
+    slots: the sequence in each slot. moves: what is to be done with the cache before the next step, in order. rows:
+    decoding feeds a multiple of this many slots.
     """
 
-    def __init__(self, slots: int, prefill_tokens: int) -> None:
+    def __init__(self, slots: int, prefill_tokens: int, rows: int = 1) -> None:
         self.slots: list[Sequence | None] = [None] * slots
-        self.copies: list[tuple[int, int, int]] = []
+        self.moves: list[Callable[[Runner], None]] = []
+        self._rows = rows
         self._prefill_tokens = prefill_tokens
         self._requests: list[Request] = []
         self._clock = 0
@@ -128,16 +132,29 @@ class Scheduler:
                 fresh.setdefault(prefix, (slot, sequence))
             else:
                 sequence.cached = len(prefix[0])
-                self.copies.append((donor.slot, slot, sequence.cached))
+                self._copy(donor.slot, slot, sequence.cached)
         shapes = [chunk_shape(*sequence.chunk) for _, sequence in fresh.values() if sequence.chunk]
         alike = [pair for pair, shape in zip(fresh.values(), shapes) if shape == shapes[0]]
         return alike[: max(self._prefill_tokens // shapes[0][0], 1)] if alike else []
+
+    def compact(self, running: dict[int, Sequence]) -> dict[int, Sequence]:
+        """Let running sequences change places with idle ones below them where fewer rows are fed then; return all."""
+        rows = ceil_to(len(running), self._rows)
+        above = [slot for slot in running if slot >= rows]
+        below = [slot for slot in range(rows) if slot not in running]
+        for slot, place in zip(above, below, strict=False):
+            self.moves.append(methodcaller("exchange", slot, place))
+            self.slots[slot], self.slots[place] = self.slots[place], self.slots[slot]
+            for at in (slot, place):
+                if (sequence := self.slots[at]) is not None:
+                    sequence.slot = at
+        return {slot: sequence for slot, sequence in enumerate(self.slots[:rows]) if sequence and sequence.drawing}
 
     def share(self, source: Sequence, twin: Sequence) -> None:
         """Copy what `source` has cached for its `twin`, if a slot is free."""
         if source.slot is not None and None in self.slots:
             twin.cached = min(source.cached, len(twin.tokens) - 1)  # the last token is fed with what comes behind it
-            self.copies.append((source.slot, self._seat(twin), twin.cached))
+            self._copy(source.slot, self._seat(twin), twin.cached)
 
     def finish(self, sequence: Sequence) -> None:
         """Note that a turn of the sequence has ended."""
@@ -155,9 +172,12 @@ class Scheduler:
         for sequence in self.slots:
             if sequence is not None:
                 self.release(sequence)
-        self.copies.clear()
+        self.moves.clear()
         requests, self._requests = self._requests, []
         return requests
+
+    def _copy(self, source: int, target: int, length: int) -> None:
+        self.moves.append(methodcaller("copy", source, target, length))
 
     def _seat(self, sequence: Sequence) -> int:
         """Take the lowest free slot, so that decoding covers few idle rows."""

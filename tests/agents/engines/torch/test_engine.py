@@ -2,7 +2,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from turngym.agents.engine import Completion, Sampling, keyed_rng
 from turngym.agents.engines.torch import TorchEngine, scheduler
+from turngym.agents.engines.torch.decoder import Decoder
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
 
@@ -146,9 +146,9 @@ def test_recomputed_logp_and_entropy_equal_the_sampled_over_padding_batch_and_tu
                 n = len(drawn.tokens)
                 at = logits[row, start - 1 : start - 1 + n]
                 logp = (at / temperature).log_softmax(-1)[torch.arange(n), torch.from_numpy(drawn.tokens).long()]
-                np.testing.assert_allclose(drawn.logp, logp.numpy(), rtol=0, atol=1e-5)
+                np.testing.assert_allclose(drawn.logp, logp.numpy(), rtol=0, atol=3e-5)
                 entropy = torch.distributions.Categorical(logits=at).entropy()
-                np.testing.assert_allclose(drawn.entropy, entropy.numpy(), rtol=0, atol=1e-5)
+                np.testing.assert_allclose(drawn.entropy, entropy.numpy(), rtol=0, atol=3e-5)
 
 
 def test_tokens_are_the_inverse_cdf_at_the_keys_uniforms(policy):
@@ -403,14 +403,12 @@ def test_no_gradient_is_kept_and_training_goes_on_after_generation(qwen3):
     qwen3.model.zero_grad()
 
 
-def test_the_probe_names_a_model_whose_rows_depend_on_the_batch(qwen3):
-    with_batch = qwen3.base.register_forward_hook(
-        lambda module, args, kwargs, out: SimpleNamespace(logits=out.logits + 1e-6 * len(out.logits)), with_kwargs=True
-    )
+def test_the_probe_names_a_model_whose_rows_depend_on_the_batch(qwen3, monkeypatch):
+    decode = Decoder.decode
+    monkeypatch.setattr(Decoder, "decode", lambda self, tokens, *rest: decode(self, tokens, *rest) + 1e-6 * len(tokens))
     engine = TorchEngine(qwen3)
     assert engine.mode == "batch-dependent"
     assert "differ by up to" in engine.mode_reason
-    with_batch.remove()
     engine.close()
 
 

@@ -1,0 +1,176 @@
+"""The engine's own forward passes equal those of transformers, on every architecture that it computes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import (
+    GemmaConfig,
+    GemmaForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from turngym.agents.engines.torch.decoder import Decoder
+from turngym.agents.engines.torch.fallback import Fallback, check_supported
+from turngym.agents.engines.torch.runner import Runner
+from turngym.agents.engines.torch.weights import Weights, unusual
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+ROOM = {"sliding_window": 24, "use_sliding_window": True, "max_window_layers": 1}
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=4)),
+    "llama, grouped, tied, biases": lambda: LlamaForCausalLM(
+        LlamaConfig(**SIZES, num_key_value_heads=2, tie_word_embeddings=True, attention_bias=True, mlp_bias=True)
+    ),
+    "llama, one key head, llama3 rope": lambda: LlamaForCausalLM(
+        LlamaConfig(**SIZES, num_key_value_heads=1, rope_parameters=LLAMA3)
+    ),
+    "llama, linear rope": lambda: LlamaForCausalLM(
+        LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0})
+    ),
+    "llama, yarn rope": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=YARN)),
+    "mistral, window": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=24)),
+    "mistral, no window": lambda: MistralForCausalLM(
+        MistralConfig(**SIZES, num_key_value_heads=4, head_dim=32, sliding_window=None)
+    ),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=True)),
+    "qwen2, a window in some layers": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2, **ROOM)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=32)),
+    "qwen3, biases": lambda: Qwen3ForCausalLM(
+        Qwen3Config(**SIZES, num_key_value_heads=4, head_dim=16, attention_bias=True)
+    ),
+}
+
+
+def made(name: str, rank: int = 0) -> Any:
+    """A model with large random numbers, also in norms and biases; with LoRA weights on all layers for a `rank`."""
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    model.config._attn_implementation = "eager"
+    if rank:
+        linear = {part.rsplit(".", 1)[-1] for part, module in model.named_modules() if type(module) is torch.nn.Linear}
+        config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=sorted(linear), task_type="CAUSAL_LM")
+        get_peft_model(model, config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    return model.requires_grad_(False)
+
+
+def logits_of(model: Any, tokens: np.ndarray) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=torch.from_numpy(tokens)[None]).logits[0]
+    return logits
+
+
+@pytest.mark.filterwarnings("ignore:.*tie_word_embeddings")
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_log_probabilities_equal_those_of_transformers(name, rank):
+    model = made(name, rank)
+    tokens = np.random.default_rng(0).integers(0, 300, (3, 90))
+    runner = Decoder(Weights(model), torch.device("cpu"))
+    feed(runner, tokens)
+    lengths = np.array([80, 70, 80, *[0] * (runner.rows - 4 % runner.rows)])[: 4 if runner.rows == 2 else runner.rows]
+    want = [logits_of(model, row) for row in tokens]
+    for at in range(10):
+        fed = np.array([row[length + at] for row, length in zip(tokens, lengths)] + [0] * (len(lengths) - 3))
+        found = runner.decode(fed, lengths + at, int(lengths.max()) + at)
+        for row in range(3):
+            torch.testing.assert_close(
+                found[row].log_softmax(-1), want[row][lengths[row] + at].log_softmax(-1), rtol=0, atol=1e-4
+            )
+
+
+def feed(runner: Runner, tokens: np.ndarray) -> None:
+    """Feed 80, 70 and 80 tokens in chunks, the first two together; move the conversations about."""
+    runner.prefill([0, 5], [0, 0], [tokens[0, :40], tokens[1, :35]])
+    runner.prefill([5], [35], [tokens[1, 35:70]])
+    runner.copy(5, 1, 70)
+    runner.prefill([0], [40], [tokens[0, 40:80]])
+    runner.prefill([3], [0], [tokens[2, :80]])
+    runner.prefill([2], [0], [tokens[1, :20]])
+    runner.exchange(3, 2)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_the_fallback_computes_the_same(name):
+    model = made(name)
+    tokens = np.random.default_rng(1).integers(0, 300, (3, 90))
+    own, fallback = Decoder(Weights(model), torch.device("cpu")), Fallback(model, torch.device("cpu"), 512)
+    lengths = np.array([80, 70, 80, 20, 0, 0, 0, 0])
+    found = []
+    for runner in (own, fallback):
+        feed(runner, tokens)
+        found.append(runner.decode(np.arange(8), lengths, 80)[:4].log_softmax(-1))
+    torch.testing.assert_close(*found, rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*tie_word_embeddings")
+def test_other_weights_are_taken_and_the_models_own_stay_as_they_are():
+    model = made("llama, grouped, tied, biases", rank=4)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    runner = Decoder(Weights(model), torch.device("cpu"))
+    runner.prefill([0], [0], [np.arange(9)])
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.mul_(3)
+    runner.refresh()
+    runner.forget()
+    tokens = np.arange(40, 60)
+    runner.prefill([0], [0], [tokens[:19]])
+    lengths = np.zeros(runner.rows, np.int64) + 19 * (np.arange(runner.rows) == 0)
+    found = runner.decode(np.full(runner.rows, tokens[19]), lengths, 19)[0]
+    torch.testing.assert_close(found.log_softmax(-1), logits_of(model, tokens)[-1].log_softmax(-1), rtol=0, atol=1e-4)
+
+
+def test_half_precision_stays_near():
+    model = made("qwen3").to(torch.bfloat16)
+    runner = Decoder(Weights(model), torch.device("cpu"))
+    tokens = np.random.default_rng(1).integers(0, 300, 50)
+    runner.prefill([0], [0], [tokens[:49]])
+    lengths = np.array([49] + [0] * 7)
+    found = runner.decode(np.full(8, tokens[49]), lengths, 49)[0]
+    assert found.dtype == torch.float32
+    want = logits_of(model.float(), tokens)[-1]
+    assert (found.log_softmax(-1) - want.log_softmax(-1)).abs().max() < 0.3
+
+
+def test_what_it_does_not_compute_is_named():
+    torch.manual_seed(0)
+    sizes = {**SIZES, "num_key_value_heads": 4, "head_dim": 16}
+    assert unusual(GemmaForCausalLM(GemmaConfig(**sizes))) == "model_type gemma"
+    assert unusual(LlamaForCausalLM(LlamaConfig(**SIZES, hidden_act="gelu"))) == "hidden_act gelu"
+    dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=dynamic))
+    assert "dynamic" in unusual(model)
+    with pytest.raises(ValueError, match=r"the decoder does not compute rope .*dynamic"):
+        Weights(model)
+    with pytest.raises(ValueError, match="rope_type is 'dynamic', which depends on the batch"):
+        check_supported(model.config, 128)
