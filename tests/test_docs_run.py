@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_args
 
@@ -28,7 +28,7 @@ from turngym.training.comparison.plan import Comparison
 from turngym.training.config import from_run
 
 FILES, TELEMETRY = tables("docs/files.md"), tables("docs/telemetry.md")
-ELSEWHERE: dict[str, str] = {}  # pages whose blocks another test runs
+ELSEWHERE = {"docs/evaluate.md": "tests/agents/endpoint/test_page.py"}  # pages whose blocks another test runs
 SHORT = "steps=2, eval_every=1, eval_tasks=2, prompts=2, group=2, max_tokens=12, threads=1"
 # What a short run of GRPO and EPO on one path after another, from the embedded engine, may lack.
 RARE = {"mismatch", "mismatch_max", "kl", "forks_turn/T", "forks_gain_turn/T"}
@@ -177,8 +177,9 @@ def test_an_evaluation_has_the_keys_that_are_named(tmp_path, monkeypatch, capsys
     assert left.value.code == 0
     found = json.loads(Path("e/eval.json").read_text())
     searched = Episode(0, Outcome.DONE, "answered", 1.0, 1, True, {"f1": 1.0})
-    assert found.keys() | summarize([searched]).to_json().keys() == set(names(FILES["eval.json: key"]))
-    assert "search" not in found
+    report = replace(summarize([searched]), usage={"model": ""}, not_played=1, failure="a timeout")
+    assert found.keys() | report.to_json().keys() == set(names(FILES["eval.json: key"]))
+    assert "search" not in found and "usage" not in found
 
 
 def test_a_comparison_has_the_keys_that_are_named(run, tmp_path, monkeypatch):
