@@ -321,6 +321,9 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table.add_row("mean reward", f"{report.reward:.3f}")
     table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
     table.add_row("turns", f"{report.turns:.2f}")
+    if report.cut is not None:
+        fix = "; allow longer turns with --max-tokens" if report.cut > 0.2 else ""
+        table.add_row("turns cut at the token limit", f"{100 * report.cut:.1f} %{fix}")
     for name, mean in report.search.items():
         what = "searches per question" if name == "searches" else name.replace("recall@", "gold passages, recall@")
         table.add_row(what, f"{mean.value:.3f} (of {mean.of})")

@@ -31,6 +31,8 @@ class Episode:
     turns: int
     used_tool: bool  # the answer is a result that a tool gave
     search: Mapping[str, float] = field(default_factory=dict)  # how it searched, where the environment says it
+    drawn: int = 0  # turns that a policy drew
+    cut: int = 0  # those of them that ended at the token limit
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Report:
     tool_share: float  # of the successes, those whose answer a tool gave
     turns: float  # mean
     stops: dict[str, int]
+    cut: float | None = None  # share of the drawn turns that ended at the token limit; None where none was drawn
     search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
     usage: dict[str, Any] = field(default_factory=dict)  # of an endpoint: its model, its requests and their tokens
     not_played: int = 0  # episodes for which the token budget was not enough
@@ -90,6 +93,8 @@ def from_trees(trees: Iterable[Tree]) -> list[Episode]:
             len(tree.replies(leaf)),
             bool(leaf.info.get("used_tool", False)),
             _search(tree, leaf),
+            sum(tree.turns[node].ended != "" for node in tree.replies(leaf)),
+            sum(tree.turns[node].ended == "length" for node in tree.replies(leaf)),
         )
         for tree in trees
         for leaf in tree.leaves
@@ -129,6 +134,7 @@ def summarize(episodes: Sequence[Episode]) -> Report:
     powers = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if 1 < k <= samples]
     wins = [episode for episode in rewarded if episode.score >= 1]
     stops = [episode.stop for episode in episodes]
+    drawn = sum(episode.drawn for episode in rewarded)
     return Report(
         episodes=len(episodes),
         tasks=len(by_task),
@@ -141,6 +147,7 @@ def summarize(episodes: Sequence[Episode]) -> Report:
         turns=float(np.mean([episode.turns for episode in rewarded])),
         stops={stop: stops.count(stop) for stop in sorted(set(stops))},
         search=_means(rewarded),
+        cut=sum(episode.cut for episode in rewarded) / drawn if drawn else None,
     )
 
 

@@ -12,7 +12,7 @@ from math import isfinite, nan
 from statistics import fmean
 from typing import Any, Literal
 
-Kind = Literal["entropy-collapse", "entropy-explosion", "silent-tools", "silent-groups", "clipping"]
+Kind = Literal["entropy-collapse", "entropy-explosion", "silent-tools", "silent-groups", "clipping", "cut-turns"]
 Line = Mapping[str, Any]
 
 WINDOW = 5  # lines whose mean is a level
@@ -21,6 +21,7 @@ LEAST = 0.1  # nats: less than this is no early level to fall from, and as much 
 GONE, USED = 0.1, 0.1  # share that is left of a level of at least USED
 SILENT = 0.8  # share of groups
 CLIPPED = 0.1  # share of slots
+CUT, CUT_AT_ONCE = 0.2, 0.5  # share of turns: the mean of a window, and of a validation
 
 ADVICE: dict[Kind, str] = {
     "entropy-collapse": "hold the entropy of each turn with --method …,turn-pi, or draw with a higher --temperature",
@@ -30,12 +31,13 @@ ADVICE: dict[Kind, str] = {
     "silent-groups": "draw others in place of tasks that teach nothing with --method dapo, raise --group, or choose "
     "tasks that succeed about half the time (--difficulty)",
     "clipping": "take fewer --updates on a rollout, or lower --lr",
+    "cut-turns": "the policy cannot finish what it says: allow longer turns with a higher --max-tokens",
 }
 
 
 @dataclass(frozen=True)
 class Level:
-    """A metric past its limit: its mean over the last `WINDOW` lines."""
+    """A metric past its limit: its mean over the last `WINDOW` lines, or that of a validation."""
 
     metric: str
     value: float
@@ -66,6 +68,7 @@ def alarms(lines: Sequence[Line]) -> list[Alarm]:
     silent-tools: calls a path, or the share of them that is ok, at GONE of what it was when it was highest
     silent-groups: more than SILENT of the groups teach nothing
     clipping: more than CLIPPED of the slots, of all or of a turn, are past one bound of the ratio
+    cut-turns: more than CUT of the turns ended at the token limit, or more than CUT_AT_ONCE of those of a validation
     """
     taken = [line for line in lines if line.get("refused") == ""]
     found: dict[Kind, list[Level]] = {
@@ -74,7 +77,10 @@ def alarms(lines: Sequence[Line]) -> list[Alarm]:
         "silent-tools": list(_silent_tools(taken)),
         "silent-groups": list(_above(taken, ("silent_groups",), SILENT)),
         "clipping": list(_above(taken, _names(taken, "clip_"), CLIPPED)),
+        "cut-turns": list(_above(taken, ("turns/cut",), CUT)),
     }
+    if lines and (now := _number(lines[-1], "valid/cut")) > CUT_AT_ONCE:
+        found["cut-turns"].append(Level("valid/cut", now, CUT_AT_ONCE))
     return [Alarm(kind, tuple(levels)) for kind, levels in found.items() if levels]
 
 

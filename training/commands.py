@@ -299,8 +299,8 @@ def watch(records: Iterable[Any], steps: int, console: Console) -> None:
                     console.print(f"step {record.step}/{steps}  {step_line(record.metrics)}", soft_wrap=True)
                 if record.metrics["refused"]:
                     console.print(f"step {record.step} was refused: {record.metrics['refused']}", style="red")
-                for alarm in record.begun:
-                    console.print(f"step {record.step}: {alarm}", style="yellow", markup=False, soft_wrap=True)
+            for alarm in record.begun:
+                console.print(f"step {record.step}: {alarm}", style="yellow", markup=False, soft_wrap=True)
             if record.valid is not None:
                 console.print(f"step {record.step}: held-out success {record.valid.success}")
                 if not record.metrics:
@@ -318,11 +318,13 @@ def step_line(metrics: dict[str, Any]) -> str:
 
 def before_after(summary: Mapping[str, Any]) -> Table:
     """Return the table that ends a run, of what `summary.json` holds."""
-    table = Table("", "step", "held-out success (95 %)", "by a tool's result", "turns", box=None)
+    table = Table("", "step", "held-out success (95 %)", "by a tool's result", "turns", "cut turns", box=None)
     for name, step in (("before", 0), ("after", summary["steps"])):
         found = summary[name]
         success = Interval(found["success"], found["low"], found["high"])
-        table.add_row(name, str(step), str(success), f"{100 * found['tool_share']:.0f} %", f"{found['turns']:.2f}")
+        cut = "" if found["cut"] is None else f"{100 * found['cut']:.0f} %"
+        tool = f"{100 * found['tool_share']:.0f} %"
+        table.add_row(name, str(step), str(success), tool, f"{found['turns']:.2f}", cut)
     return table
 
 
@@ -374,8 +376,8 @@ def _follow(trial: Trial, progress: Progress, say: Callable[..., None], on_step:
                     say(f"{name}  {at}")
                 if record.metrics["refused"]:
                     say(f"{name}  step {record.step} was refused: {record.metrics['refused']}", style="red")
-                for alarm in record.begun:
-                    say(f"{name}  step {record.step}: {alarm}", style="yellow")
+            for alarm in record.begun:
+                say(f"{name}  step {record.step}: {alarm}", style="yellow")
             progress.update(bar, completed=record.step, at=escape(at), refresh=True)
             if record.valid is not None and record.step < steps:
                 say(f"{name}  step {record.step}: held-out success {record.valid.success}", style="dim")

@@ -160,7 +160,7 @@ class Loop:
         record = Record.after(self._lines, at.step, {**at.metrics(), **self._times}, valid)
         for alarm in record.begun:
             self.logbook.add_incident(at.step, Incident("alarm", str(alarm)))
-        self.logbook.add_metrics(record.line())
-        self._lines.append(record.metrics)
+        self.logbook.add_metrics(line := record.line())
+        self._lines.append(json.loads(line))
         self._written = True
         return record

@@ -112,20 +112,24 @@ class Record:
         cls, past: Sequence[Mapping[str, Any]], step: int, metrics: dict[str, Any], valid: Report | None
     ) -> Record:
         """Return the record of a step behind the lines `past`, with the alarms of all of them."""
-        if not metrics:
-            return cls(step, {}, valid)
-        found = alarms([*past, metrics])
-        return cls(step, {**metrics, "alarms": [alarm.kind for alarm in found]}, valid, begun(found, past))
+        found = alarms([*past, {**metrics, **_validated(valid)}])
+        named = {"alarms": [alarm.kind for alarm in found]} if metrics else {}
+        return cls(step, {**metrics, **named}, valid, begun(found, past))
 
     def line(self) -> str:
         """Return the line."""
-        found = {}
-        if self.valid is not None:
-            success = self.valid.success
-            found = {"valid/success": success.value, "valid/low": success.low, "valid/high": success.high}
-            found |= {"valid/tool_share": self.valid.tool_share, "valid/turns": self.valid.turns}
-            found["valid/episodes"] = self.valid.episodes - self.valid.failed  # those that were scored
-        return to_line({"step": self.step, **self.metrics, **found})
+        named = {"alarms": [alarm.kind for alarm in self.begun]} if self.begun else {}  # before the first step
+        return to_line({"step": self.step, **named, **self.metrics, **_validated(self.valid)})
+
+
+def _validated(found: Report | None) -> dict[str, Any]:
+    """Return what a line of metrics says of a validation; nothing where there was none."""
+    if found is None:
+        return {}
+    success = {"success": found.success.value, "low": found.success.low, "high": found.success.high}
+    about = {"tool_share": found.tool_share, "turns": found.turns, "cut": found.cut}
+    scored = {"episodes": found.episodes - found.failed}
+    return {f"valid/{name}": value for name, value in {**success, **about, **scored}.items()}
 
 
 class Logbook:
@@ -214,8 +218,8 @@ def write_summary(folder: Path, seconds: float) -> None:
     """Write `summary.json`: held-out success before and after, with 95 % intervals, of the run from its first step."""
     lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     valid = [line for line in lines if "valid/success" in line]
-    measured = ("success", "low", "high", "tool_share", "turns", "episodes")
-    before, after = ({name: line[f"valid/{name}"] for name in measured} for line in (valid[0], valid[-1]))
+    measured = ("success", "low", "high", "tool_share", "turns", "cut", "episodes")
+    before, after = ({name: line.get(f"valid/{name}") for name in measured} for line in (valid[0], valid[-1]))
     summary = {
         "before": before,
         "after": after,

@@ -51,14 +51,19 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
     """Return how much was rolled out: paths by outcome, tokens by span, turns, groups without a signal, calls, forks.
 
     The span `prompt` is all that opens an episode; other tokens that were not drawn belong to who spoke after it.
-    silent_groups: share of groups whose paths that are learned from all have one score, of those that have such paths.
+    silent_groups: share of groups whose paths that are learned from all have one score, of those with several of them
+    turns/cut, turns/cut_paths: share of drawn turns that ended at the token limit, and of paths with such a turn
     """
     leaves = [leaf for tree in trees for leaf in tree.leaves]
     turns = [turn for tree in trees for turn in tree.turns]
     given = dict.fromkeys(("prompt", *ROLES), 0)
     for turn in turns:
         given["prompt" if turn.parent < 0 else turn.role] += int((~turn.sampled[turn.copied :]).sum())
-    scores = [len({leaf.score for leaf in tree.leaves if leaf.learned}) for tree in trees]
+    learned = [[leaf.score for leaf in tree.leaves if leaf.learned] for tree in trees]
+    scores = [found for found in learned if len(found) > 1]  # a path alone is compared with nothing
+    cut = [
+        [tree.turns[node].ended == "length" for node in tree.replies(leaf)] for tree in trees for leaf in tree.leaves
+    ]
     return {
         "groups": len(trees),
         "paths": len(leaves),
@@ -66,7 +71,9 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
         "tokens": sum(int(turn.sampled[turn.copied :].sum()) for turn in turns),
         **{f"tokens_given/{span}": count for span, count in given.items()},
         "turns": share(sum(turn.role == "assistant" for turn in turns), len(leaves)),
-        "silent_groups": share(sum(found == 1 for found in scores), sum(found > 0 for found in scores)),
+        "turns/cut": share(sum(turn.ended == "length" for turn in turns), sum(turn.ended != "" for turn in turns)),
+        "turns/cut_paths": share(sum(any(ends) for ends in cut), len(cut)),
+        "silent_groups": share(sum(len(set(found)) == 1 for found in scores), len(scores)),
         **calls(trees),
         **forks(trees),
     }

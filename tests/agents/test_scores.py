@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 from statistics import NormalDist
 
@@ -124,6 +125,14 @@ def test_a_report_by_hand():
     assert report.to_json()["success"]["value"] == report.success.value
 
 
+def test_cut_turns_are_a_share_of_those_that_were_drawn():
+    """3 of 8 drawn turns; a failure counts in no estimate."""
+    episodes = [episode(0, drawn=2, cut=2), episode(0, drawn=6, cut=1), episode(1, turns=9)]
+    lost = episode(1, math.nan, Outcome.INFRA_ERROR, drawn=5, cut=5)
+    assert summarize([*episodes, lost]).cut == 3 / 8
+    assert summarize(episodes[2:]).cut is None and summarize(episodes[2:]).to_json()["cut"] is None
+
+
 def test_failures_shrink_the_samples_and_count_in_no_estimate():
     episodes = [
         episode(0),
@@ -162,6 +171,9 @@ def test_paths_of_trees_are_episodes():
         Episode(5, Outcome.DONE, "s0", 1.0, 1, True),
         Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False),
     ]
+    ends = iter(("length", "closer", "end"))
+    tree.turns[1:] = [replace(turn, ended=next(ends)) for turn in tree.turns[1:]]
+    assert [(found.drawn, found.cut) for found in from_trees([tree])] == [(1, 1), (2, 0)]
 
 
 # --- how agents searched

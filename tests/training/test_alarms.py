@@ -94,6 +94,7 @@ def test_tools_that_were_never_used_or_still_are_do_not(values):
         ("clip_low", module.CLIPPED, "clipping"),
         ("clip_high", module.CLIPPED, "clipping"),
         ("clip_high_turn/3", module.CLIPPED, "clipping"),
+        ("turns/cut", module.CUT, "cut-turns"),
     ],
 )
 def test_a_share_is_too_high_where_its_mean_over_a_window_is(name, limit, kind):
@@ -101,6 +102,16 @@ def test_a_share_is_too_high_where_its_mean_over_a_window_is(name, limit, kind):
     assert raised(name, [limit + 0.02] * 4 + [limit - 0.09])[-1] == []
     assert raised(name, [1.0] * 4) == [[]] * 4
     assert raised(name, [1.0] * 4 + [None]) == [[]] * 5
+
+
+@pytest.mark.parametrize("line", [{"step": 0}, {"step": 7, "refused": ""}, {"step": 7, "refused": "no"}])
+def test_a_validation_whose_turns_are_cut_is_told_at_once(line):
+    def kinds(cut):
+        return [found.kind for found in alarms([{"step": 0, "valid/cut": 0.9}, {**line, "valid/cut": cut}])]
+
+    assert kinds(0.51) == ["cut-turns"] and kinds(0.5) == kinds(None) == kinds(math.nan) == []
+    (found,) = alarms([{**line, "valid/cut": 0.75}])
+    assert str(found).startswith("cut-turns: valid/cut is 0.75 (limit 0.5); ") and "--max-tokens" in str(found)
 
 
 def test_several_turns_are_one_alarm_and_kinds_have_an_order():

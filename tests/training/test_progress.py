@@ -51,7 +51,10 @@ def test_an_alarm_is_told_when_it_begins(terminal):
     alarm = Alarm("silent-groups", (Level("silent_groups", 0.9, 0.8),))
     console = Console(file=StringIO(), force_terminal=terminal, width=400, highlight=False)
     commands.watch([Record(1, METRICS, begun=(alarm,)), Record(2, METRICS)], 2, console)
+    early = Alarm("cut-turns", (Level("valid/cut", 0.9, 0.5),))
+    commands.watch([Record(0, {}, report(0.3), begun=(early,))], 2, console)
     told = console.file.getvalue()
+    assert f"step 0: {early}" in told
     assert told.count("silent-groups") == 1 and f"step 1: {alarm}" in told
 
 
@@ -94,14 +97,14 @@ def test_a_terminal_gets_a_live_bar_with_the_last_step():
 
 
 def test_the_last_table_compares_what_the_summary_holds():
-    before = {"success": 0.3, "low": 0.2, "high": 0.4, "tool_share": 0.9, "turns": 1.5}
-    after = {"success": 0.75, "low": 0.7, "high": 0.8, "tool_share": 1.0, "turns": 1.96}
+    before = {"success": 0.3, "low": 0.2, "high": 0.4, "tool_share": 0.9, "turns": 1.5, "cut": None}
+    after = {"success": 0.75, "low": 0.7, "high": 0.8, "tool_share": 1.0, "turns": 1.96, "cut": 0.625}
     console = Console(file=StringIO(), width=120)
     console.print(commands.before_after({"before": before, "after": after, "steps": 60}))
     rows = [line.split() for line in console.file.getvalue().splitlines()]
     assert rows[-2:] == [
         ["before", "0", "30.0", "%", "[20.0,", "40.0]", "90", "%", "1.50"],
-        ["after", "60", "75.0", "%", "[70.0,", "80.0]", "100", "%", "1.96"],
+        ["after", "60", "75.0", "%", "[70.0,", "80.0]", "100", "%", "1.96", "62", "%"],
     ]
 
 
@@ -124,7 +127,7 @@ class Played:
 
     def records(self):
         valid = SimpleNamespace(success=Interval(0.25, 0.125, 0.5))
-        yield SimpleNamespace(step=0, metrics={}, valid=valid)
+        yield SimpleNamespace(step=0, metrics={}, valid=valid, begun=[])
         for step in range(1, STEPS + 1):
             if step == 4 and self.error:
                 raise self.error

@@ -115,6 +115,7 @@ def test_a_line_holds_the_step_its_metrics_and_the_validation():
         "valid/high": 0.8,
         "valid/tool_share": 0.25,
         "valid/turns": 1.5,
+        "valid/cut": None,
         "valid/episodes": 3,
     }
     assert json.loads(Record(0, {}).line()) == {"step": 0}
@@ -166,8 +167,14 @@ def test_alarms_depend_on_the_lines_alone(killed):
     assert again == Record.after([record.metrics for record in whole[:killed]], killed + 1, again.metrics, None)
 
 
-def test_before_the_first_step_there_are_no_alarms():
+def test_before_the_first_step_only_a_validation_can_raise_an_alarm():
     assert Record.after([], 0, {}, REPORT) == Record(0, {}, REPORT)
+    record = Record.after([], 0, {}, replace(REPORT, cut=0.75))
+    assert (record.metrics, [alarm.kind for alarm in record.begun]) == ({}, ["cut-turns"])
+    line = json.loads(record.line())
+    assert (line["alarms"], line["valid/cut"]) == (["cut-turns"], 0.75)
+    again = Record.after([line], 1, {"refused": ""}, replace(REPORT, cut=0.75))
+    assert (again.metrics["alarms"], again.begun) == (["cut-turns"], ())  # it is told once
 
 
 @pytest.fixture

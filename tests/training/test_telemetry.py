@@ -79,6 +79,8 @@ def test_counts_say_how_much_was_rolled_out(trees):
         "tokens_given/assistant": 0,
         "tokens_given/tool": 0,
         "turns": 6 / 5,
+        "turns/cut": pytest.approx(math.nan, nan_ok=True),  # it is not known how these turns ended
+        "turns/cut_paths": 0.0,
         "silent_groups": 0.5,
         **calls(trees),
         **forks(trees),
@@ -104,6 +106,8 @@ def test_counts_of_nothing_are_zero_and_shares_of_nothing_no_numbers():
     assert {name for name, value in found.items() if math.isnan(value)} == {
         *(name for name, value in (calls([]) | forks([])).items() if math.isnan(value)),
         "turns",
+        "turns/cut",
+        "turns/cut_paths",
         "silent_groups",
     }
     assert {value for value in found.values() if not math.isnan(value)} == {0}
@@ -118,7 +122,7 @@ def scored(*scores, trained=True):
 @pytest.mark.parametrize(
     ("groups", "silent"),
     [
-        ([scored(1.0, 1.0), scored(0.0, 1.0), scored(0.5)], 2 / 3),  # one path alone has nothing to be better than
+        ([scored(1.0, 1.0), scored(0.0, 1.0), scored(0.5)], 1 / 2),  # one path alone is compared with nothing
         ([scored(0.0, 0.0), scored()], 1.0),  # a group of failures is none that could teach
         ([scored(0.0, 1e-9)], 0.0),
         ([scored(0.0, 1.0), scored(0.0, 1.0, trained=False)], 0.0),  # nor is one of probes
@@ -126,6 +130,19 @@ def scored(*scores, trained=True):
 )
 def test_a_group_is_silent_where_all_that_is_learned_from_earned_the_same(groups, silent):
     assert counts(groups)["silent_groups"] == silent
+
+
+def test_groups_of_one_path_are_neither_silent_nor_not():
+    assert math.isnan(counts([scored(0.5), scored()])["silent_groups"])
+
+
+def test_turns_that_ended_at_the_token_limit_are_cut_and_others_are_not(trees):
+    """Six turns on five paths; what the first path begins with is shared, and counts once as a turn."""
+    ends = {(0, 1): "length", (0, 3): "end", (0, 4): "context", (0, 5): "closer", (1, 1): "length", (1, 2): "end"}
+    for (tree, node), ended in ends.items():
+        trees[tree].turns[node] = replace(trees[tree].turns[node], ended=ended)
+    found = counts(trees)
+    assert (found["turns/cut"], found["turns/cut_paths"]) == (2 / 6, 3 / 5)
 
 
 # --- entropy by turn, phase and outcome
