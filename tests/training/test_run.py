@@ -109,7 +109,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, chat_templates: dict[str, 
         shutil.copy(TINY / "config.json", folder / name)
         shutil.copy(TINY / "model.safetensors", folder / name)
     shutil.copy(TINY / "tokenizer.json", folder / "thinker")
-    (folder / "thinker" / "chat_template.jinja").write_text(chat_templates["qwen3.jinja"])
+    (folder / "thinker" / "chat_template.jinja").write_text(chat_templates["qwen3.jinja"] + "{# of mine #}")
     for name in ("taken", "broken"):
         (folder / name).mkdir()
         (folder / name / "config.toml").write_text(to_toml(TrainConfig().changed(max_tokens=96), {}))
