@@ -86,11 +86,8 @@ class Train:
             fits = fit(self.config, self.recipe, self.named) if self.recipe else Fitted(self.config)
             prepared = run.prepare(fits.config)
         console.quiet = not prepared.launch.first
-        console.print(
-            f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
-        )
-        for line in fits.lines:
-            console.print(line, markup=False, soft_wrap=True)
+        begins = f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
+        console.print(begins, *fits.lines, sep="\n", markup=False, soft_wrap=True)
         if self.config.engine.own_server:
             console.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         try:
@@ -146,12 +143,8 @@ class Compare:
             from .comparison.plan import plan as make_plan
 
             plan = make_plan(self.methods, self.on, self.seeds, self._changes(), self.out, self.resume)
-        console.print(
-            f"comparing {', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}, "
-            f"into {plan.folder}"
-        )
-        for line in plan.lines:
-            console.print(line, markup=False, soft_wrap=True)
+        what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
+        console.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
         try:
             with mistakes((ValueError, OSError)):
                 watch_comparison(plan, console, lambda: report.write_report(plan))
