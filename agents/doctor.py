@@ -21,7 +21,7 @@ from .. import __version__
 from ..envs.core import EnvFailure
 from ..envs.math import MathGrader
 from ..tools import PythonTool, Status, ToolFailure
-from ..tools.python import LEVELS, probe
+from ..tools.python import LEVELS, memory_mode, probe
 
 EXTRAS = ("train", "tasks")  # optional, and of interest to who uses turngym
 GRADER_SECONDS = 60.0  # for an answer that takes a hundredth of that: the process may have to start on a busy machine
@@ -114,6 +114,7 @@ def _levels() -> Iterator[Finding]:
         yield Finding(f"isolation: {level}", about, reasons[level] is None, needed=is_default)
     able = [level for level in (default, *LEVELS) if reasons[level] is None]
     if able:
+        yield Finding("memory of a session", memory_mode(able[0]))
         yield _call(able[0])
 
 

@@ -4,6 +4,7 @@
 - `session`: a live interpreter as the parent sees it; `probe` and `require` try the levels of this machine
 - `server`: the parent's handle on the server process, and on the group of a session and its forks
 - `supervisor`: the server process, which keeps boundaries ready and watches their memory
+- `cgroup`: the kernel's limit on the memory of a session, where it can be had
 - `boundary`: what confines a session and its forks, and ends with one process
 - `zygote`: a warm interpreter that forks workers
 - `worker`: the process of a session: it confines itself, and forks itself
@@ -17,7 +18,7 @@
 """
 
 from .isolation import LEVELS, LevelRefused
-from .session import CannotFork, probe, require
+from .session import CannotFork, memory_mode, probe, require
 from .tool import PythonTool
 
-__all__ = ["LEVELS", "CannotFork", "LevelRefused", "PythonTool", "probe", "require"]
+__all__ = ["LEVELS", "CannotFork", "LevelRefused", "PythonTool", "memory_mode", "probe", "require"]

@@ -33,8 +33,9 @@ class Boundary:
     """A boundary as the supervisor knows it.
 
     Attributes:
-        ours: Descriptors for the caller: control socket, output pipe, exit pipe; empty once they are handed out.
-        theirs: The worker's ends of the first two.
+        ours: Descriptors for the caller: control socket, output pipe, exit pipe, and what tells of its control
+            group, if it has one; empty once they are handed out.
+        theirs: The worker's ends of the first two, and what it joins its control group by.
         exit_pipe: The writing end of the exit pipe.
         prepared: The socket on which its init reports that namespaces and file systems are ready, and then hears
             from its worker about what to judge.
@@ -223,7 +224,7 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
         ours.close()
         asking = theirs.detach()
         work(_with_rules(replace(spec, judge=asking if spec.level == "landlock" else -1)), control, output)
-    messages.close(control, output)
+    messages.close(control, output, *[spec.group] * (spec.group >= 0))
     theirs.close()
     threading.Thread(target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True).start()
     while signal.sigwait(signals) == signal.SIGCHLD:

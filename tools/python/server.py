@@ -21,6 +21,7 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
+from .cgroup import overstepped
 from .isolation import LevelRefused, check_level, remove_folder
 from .view import View, make_view
 
@@ -78,7 +79,8 @@ class Server:
         self._connect(view)
 
     def take(self, kind: str) -> tuple[dict[str, Any], list[int]]:
-        """Take a boundary from the stock: its message, control socket, output pipe, exit pipe, and its init's pidfd.
+        """Take a boundary from the stock: its message, control socket, output pipe, exit pipe, what tells of its
+        control group if it has one, and its init's pidfd.
 
         Raises `ToolFailure` with what the system refused, and `Died` when the server has ended.
         """
@@ -137,11 +139,12 @@ class Server:
             self.child.close()
             raise LevelRefused(self.level, reply["refused"])
         self.stop: int = reply["stop"]
+        self.memory: str = reply["memory"]
         for queue in self.queues.values():
             queue.settimeout(1.0)
 
 
-_DESCRIPTORS = 6
+_DESCRIPTORS = 7
 """Open files of this process that a session takes at most while it is opened or called."""
 _REMOVED = 200
 """Folders that one fork removes at most: their numbers have to fit into a packet."""
@@ -156,11 +159,12 @@ class SessionGroup:
         folder: Where the first member works; that of a later one has its number behind a hyphen.
         init: A pidfd of the boundary's init.
         exit_pipe: The reading end of the pipe for reports on its end.
+        events: What tells of the boundary's control group, if it has one.
     """
 
-    def __init__(self, server: Server, serial: int, folder: str, init: int, exit_pipe: int) -> None:
+    def __init__(self, server: Server, serial: int, folder: str, init: int, exit_pipe: int, *events: int) -> None:
         self.server, self.serial, self.folder = server, serial, folder
-        self.init, self.exit_pipe = init, exit_pipe
+        self.init, self.exit_pipe, self.events = init, exit_pipe, events
         self.members, self.born = 1, 1
         self.left: list[int] = []
         self.out_of_memory = False
@@ -191,7 +195,13 @@ class SessionGroup:
             self.wait()
             if self.server.folder:
                 remove_folder(Path(self.folder).parent)
-        messages.close(self.init, self.exit_pipe)
+        messages.close(self.init, self.exit_pipe, *self.events)
+
+    def overstepped(self) -> bool:
+        """Return whether it was ended for its memory; to be asked before `kill`, after which its group is gone."""
+        if any(map(overstepped, self.events)):
+            self.out_of_memory = True
+        return self.out_of_memory
 
     def kill(self) -> None:
         """End all processes; they may not be gone yet."""

@@ -231,7 +231,7 @@ class Session:
 
     def _post_mortem(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> Run:
         """End the session, wait until it is gone, and say how its program ended."""
-        if self.group.members > 1:
+        if not self.group.overstepped() and self.group.members > 1:
             self._kill_alone()
         else:
             self.group.kill()
@@ -294,15 +294,15 @@ def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Sessi
         last = attempt == 4
         try:
             server = current_server(level, packages)
-            message, (control, output, exit_pipe, init) = server.take(kind)
+            message, (control, output, exit_pipe, *events, init) = server.take(kind)
         except (Died, OSError) as error:
             if last:
                 raise ToolFailure(f"no Python session can be opened: {error}") from error
             continue  # a server that died since the last call is replaced
         if wait(init, 0):  # it ended unused, with the zygote that it came from
-            messages.close(control, output, exit_pipe, init)
+            messages.close(control, output, exit_pipe, *events, init)
             continue
-        group = SessionGroup(server, message["serial"], message["folder"], init, exit_pipe)
+        group = SessionGroup(server, message["serial"], message["folder"], init, exit_pipe, *events)
         session = Session(group, socket.socket(fileno=control), output, 1)
         try:
             session.greet()
@@ -325,6 +325,11 @@ def probe() -> dict[str, str | None]:
         except ToolFailure as error:
             found[level] = error.reason if isinstance(error, LevelRefused) else str(error)
     return found
+
+
+def memory_mode(level: str) -> str:
+    """Return how this machine limits the memory that a session holds in all; raises as `require` does."""
+    return current_server(level).memory
 
 
 def require(level: str) -> None:

@@ -20,6 +20,7 @@ from .. import messages
 from ..messages import inherited_socket, read_frame_with_fds, write_frame
 from . import linux
 from .boundary import Boundary, Stock, start_init
+from .cgroup import Groups
 from .isolation import HOME, enter_namespaces, map_users, raise_open_files, remove_folder
 from .view import View, take_packages
 from .zygote import Zygote, start_zygote
@@ -45,13 +46,21 @@ def main(level: str, folder: str) -> None:
     life = inherited_socket()
     message, fds = read_frame_with_fds(life)
     view = View(**message["view"])
+    groups, counted = None, "counted twenty times a second"
+    try:
+        groups = Groups()  # first, since there are none in the file tree of programs
+    except OSError as error:
+        counted += f"; no control groups: {error}"
     try:
         _prepare(level, view)
         take_packages(view, folder)
     except OSError as error:
         write_frame(life, {"refused": str(error)})
+        if groups:
+            groups.close()
         return
-    supervisor = Supervisor(life, level, folder)
+    supervisor = Supervisor(life, level, folder, groups)
+    write_frame(life, {"stop": STOP[level], "memory": f"limited by the kernel, and {counted}" if groups else counted})
     try:
         supervisor.serve(message["kinds"], fds)
     finally:
@@ -114,8 +123,8 @@ class Poller:
 class Supervisor:
     """The serving loop."""
 
-    def __init__(self, life: socket.socket, level: str, folder: str) -> None:
-        self.life, self.level, self.folder = life, level, folder
+    def __init__(self, life: socket.socket, level: str, folder: str, groups: Groups | None = None) -> None:
+        self.life, self.level, self.folder, self.groups = life, level, folder, groups
         self.poller = Poller()
         self.living = True
         self.queues: dict[str, socket.socket] = {}
@@ -135,7 +144,6 @@ class Supervisor:
         self.stocks = {kind: Stock() for kind in self.queues}
         for queue in queues:
             queue.setblocking(False)
-        write_frame(self.life, {"level": self.level, "stop": STOP[self.level]})
         self.poller.on(notes.fileno(), lambda: self.note(notes))
         self.poller.on(self.life.fileno(), self.leave)
         looked = time.monotonic()
@@ -165,6 +173,8 @@ class Supervisor:
             else:  # what is in stock serves the call that begins; making more would only slow it down
                 self.restock_at = time.monotonic() + _REST
         elif boundary := self.boundaries.get(message["serial"]):
+            if self.groups and boundary.memory != message["memory"]:
+                self.groups.limit(message["serial"], message["memory"])
             boundary.until, boundary.memory = message["until"], message["memory"]
             boundary.members, boundary.active = message["members"], True  # also after a call, until a look says no
 
@@ -188,6 +198,10 @@ class Supervisor:
         self.stocks[kind].begun += 1
         try:
             boundary.connect()
+            if self.groups:
+                join, events = self.groups.make(serial)
+                boundary.theirs.append(join)
+                boundary.ours.append(events)
             prepared = boundary.start_init() if self.level == "namespaces" else None
         except OSError as error:
             killed = isinstance(error, BrokenPipeError | ProcessLookupError)  # its init, at once
@@ -218,10 +232,10 @@ class Supervisor:
         fds = [*boundary.theirs, boundary.exit_pipe]
         if boundary.prepared:
             fds += [boundary.pidfd, boundary.prepared.fileno()]
-        urgent = self.stocks[boundary.kind].waiting > 0
+        urgent, group = self.stocks[boundary.kind].waiting > 0, self.groups is not None
+        message = {"serial": serial, "folder": boundary.folder, "urgent": urgent, "group": group}
         try:
-            requests = self.zygote(boundary.kind).requests
-            messages.send(requests, {"serial": serial, "folder": boundary.folder, "urgent": urgent}, fds)
+            messages.send(self.zygote(boundary.kind).requests, message, fds)
         except (BrokenPipeError, ConnectionResetError):
             return  # the zygote has just died, which is found out at once, and takes this boundary along
         except OSError as error:
@@ -334,6 +348,8 @@ class Supervisor:
         self.poller.forget(boundary.pidfd)
         boundary.signal(STOP[self.level])
         boundary.close()
+        if self.groups:
+            self.groups.remove(serial)
 
     def look(self, now: float) -> None:
         """End each boundary whose processes are too many or hold too much memory, and those that are late."""
@@ -359,4 +375,6 @@ class Supervisor:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
+        if self.groups:
+            self.groups.close()
         remove_folder(self.folder)

@@ -42,6 +42,7 @@ class WorkerSpec:
         init: At level `namespaces`, a pidfd of the process whose namespaces it joins; else -1.
         judge: A socket to the process that decides about calls which name another one; -1 at level `rlimits-only`.
         ruleset: At level `landlock`, the descriptor of its rules; else -1.
+        group: What it joins its control group by; -1 where there is none.
     """
 
     level: str
@@ -51,6 +52,7 @@ class WorkerSpec:
     init: int = -1
     judge: int = -1
     ruleset: int = -1
+    group: int = -1
 
 
 def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
@@ -77,6 +79,9 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
 
 
 def _confine(spec: WorkerSpec) -> None:
+    if spec.group >= 0:
+        os.write(spec.group, b"0")
+        os.close(spec.group)
     if spec.level == "namespaces":
         join = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWNET
         linux.setns(spec.init, join)

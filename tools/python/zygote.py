@@ -118,20 +118,22 @@ class _Forker:
     def answer(self) -> int | None:
         """Carry out a request, and return a pidfd of the worker whose death is to be awaited, if any."""
         message, fds = messages.receive(self.requests)
-        control, output, exit_pipe, *init = fds
+        control, output, *rest = fds
+        group = rest.pop(0) if message["group"] else -1
+        exit_pipe, *init = rest
         reply = {"serial": message["serial"]}
         try:
             kind = (
                 "" if message["urgent"] else self.kind
             )  # a caller that waits is better served by a worker that begins at once
-            spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, *init)
+            spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, *init, group=group)
             pid = self.fork(spec, control, output, exit_pipe)
             messages.send(self.requests, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
         except OSError as error:
             messages.send(self.requests, {**reply, "error": str(error)})
             messages.close(*fds)
             return None
-        messages.close(control, output, *init)
+        messages.close(*(fd for fd in fds if fd != exit_pipe))
         self.workers[pid] = exit_pipe
         return pidfd
 
