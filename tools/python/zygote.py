@@ -17,7 +17,7 @@ import socket
 import sys
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -126,7 +126,7 @@ class _Forker:
             kind = (
                 "" if message["urgent"] else self.kind
             )  # a caller that waits is better served by a worker that begins at once
-            spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, *init, group=group)
+            spec = replace(WorkerSpec(self.level, kind, message["folder"], self.mapped, *init), group=group)
             pid = self.fork(spec, control, output, exit_pipe)
             messages.send(self.requests, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
         except OSError as error:
