@@ -104,6 +104,8 @@ class Eval:
     policy: str = ""
     """`tiny`, a run folder, a model folder, the name of a model on the Hugging Face hub, `expert` (plays the gold
     actions) or `observer` (an expert that uses only what it observes). The default is `tiny`."""
+    chat_template: str = ""
+    """File of a chat template (jinja) in place of the policy's own."""
     endpoint: tyro.conf.OmitArgPrefixes[EndpointOptions] = EndpointOptions()
     episodes: int = 256
     """Number of tasks."""
@@ -140,6 +142,7 @@ class Eval:
                 out=self.out,
                 resume=self.resume,
                 endpoint=self.endpoint,
+                chat_template=self.chat_template,
             )
         try:
             with (

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from .model_folder import read_json
-from .source import TINY, Source, parameters, setting_of
+from .chat.families import OWN, digest
+from .model_folder import TEMPLATE_FILE, read_bytes, read_json
+from .source import Source, parameters, setting_of
 
 OWN_TOKENS = 96  # of a turn, where turngym made the policy
 # Largest number of parameters, and what the models up to it take. A forward pass of 2048 tokens and layers that are
@@ -26,10 +27,11 @@ MODELS: tuple[tuple[float, Mapping[str, Any]], ...] = (
 
 def is_own(source: Source) -> bool:
     """Return whether turngym made the model, as `tiny` and what `turngym warmup` writes: it has their chat template."""
-    name = "tokenizer_config.json"
-    if not (source.folder / name).is_file() or (source.folder / "chat_template.jinja").is_file():
-        return False
-    return bool(read_json(source.folder / name).get("chat_template") == read_json(TINY / name)["chat_template"])
+    file, config = source.template or source.folder / TEMPLATE_FILE, source.folder / "tokenizer_config.json"
+    if file.is_file():
+        return digest(read_bytes(file).decode()) == OWN
+    template = read_json(config).get("chat_template") if config.is_file() else None
+    return isinstance(template, str) and digest(template) == OWN
 
 
 def of_model(source: Source) -> Mapping[str, Any]:

@@ -21,7 +21,8 @@ from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
 from . import progress
-from .defaults import max_tokens
+from .chat.fitting import fitting
+from .defaults import is_own, max_tokens
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
 from .journal import Origin, locked, origin_of, write_file
@@ -92,6 +93,7 @@ def prepare(
     out: Path | None = None,
     resume: bool = False,
     endpoint: EndpointOptions = EndpointOptions(),  # noqa: B008 (immutable)
+    chat_template: str = "",
 ) -> Evaluation:
     """Check everything that can be wrong and return what `run` needs.
 
@@ -104,8 +106,12 @@ def prepare(
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice, endpoint):
         settings.check()
+    source = None if policy in PLAYERS or endpoint.model else find(policy or "tiny", template=chat_template)
+    if chat_template and source is None:
+        raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")
+    if source is not None or endpoint.model:
+        options = {**options, **fitted(env_id, options, source)}
     split, server = open_split(env_id, options), None
-    source = None if policy in PLAYERS or endpoint.model else find(policy or "tiny")
     drawn = Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source))
     if endpoint.model:
         if policy:
@@ -115,7 +121,7 @@ def prepare(
         server, split = Endpoint(endpoint, drawn, seed), _taught(split, env_id, options, endpoint)
     env = split.env
     if source is not None:
-        checked_chat(source.folder, env)
+        checked_chat(source, env)
     check_levels(env)
     evaluation = Evaluation(
         env,
@@ -167,7 +173,7 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
             done.finish(trees, origin)
         report = _report(evaluation, done, trees)
         if out is not None:
-            found = {**report.to_json(), "levels": levels_of(evaluation.env)}
+            found = {**report.to_json(), "levels": levels_of(evaluation.env), "options": origin.options}
             write_file(out / progress.REPORT, json.dumps(found, indent=1) + "\n")
         return report
 
@@ -236,7 +242,7 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
 
     assert evaluation.source is not None
     policy = load_policy(evaluation.source, **asdict(evaluation.machine))
-    chat = checked_chat(evaluation.source.folder, evaluation.env)
+    chat = checked_chat(evaluation.source, evaluation.env)
     skipped: dict[int, set[int]] = {}
     for _, _, task, branch in done.over:
         skipped.setdefault(task, set()).add(branch)
@@ -253,15 +259,29 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
         )
 
 
-def checked_chat(folder: Path, env: TextEnv) -> Chat:
-    """Return the chat format of a model folder, checked to be able to speak with `env`.
+def fitted(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
+    """Return what an environment is asked for besides `options` to suit a policy; see `fitting`. None is an endpoint's.
+
+    That is nothing for turngym's own small policies, which never saw such prompts.
+    """
+    if source is None:
+        return fitting(env_id, options, None)
+    if is_own(source):
+        return {}
+    from .chat.template import Template
+
+    return fitting(env_id, options, Template.from_folder(source.folder, source.template))
+
+
+def checked_chat(source: Source, env: TextEnv) -> Chat:
+    """Return the chat format of a policy, checked to be able to speak with `env`.
 
     Raises:
         TemplateError: the template is not prefix-preserving, or cannot carry what the environment says.
     """
     from .chat.chat import Chat, check_fit
 
-    chat = Chat.from_folder(folder)
+    chat = Chat.from_folder(source.folder, source.template)
     check_fit(chat.template, env)
     return chat
 

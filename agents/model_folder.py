@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 MOST = 1 << 26  # bytes of a JSON file
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+CONFIG, INDEX, TEMPLATE_FILE = "config.json", "model.safetensors.index.json", "chat_template.jinja"
 STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1}  # bytes of a number
 _SETTINGS = (CONFIG, "generation_config.json", "tokenizer_config.json")
 _CODE = {  # settings that name code, or weights elsewhere

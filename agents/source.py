@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from .checkpoint import latest
-from .model_folder import CONFIG, INDEX, STORED, check_folder, header, read_bytes, read_json
+from .model_folder import CONFIG, INDEX, STORED, TEMPLATE_FILE, check_folder, header, read_bytes, read_json
 from .settings import LoraOptions
 
 TINY = Path(__file__).parent / "tiny"
@@ -26,10 +26,11 @@ _MEMINFO = Path("/proc/meminfo")
 
 @dataclass(frozen=True)
 class Source:
-    """A model folder, and the folder of a trained adapter where there is one."""
+    """A model folder, the folder of a trained adapter where there is one, and a template in place of the folder's."""
 
     folder: Path
     adapter: Path | None = None
+    template: Path | None = None
 
     @property
     def run(self) -> Path | None:
@@ -66,14 +67,20 @@ class Source:
                 )
 
 
-def find(name: str | Path, seen: Collection[Path] = ()) -> Source:
+def find(name: str | Path, seen: Collection[Path] = (), template: str = "") -> Source:
     """Return the source that `name` stands for, checked for the files a policy needs; `seen` are runs that led here.
+
+    `template` is the file of a chat template in place of the model's own, or of that which a run was begun with.
 
     Raises:
         FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
         CheckpointError: all checkpoints of a run folder are damaged.
         ValueError: a file is damaged, or leads to code or out of the folder.
     """
+    if template:
+        if not (file := Path(template).expanduser()).is_file():
+            raise FileNotFoundError(f"chat_template is {template!r}, and there is no such file; name a jinja file")
+        return replace(find(name, seen), template=file)
     if str(name) == "tiny":
         return Source(TINY)
     folder = Path(name).expanduser()
@@ -83,15 +90,17 @@ def find(name: str | Path, seen: Collection[Path] = ()) -> Source:
             raise FileNotFoundError(
                 f"{folder} is a run without a checkpoint; resume it: turngym train --out {folder} --resume"
             )
-        return Source(_begun_from(folder, seen), checkpoint / "adapter")
+        begun = _begun_from(folder, seen)
+        own = folder / TEMPLATE_FILE
+        return Source(begun.folder, checkpoint / "adapter", own if own.is_file() else begun.template)
     return Source(model_folder(name))
 
 
-def _begun_from(run: Path, seen: Collection[Path]) -> Path:
-    """Return the model folder that a run began with; it may be that of another run."""
+def _begun_from(run: Path, seen: Collection[Path]) -> Source:
+    """Return the model that a run began with; it may be that of another run."""
     if (run := run.resolve()) in seen:
         raise ValueError(f"the run {run} begins with itself, as its config.toml says; give the model's folder")
-    return find(str(setting_of(run, "policy")), (*seen, run)).folder
+    return find(str(setting_of(run, "policy")), (*seen, run))
 
 
 def setting_of(run: Path, name: str) -> Any:

@@ -25,6 +25,34 @@ GRACE = 5.0
 RESULT_CHARACTERS = 16_000  # of a tool's result that an agent sees: at most 4 bytes each, they fit in the text space
 
 
+CALLS = (
+    "Call a tool where it helps: one call at a time, then wait for its result. When you know the answer, make no call. "
+)
+"""How tools are used, for the prompts of stock models; the format or the chat template says how a call is written."""
+
+
+def is_lenient(answers: str) -> bool:
+    """Return whether `answers`, the option of an environment, is `lenient`.
+
+    Raises:
+        ValueError: it is neither `strict` nor `lenient`.
+    """
+    if answers not in ("strict", "lenient"):
+        raise ValueError(f"answers is {answers!r}; it must be strict or lenient")
+    return answers == "lenient"
+
+
+def prompt_of(system: bool | str, short: str, full: str) -> str:
+    """Return a system prompt: the `full` text where `system` is true, `short` where it is false, else `system` itself.
+
+    Raises:
+        ValueError: it is neither true, nor false, nor a text.
+    """
+    if not isinstance(system, bool | str):
+        raise ValueError(f"system is {system!r}; it must be true, false or a text")
+    return system if isinstance(system, str) else full if system else short
+
+
 class Verdict(Protocol):
     """A grader's verdict on one completion."""
 

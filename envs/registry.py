@@ -102,6 +102,13 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     return env
 
 
+def defaults_of(env_id: str) -> dict[str, Any]:
+    """Return the options of an environment and the values that they have when left out. Raises as `spec_of` does."""
+    spec = spec_of(env_id)
+    options = inspect.signature(_creator(spec)).parameters.values()
+    return {one.name: one.default for one in options if one.default is not one.empty} | spec.kwargs
+
+
 def spec_of(env_id: str) -> EnvSpec:
     """Return what Gymnasium knows of an environment, from which `gymnasium.make` makes it; registered where it is not.
 
@@ -271,9 +278,10 @@ _WIDER = {
     "method": "is of another package, whose code would be imported",
     "tools": "is of another package, whose code would be imported",
     "server": "is a server that would be asked",
+    "chat_template": "is a program in a file that would be run",
     "server_option": "may change what code the server runs",
 }
-_WORDS = ("env", "method", "tasks", "server", "server_option")  # options of commands themselves
+_WORDS = ("env", "method", "tasks", "server", "server_option", "chat_template")  # options of commands themselves
 
 
 def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:

@@ -260,7 +260,7 @@ def _named(args: list[str]) -> list[str]:
     env = _option(args, "--env") or (args[1] if args[0] == "warmup" and len(args) > 1 else "")
     lists = {
         name: _option(args, f"--{name.replace('_', '-')}", nargs="*", default=[])
-        for name in ("server", "server_option")
+        for name in ("server", "server_option", "chat_template")
     }
     if foreign(method := _option(args, "--method", default="grpo")):
         lists["method"] = [method]

@@ -74,6 +74,8 @@ class TrainConfig:
     environment: EnvOptions = EnvOptions()
     policy: str = "tiny"
     """`tiny`, a model folder, or the name of a model on the Hugging Face hub."""
+    chat_template: str = ""
+    """File of a chat template (jinja) in place of the policy's own. The run folder keeps a copy."""
     method: str = "grpo,epo"
     """Methods, separated by commas and applied from left to right, with parameters as in `epo:alpha=0.2,high=1.5`
     (`turngym methods NAME` lists them). One of your own is `module:factory`, as in `grpo,my_module:factory:alpha=1`."""
@@ -192,6 +194,7 @@ def reserved_of(config: TrainConfig) -> list[str]:
     asked += [f"server={url}" for url in config.engine.server]
     asked += [f"method={config.method}"] if foreign(config.method) else []
     plain = [one for one in config.engine.server_option if one.partition("=")[0].replace("_", "-") in _PLAIN]
+    asked += [f"chat_template={config.chat_template}"] if config.chat_template else []
     return asked + [f"server_option={one}" for one in config.engine.server_option if one not in plain]
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..agents.chat.chat import Chat
+from ..agents.chat.fitting import FITTED
 from ..agents.checkpoint import latest, steps
 from ..agents.defaults import max_tokens
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
-from ..agents.evaluate import actor_in, checked_chat, pick_tasks, writable
+from ..agents.evaluate import actor_in, checked_chat, fitted, pick_tasks, writable
 from ..agents.journal import Incident, locked, write_file
+from ..agents.model_folder import TEMPLATE_FILE
 from ..agents.settings import Deadlines, EngineChoice, flat
 from ..agents.source import Source, find
 from ..envs import TextEnv
@@ -56,6 +58,7 @@ class Prepared:
     valid: Split
     source: Source
     chat: Chat
+    fitted: dict[str, Any]  # options that were chosen to suit the policy
     checkpoint: Path | None  # to go on from
     incidents: tuple[Incident, ...] = ()  # checkpoints that were passed over
     launch: Launch = Launch()
@@ -88,16 +91,16 @@ def prepare(config: TrainConfig) -> Prepared:
         options.setdefault("holdout", HOLDOUT)
     if "split" in options:
         raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
-    train, valid = (open_split(config.env, {**options, "split": split}) for split in ("train", "valid"))
+    source, asked = _suited(config, options)
+    train, valid = (open_split(config.env, {**asked, **options, "split": split}) for split in ("train", "valid"))
     env = train.env
     if len(train.tasks) < config.prompts:
         raise ValueError(
             f"prompts is {config.prompts}, but the task set has {len(train.tasks)} tasks; use fewer prompts"
         )
-    source = find(config.policy)
     config = config.changed(max_tokens=config.sampling.max_tokens or max_tokens(source))
     source.check_targets(config.lora.targets)
-    chat = checked_chat(source.folder, env)
+    chat = checked_chat(source, env)
     name = re.split("[/:]", config.env)[-1].partition("-v")[0].lower()
     folder = (
         Path(config.out)
@@ -113,7 +116,19 @@ def prepare(config: TrainConfig) -> Prepared:
         writable(folder)
     _check_methods(config, chat, env)
     config = replace(config, out=str(folder))
-    return Prepared(config, folder, train, valid, source, chat, checkpoint, tuple(incidents), launch)
+    return Prepared(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
+
+
+def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
+    """Return the policy, and the options that suit it besides `options`; of a resumed run, what it was begun with."""
+    folder = Path(config.out) if config.resume and config.out else None
+    if folder is None or not (folder / CONFIG).is_file():
+        source = find(config.policy, template=config.chat_template)
+        return source, fitted(config.env, options, source)
+    kept, before = folder / TEMPLATE_FILE, recorded(folder).get("fitted")
+    source = find(config.policy, template=str(kept) if kept.is_file() else config.chat_template)
+    # The folder is data: it chooses nothing else in this place.
+    return source, {name: before[name] for name in FITTED if name in before} if isinstance(before, dict) else {}
 
 
 def execute(prepared: Prepared) -> Iterator[Any]:
@@ -158,10 +173,13 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
             "levels": levels_of(prepared.env),
             **({"processes": team.size} if team.size > 1 else {}),
         }
+        record |= {"fitted": prepared.fitted, "chat_template": prepared.chat.template.origin}
         if engine.mode == "batch-dependent":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
         if team.first:
             write_file(prepared.folder / CONFIG, to_toml(config, record))
+            if config.chat_template:
+                write_file(prepared.folder / TEMPLATE_FILE, prepared.chat.template.source)
         if prepared.checkpoint is not None:
             loop.load(prepared.checkpoint, prepared.incidents)
         yield from loop.run()

@@ -48,8 +48,10 @@ class Chat:
         self._check_control()
 
     @classmethod
-    def from_folder(cls, folder: str | Path) -> Chat:
+    def from_folder(cls, folder: str | Path, template: Path | None = None) -> Chat:
         """Load `tokenizer.json`, the tokens that `tokenizer_config.json` adds, and the chat template of a model folder.
+
+        `template` is a file that takes the place of the folder's own.
 
         Raises:
             FileNotFoundError: a file is missing; the message says how to write it.
@@ -67,7 +69,7 @@ class Chat:
             add_named_tokens(tokenizer, read_json(config) if config.is_file() else {})
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{config} names tokens in a way that cannot be read ({error!r}); save it again") from None
-        return cls(tokenizer, Template.from_folder(folder))
+        return cls(tokenizer, Template.from_folder(folder, template))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> NDArray[np.int32]:
         """Return the tokens `(n,)` that open an episode, up to where the policy starts to draw."""

@@ -1,4 +1,4 @@
-"""The stock chat templates of the usual models, by hash, and what an environment is asked for to suit a stock model.
+"""The stock chat templates of the usual models, by hash.
 
 What a known template writes behind a turn was compared for thoughts, calls and plain words, so that its continuation
 may be laid even where it would render earlier turns otherwise.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+
+OWN = "a3f94bd86d03be67dcf83f4421c14311"  # of the template that turngym's own small policies speak
 
 FAMILIES: Mapping[str, str] = {  # the first 32 hexadecimal digits of sha256, of each version
     "Qwen2.5": "55b2f4a26ac9ee719330a61a0c39d9e5",

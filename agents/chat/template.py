@@ -18,13 +18,12 @@ from typing import Any
 import jinja2
 
 from ...envs import Message
-from ..model_folder import read_bytes, read_json
+from ..model_folder import TEMPLATE_FILE, read_bytes, read_json
 from . import families
 from .encoder import MarkedEnvironment, MarkedText, special_tokens, template_text
 from .limits import begin, limited
 
 LONGEST = 1 << 17  # characters of a template
-TEMPLATE_FILE = "chat_template.jinja"
 _CONTENT = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
 _SYSTEM: Message = {"role": "system", "content": "system"}
@@ -87,6 +86,11 @@ class Template:
                 "instruct version or write a ChatML template)"
             )
         return cls(source, special_tokens(config), str(file or folder))
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """Which template this is: the beginning of its sha256, and the family that it is known to be of."""
+        return {"sha256": families.digest(self.source), "family": self.family}
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, generate: bool = False

@@ -19,6 +19,16 @@ _LAST = re.compile(
     r"|(?P<number>(?<![\w.])[-−]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?:/[0-9]+)?%?)",
     re.DOTALL,
 )
+# A sentence that gives the answer, from its first word on, or a line that begins with ####.
+_STATED = re.compile(
+    r"(?:^|(?<=[.!?])[ \t])[ \t>*_-]*+(?:(?:so|thus|hence|therefore|then|finally|and)\b,?[ \t]++)?"
+    r"(?:(?:the|my|our)[ \t]++)?(?:(?:final|correct|right)[ \t]++)?answer"
+    r"(?:[ \t*_]*+:|[ \t]++is\b[ \t]*+:?)[\s*_]*+(?=(?P<said>[^\n]*))|^[ \t]*+\#{4}(?!\#)(?P<marked>[^\n]*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SENTENCE = re.compile(r"[.!?](?=[*_\"'”)]*+(?:\s|$))")
+_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
+_DRESS = " \t*_`\"'“”"
 _MAX_TAIL = 20_000  # characters at the end that are searched for a formula
 
 
@@ -62,7 +72,34 @@ def last_answer(text: str) -> str | None:
     return answer or None
 
 
-EXTRACTIONS: Mapping[str, Callable[[str], str | None]] = {"box": extract_answer, "last": last_answer}
+def lenient_answer(text: str) -> str | None:
+    r"""Return what `extract_answer` does; where there is no box at all, a stated answer or a bare last line."""
+    answer = extract_answer(text)
+    boxed = re.search(r"\\(?:boxed|fbox)\s*\{", text)
+    return answer if answer or boxed else stated_answer(_reply(text), words=1)
+
+
+def stated_answer(reply: str, words: int) -> str | None:
+    """Return the last answer that a sentence gives ("The answer is 22.", "Answer: 22", "#### 22"), as it stands there.
+
+    Without such a sentence it is the last line, if that has at most `words` words and is no question.
+    """
+    reply = reply[-_MAX_TAIL:]
+    for found in reversed(list(_STATED.finditer(reply))):
+        said = (found["marked"] or found["said"] or "").strip(_DRESS)
+        end = _SENTENCE.search(said)
+        asked = end is not None and end[0] == "?"
+        return None if asked else said[: end.start() if end else None].strip(_DRESS) or None
+    lines = [line.strip(_DRESS) for line in reply.splitlines() if re.search(r"\w", line)]
+    last = lines[-1] if lines else ""
+    return None if last.endswith(("?", ":")) or len(_WORD.findall(last)) > words else last.removesuffix(".") or None
+
+
+EXTRACTIONS: Mapping[str, Callable[[str], str | None]] = {
+    "box": extract_answer,
+    "last": last_answer,
+    "lenient": lenient_answer,
+}
 
 
 def _joined(between: str) -> bool:

@@ -77,7 +77,8 @@ class MathGrader:
         deadline: Seconds that math-verify may take for an answer, from when it gets it; after that the answer earns 0.
         shortcuts: Whether an answer that is spelled like the gold is paid without a look at what it says.
         extract: What finds the answer in a completion: `box`, the last box behind the reasoning; `last`, the last
-            formula or number where there is no box; or a function that returns the answer, or None.
+            formula or number where there is no box; `lenient`, what a sentence or a bare last line gives where there is
+            no box; or a function that returns the answer, or None.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...tools import AnyTool, PythonTool
 from ...tools.toolset import load_tools
-from ..question import TOOL_TIMEOUT, Grader, QuestionEnv
+from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
 from ..rows import SHAPES, Fields, SourceOptions, as_text
 from ..sources import DataSet, is_file, load_tasks
 from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split
@@ -31,6 +31,9 @@ SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
 """The default system prompt of Math."""
 SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."
 """The default system prompt of MathPython."""
+FULL = (  # what a stock model has to be told
+    "Solve the problem step by step. {calls}End with the final answer, and nothing but the answer, in \\boxed{{}}."
+)
 
 FAMILIES: dict[str, Family] = {
     "arithmetic": ARITHMETIC,
@@ -110,7 +113,8 @@ def make_math(
     problem_field: str | None = None,
     answer_field: str | None = None,
     bad_rows: int = 0,
-    system: str = SYSTEM,
+    system: bool | str = False,
+    answers: str = "strict",
     tools: str | Sequence[str | AnyTool] = (),
 ) -> QuestionEnv:
     """Make `turngym/Math-v0`: a math question answered in one turn.
@@ -129,12 +133,17 @@ def make_math(
             nested row.
         answer_field: The field of the answer, to be named with `problem_field`.
         bad_rows: How many rows without a usable problem and gold may be left out.
-        system: The system prompt.
+        system: The system prompt: one line that tells where the answer goes (false), a text that also tells how to
+            come to it, with tools if there are any (true), or a text of your own.
+        answers: Which answers are read: boxes (`strict`), or also those that a sentence or a bare last line gives
+            (`lenient`).
         tools: Tools, `module:name` or as a package declares them, one or several; with any, there are four turns.
     """
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
-    questions, grader = _questions(tasks, difficulty, families, options)
-    return QuestionEnv(questions, grader, load_tools(tools), system=system)
+    questions, grader = _questions(tasks, difficulty, families, options, answers)
+    held = load_tools(tools)
+    prompt = prompt_of(system, SYSTEM, FULL.format(calls=CALLS if held else ""))
+    return QuestionEnv(questions, grader, held, system=prompt)
 
 
 def make_math_python(
@@ -147,7 +156,8 @@ def make_math_python(
     problem_field: str | None = None,
     answer_field: str | None = None,
     bad_rows: int = 0,
-    system: str = SYSTEM_TOOL,
+    system: bool | str = False,
+    answers: str = "strict",
     max_turns: int = 4,
     format: str = "hermes",
     timeout: float = 5.0,
@@ -170,13 +180,13 @@ def make_math_python(
     """
     python = PythonTool(timeout=timeout, memory_mb=memory_mb, level=level, packages=packages)
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
-    questions, grader = _questions(tasks, difficulty, families, options)
+    questions, grader = _questions(tasks, difficulty, families, options, answers)
     return QuestionEnv(
         questions,
         grader,
         [python, *load_tools(tools)],
         format=format,
-        system=system,
+        system=prompt_of(system, SYSTEM_TOOL, FULL.format(calls=CALLS)),
         max_turns=max_turns,
         tool_timeout=timeout + TOOL_TIMEOUT,
     )
@@ -187,9 +197,12 @@ def _questions(
     difficulty: int | Sequence[int] | None,
     families: str | Sequence[str] | None,
     options: SourceOptions,
+    answers: str,
 ) -> tuple[Tasks, Grader]:
-    grader = MathGrader()
+    grader = MathGrader(extract="lenient" if is_lenient(answers) else "box")
     if source is not None:
+        if is_lenient(answers) and str(source).startswith(PREFIX):
+            raise ValueError(f"answers is {answers!r}, but reasoning-gym's scorers read boxes alone; leave it out")
         for name, value in (("difficulty", difficulty), ("families", families)):
             if value is not None:
                 raise ValueError(

@@ -12,7 +12,7 @@ from typing import Any
 from ...tools import AnyTool, Retriever, Search, SearchFailure
 from ...tools.search.backends import SERVERS, embedded, served
 from ...tools.toolset import load_tools
-from ..question import TOOL_TIMEOUT
+from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
 from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks
 from ..tasks import Tasks
@@ -42,7 +42,8 @@ def make_search(
     problem_field: str | None = None,
     answer_field: str | None = None,
     bad_rows: int = 0,
-    system: str = SYSTEM,
+    system: bool | str = False,
+    answers: str = "strict",
     timeout: float = 10.0,
     tools: str | Sequence[str | AnyTool] = (),
 ) -> SearchEnv:
@@ -72,7 +73,10 @@ def make_search(
         problem_field: The field of the question, where it is not `question`.
         answer_field: The field of the answers, to be named with `problem_field`.
         bad_rows: How many rows without a usable question and gold may be left out.
-        system: The system prompt.
+        system: The system prompt: two lines for searches and the answer (false), a text that also tells how to use
+            the tools (true), or a text of your own.
+        answers: Which answers are read: those in `<answer>` or a box (`strict`), or also those that a sentence or a
+            bare last line gives (`lenient`).
         timeout: Seconds that a server may take for a search, retries included.
         tools: Further tools, `module:name` or as a package declares them, one or several; the format `tags` has no
             words for them.
@@ -103,7 +107,16 @@ def make_search(
         from ...tools.search.visit import Visit  # it brings along what few need
 
         held.append(Visit(timeout))
-    return SearchEnv(questions, [*held, *load_tools(tools)], format, system, max_turns, timeout + TOOL_TIMEOUT, expert)
+    held += load_tools(tools)
+    prompt = prompt_of(system, SYSTEM, FULL)
+    lenient = is_lenient(answers)
+    return SearchEnv(questions, held, format, prompt, max_turns, timeout + TOOL_TIMEOUT, expert, lenient)
+
+
+FULL = (  # what a stock model has to be told
+    f"Answer the question with facts that you look up. {CALLS}Write the final answer between <answer> and </answer>: "
+    "a name, a number or a few words, no sentence."
+)
 
 
 @lru_cache(maxsize=2)  # to make it takes a while, nothing changes it, and its back end has nothing to close

@@ -19,12 +19,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from ...tools import AnyTool, Search, ToolCall
 from ..core import Reply
-from ..math.extract import behind_thoughts, extract_answer
+from ..math.extract import behind_thoughts, extract_answer, stated_answer
 from ..question import RESULT_CHARACTERS, TOOL_TIMEOUT, QuestionEnv, Verdict
 from ..tasks import Task, Tasks
 
 CLOSED = frozenset({"yes", "no", "noanswer"})  # HotpotQA's answers that share no word with any other
 MAX_ANSWER = 5000  # characters of an answer that is compared
+WORDS = 8  # of a last line that is read as an answer
 OPEN, CLOSE = "<answer>", "</answer>"
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -68,7 +69,14 @@ class QAGrade(NamedTuple):
 
 
 class QAGrader:
-    """Grades answers to questions of fact, from any thread."""
+    """Grades answers to questions of fact, from any thread.
+
+    Args:
+        lenient: Whether an answer that a sentence or a bare last line gives counts, too, where none is marked as one.
+    """
+
+    def __init__(self, lenient: bool = False) -> None:
+        self.lenient = lenient
 
     @staticmethod
     def check_gold(gold: str) -> None:
@@ -78,7 +86,7 @@ class QAGrader:
 
     def grade(self, *, completion: str, gold: str) -> QAGrade:
         """Compare the answer in `completion` with `gold`."""
-        answer = find_answer(completion)
+        answer = find_answer(completion, self.lenient)
         if answer is None:
             return QAGrade(0.0, None, "no-answer")
         if len(answer) > MAX_ANSWER:
@@ -103,15 +111,17 @@ def _folded(text: str) -> str:
 
 
 @lru_cache(maxsize=8)  # a completion is graded against each of its task's golds
-def find_answer(text: str) -> str | None:
+def find_answer(text: str, lenient: bool = False) -> str | None:
     r"""Return what the last `<answer>…</answer>` behind the reasoning holds, else what a `\boxed{}` there does.
 
     A box inside the tags is opened. None where there is neither, where it is empty, or a `<think>` is never closed.
+    `lenient` takes what a sentence or a bare last line gives where no tag and no box is begun.
     """
     reply = behind_thoughts(text)
     start = reply.rfind(OPEN, 0, max(reply.rfind(CLOSE), 0))
     if start < 0:
-        return _boxed(reply)
+        unmarked = lenient and OPEN not in reply and "box" not in reply
+        return stated_answer(reply, WORDS) if unmarked else _boxed(reply)
     answer = reply[start + len(OPEN) : reply.index(CLOSE, start)]
     return _boxed(answer) or answer.strip() or None
 
@@ -161,6 +171,7 @@ class SearchEnv(QuestionEnv):
         max_turns: Turn limit, the answer included.
         tool_timeout: Seconds after which a tool that has not answered counts as unable to run.
         expert: Makes a player that answers these questions from what it is shown, where there is one.
+        lenient: Whether answers are read as `QAGrader` does that is lenient.
 
     Raises:
         ValueError: A search could show more than an observation carries.
@@ -178,6 +189,7 @@ class SearchEnv(QuestionEnv):
         max_turns: int = 6,
         tool_timeout: float = TOOL_TIMEOUT,
         expert: Callable[[], Any] | None = None,
+        lenient: bool = False,
     ) -> None:
         for tool in tools:
             if isinstance(tool, Search) and tool.longest > RESULT_CHARACTERS:
@@ -185,7 +197,7 @@ class SearchEnv(QuestionEnv):
                     f"k is {tool.k} and passage_chars is {tool.passage_chars}: a search could show {tool.longest} "
                     f"characters, and an observation carries {RESULT_CHARACTERS}; lower one of them"
                 )
-        super().__init__(tasks, QAGrader(), tools, format, system, max_turns, tool_timeout)
+        super().__init__(tasks, QAGrader(lenient), tools, format, system, max_turns, tool_timeout)
         self.expert = expert
 
     def on_step(self, text: str) -> Reply:

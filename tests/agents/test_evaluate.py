@@ -79,8 +79,9 @@ def test_a_template_without_the_tools_role_is_refused_with_the_format_that_needs
     refusal = "{%- for m in messages if m.role == 'tool' %}{{ raise_exception('no tools') }}{%- endfor %}"
     folder = with_template(tmp_path / "plain", refusal + source)
     with pytest.raises(TemplateError, match=r"cannot carry the role 'tool' .*--option format=tags"):
-        prepare(policy=str(folder))
-    assert prepare(policy=str(folder), options={"format": "tags"}).source == Source(folder)
+        prepare(policy=str(folder), options={"format": "hermes"})
+    prepared = prepare(policy=str(folder))
+    assert prepared.source == Source(folder) and prepared.env.spec.kwargs["format"] == "tags"
     assert prepare(MATH, str(folder)).source == Source(folder)  # no tool there to answer
 
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from turngym import __version__
 from turngym.agents import evaluate
+from turngym.agents.chat.families import OWN
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import locked
 from turngym.agents.policy import load_policy
@@ -202,7 +203,8 @@ def test_a_run_folder_holds_what_it_promises(finished):
     record = tomllib.loads((finished / "config.toml").read_text())["record"]
     levels = {"python": "namespaces"}  # though nobody asked for it
     how = {"engine": "exact", "forward": "own", "levels": levels}
-    assert record == {"version": __version__, "revision": revision(), **how}
+    own = {"fitted": {}, "chat_template": {"sha256": OWN, "family": ""}}  # as the policy speaks turngym's own
+    assert record == {"version": __version__, "revision": revision(), **how, **own}
     assert {path.suffix for path in finished.rglob("*") if path.is_file()} <= {
         ".toml",
         ".jsonl",

@@ -260,7 +260,7 @@ def test_where_the_answer_stands_can_be_chosen():
     assert last.grade(completion="so it is\n#### 1,234", gold="1234").score == 1.0
     assert last.grade(completion=r"\boxed{7}, not 1234", gold="1234").score == 0.0
     assert first.grade(completion=r"1234 and \boxed{7}", gold="1234").score == 1.0
-    with pytest.raises(ValueError, match="extract is 'first'; it must be one of box, last, or a function"):
+    with pytest.raises(ValueError, match="extract is 'first'; it must be one of box, last, lenient, or a function"):
         MathGrader(extract="first")
 
 
