@@ -57,7 +57,7 @@ class Doctor:
         from .doctor import findings
 
         table = Table("what", "", Column("", overflow="fold"), box=None, header_style="bold")
-        lacking = 0
+        lacking, extras = 0, list[str]()
         with console.status("testing"):
             for found in findings():
                 lacks = found.needed and found.works is False
@@ -65,8 +65,12 @@ class Doctor:
                 mark = {True: "[green]yes[/green]", False: no, None: ""}[found.works]
                 table.add_row(escape(found.what), mark, escape(found.about))
                 lacking += lacks
+                if found.works is False and found.what.startswith("packages of "):
+                    extras.append(found.what.removeprefix("packages of "))
         console.print(table)
-        console.print(f"turngym lacks {lacking} of what it needs" if lacking else "turngym has all that it needs")
+        what = f"lacks {lacking} of what it needs" if lacking else "has all that it needs"
+        without = f", and does without the extras {', '.join(extras)}" if extras else ", and every extra"
+        console.print(f"turngym {what}{without}", markup=False, soft_wrap=True)
         return 1 if lacking else 0
 
 

@@ -23,7 +23,15 @@ from ..envs.math import MathGrader
 from ..tools import PythonTool, Status, ToolFailure
 from ..tools.python import LEVELS, memory_mode, probe
 
-EXTRAS = ("train", "tasks")  # optional, and of interest to who uses turngym
+EXTRAS = {  # what each adds, of those that are of interest to who uses turngym
+    "train": "policies that run here: training, warm-up, and their evaluation",
+    "tasks": "data sets by name, and reasoning-gym",
+    "search": "search in a corpus of one's own",
+    "serve": "`turngym serve-search`",
+    "dense": "search by meaning, with embeddings",
+    "report": "the picture of `turngym compare`",
+    "vllm": "turns drawn by vLLM servers that turngym starts",
+}
 GRADER_SECONDS = 60.0  # for an answer that takes a hundredth of that: the process may have to start on a busy machine
 
 
@@ -56,7 +64,7 @@ def _packages() -> Iterator[Finding]:
     with contextlib.suppress(metadata.PackageNotFoundError):  # a checkout that is not installed
         for line in metadata.requires("turngym") or ():
             name, extra = re.match(r"[\w.-]+", line), re.search(r'extra == "(\w+)"', line)
-            if name and (group := extra[1] if extra else "") in groups:
+            if name and name[0] != "turngym" and (group := extra[1] if extra else "") in groups:
                 groups[group].append(name[0])
     for group, names in groups.items():
         versions = {name: _version(name) for name in names}
@@ -64,7 +72,8 @@ def _packages() -> Iterator[Finding]:
         missing = [name for name, version in versions.items() if not version]
         if missing:
             found.append(f"not installed: {', '.join(missing)} (pip install 'turngym{f'[{group}]' if group else ''}')")
-        yield Finding(f"packages of [{group}]" if group else "packages", ", ".join(found), not missing, not group)
+        about = f"{EXTRAS[group]}: {', '.join(found)}" if group else ", ".join(found)
+        yield Finding(f"packages of [{group}]" if group else "packages", about, not missing, not group)
 
 
 def _version(name: str) -> str:

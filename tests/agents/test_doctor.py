@@ -3,9 +3,12 @@
 import builtins
 import importlib.util
 import tempfile
+import tomllib
+from pathlib import Path
 
 import pytest
 
+import turngym
 from turngym import __main__ as cli
 from turngym import __version__
 from turngym.agents import doctor, terminal
@@ -40,7 +43,7 @@ def found():
 def test_it_says_what_there_is_and_leaves_with_0_where_nothing_is_lacking(ask):
     status, said, last = ask()
     reasons = probe()
-    assert status == (reasons["namespaces"] is not None) == (last != "turngym has all that it needs")
+    assert status == (reasons["namespaces"] is not None) == (not last.startswith("turngym has all that it needs"))
     assert said["turngym"][0] == __version__
     for level in LEVELS:
         assert said[f"isolation: {level}"][0] == ("yes" if reasons[level] is None else "no")
@@ -53,7 +56,7 @@ def test_a_default_level_that_cannot_be_had_is_status_1_and_the_tool_is_tried_at
     reasons = {"namespaces": "they are [off] here", "landlock": "the kernel is too old", "rlimits-only": None}
     monkeypatch.setattr(doctor, "probe", lambda: reasons)
     status, said, last = ask()
-    assert (status, last) == (1, "turngym lacks 1 of what it needs")
+    assert status == 1 and last.startswith("turngym lacks 1 of what it needs")
     assert " ".join(said["isolation: namespaces"]) == "no they are [off] here; the default"
     assert " ".join(said["Python tool"]).startswith("yes a call at rlimits-only took ")
 
@@ -101,6 +104,26 @@ def test_a_missing_package_is_named_with_what_brings_it(monkeypatch):
     assert "not installed: torch (pip install 'turngym[train]')" in extra.about
     versions["numpy"] = ""
     assert (found()["packages"].works, found()["packages"].needed) == (False, True)
+
+
+def test_what_an_extra_adds_is_said_and_which_are_not_there(ask, monkeypatch):
+    versions = {"torch": "", "vllm": ""}
+    monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "2"))
+    _, said, last = ask()
+    assert {
+        f"packages of [{extra}]" for extra in ("train", "tasks", "search", "serve", "report", "vllm")
+    } <= said.keys()
+    assert " ".join(said["packages of [train]"]).startswith("no policies that run here: training, warm-up, ")
+    assert " ".join(said["packages of [vllm]"]).endswith("not installed: vllm (pip install 'turngym[vllm]')")
+    assert last.endswith(", and does without the extras [train], [vllm]")
+    versions.clear()
+    assert ask()[2].endswith(", and every extra")
+
+
+def test_every_extra_of_use_is_reported():
+    names = tomllib.loads((Path(turngym.__file__).parent / "pyproject.toml").read_text())
+    extras = names["project"]["optional-dependencies"].keys()
+    assert extras - doctor.EXTRAS.keys() == {"alfworld", "docs", "dev"}  # of who develops turngym
 
 
 def test_a_place_that_cannot_be_written_to_does_not_work(monkeypatch):
