@@ -3,6 +3,7 @@
 - core: the base class of all environments: turns, forks, snapshots; the text space
 - question: questions with tools, `tasks x tools x grader`
 - registry: the ids, what makes them and with which options
+- limit: episodes that Gymnasium's TimeLimit ends
 - splits: the episodes of a split, and how one begins
 - tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give

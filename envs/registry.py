@@ -26,6 +26,7 @@ from ..tools.python import LEVELS, require
 from ..tools.toolset import GROUP as TOOLS
 from ..tools.toolset import tool_names
 from .core import TextEnv
+from .limit import Limited
 from .question import QuestionEnv
 from .sources import is_file, is_hub_name
 from .tasks import did_you_mean
@@ -190,7 +191,8 @@ def _register(entry: Entry, known: Iterable[Entry]) -> None:
         wrong = (
             f"{entry.id} is declared by the package {entry.package} as {entry.entry_point!r}; it needs module:factory"
         )
-    gymnasium.register(entry.id, entry_point=_refusal(wrong) if wrong else entry.entry_point)
+    point = _refusal(wrong) if wrong else entry.entry_point
+    gymnasium.register(entry.id, entry_point=point, additional_wrappers=(Limited.wrapper_spec(),))
 
 
 def _refusal(wrong: str) -> Callable[..., NoReturn]:

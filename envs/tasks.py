@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Protocol, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SPLITS = ("train", "valid", "test")
@@ -133,6 +136,22 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return `did you mean '…'? ` with the nearest known name; nothing where none is near."""
     near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]!r}? " if near else ""
+
+
+def strict(make: Callable[P, T]) -> Callable[P, T]:
+    """Return a factory that raises ValueError for an option that it does not take, with the nearest one."""
+    known = signature(make).parameters
+
+    @wraps(make)
+    def made(*args: P.args, **options: P.kwargs) -> T:
+        for name in options.keys() - known.keys():
+            hint = f"{did_you_mean(name, known)}its options are {', '.join(known)}"
+            if name == "render_mode":
+                hint = "observations are text: print them"
+            raise ValueError(f"{make.__name__} takes no option {name!r}; {hint}")
+        return make(*args, **options)
+
+    return made
 
 
 class KeyedRandom:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..core import Message, Reply, StopReason, TextEnv
-from ..tasks import choose_index
+from ..tasks import choose_index, strict
 from .expert import Expert
 from .game import Game
 from .generate import SIZES, Houses
@@ -138,6 +138,7 @@ class ALFWorldEnv(TextEnv):
         return text + "\n\nAdmissible commands:\n" + "\n".join(self.admissible_commands())
 
 
+@strict
 def make_alfworld(
     games: str | Path | None = None,
     split: str = "train",
@@ -159,6 +160,7 @@ def make_alfworld(
     return ALFWorldEnv(open_games(games, split, task_types), admissible, text, max_turns)
 
 
+@strict
 def make_household(
     split: str = "train",
     size: str = "small",

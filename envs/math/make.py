@@ -18,7 +18,7 @@ from ...tools.toolset import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
 from ..rows import SHAPES, Fields, SourceOptions, as_text
 from ..sources import DataSet, is_file, load_tasks
-from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split
+from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split, strict
 from .algebra import LINEAR, SYSTEMS
 from .arithmetic import ARITHMETIC, NUMBER_THEORY, SEQUENCES
 from .extract import extract_answer
@@ -103,6 +103,7 @@ class MathTasks:
         raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")
 
 
+@strict
 def make_math(
     tasks: str | Path | None = None,
     split: str = "train",
@@ -146,6 +147,7 @@ def make_math(
     return QuestionEnv(questions, grader, held, system=prompt)
 
 
+@strict
 def make_math_python(
     tasks: str | Path | None = None,
     split: str = "train",

@@ -15,12 +15,13 @@ from ...tools.toolset import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
 from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks
-from ..tasks import Tasks
+from ..tasks import Tasks, strict
 from .expert import SearchExpert
 from .search import SYSTEM, QAGrader, QATask, SearchEnv
 from .world import HOPS, InventedTasks, InventedWorld
 
 
+@strict
 def make_search(
     tasks: str | Path | None = None,
     split: str = "train",
