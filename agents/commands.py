@@ -94,7 +94,7 @@ class Play:
             env = make(self.env, **self.options.kwargs())
             check_levels(env)
             _, info = env.reset(seed=self.seed) if self.task is None else begin(env, self.task, self.seed)
-        with closing(env):
+        with mistakes(), closing(env):
             play(env, info["messages"], console)
         return 0
 
@@ -180,6 +180,7 @@ class Check:
 
             env = make(self.env, **self.options.kwargs())
             check_levels(env)
+            env.reset(seed=self.seed)  # what cannot begin is said once, and not by every clause
             env.close()
             broken = 0
             for result in check(self.env, self.options.kwargs(), self.seed):

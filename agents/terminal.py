@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..tools import ToolFailure
+from ..tools.plugins import place, raised
 from ..tools.python import LevelRefused
 from .engine import EngineFailure
 
@@ -35,27 +36,27 @@ def mistakes(
     except BrokenPipeError:  # who reads the output has left; rich, too, ends with status 1 then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRA:
+    except Exception as error:
+        message = None if os.environ.get("TURNGYM_TRACEBACK") else _message(error, kinds, remedy)
+        if message is None:
             raise
-        refuse(f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'")
-    except ImportError as error:  # a package of an extra is missing or broken; the message says which
-        if os.environ.get("TURNGYM_TRACEBACK"):
-            raise
-        refuse(str(error))
-    except kinds as error:
-        if os.environ.get("TURNGYM_TRACEBACK"):
-            raise
-        refuse(_text(error))
-    except ToolFailure as failure:
-        if os.environ.get("TURNGYM_TRACEBACK"):
-            raise
+        refuse(message)
+
+
+def _message(error: Exception, kinds: tuple[type[Exception], ...], remedy: str) -> str | None:
+    """Return the line that reports an error; None for a fault of turngym's own."""
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
+        return f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'"
+    if place(error):  # an environment, tool or method of the user's, which may raise anything
+        return raised(error)
+    if isinstance(error, ImportError):  # a package of an extra is missing or broken; the message says which
+        return None if isinstance(error, ModuleNotFoundError) else str(error)
+    if isinstance(error, ToolFailure):
         way = "; on the command line: --option level=NAME, with the recipe's other options, as it replaces all of them"
-        refuse(f"{failure}{way if isinstance(failure, LevelRefused) else ''}")
-    except EngineFailure as failure:
-        if os.environ.get("TURNGYM_TRACEBACK"):
-            raise
-        refuse(f"{failure}; {remedy}")
+        return f"{error}{way if isinstance(error, LevelRefused) else ''}"
+    if isinstance(error, EngineFailure):
+        return f"{error}; {remedy}"
+    return _text(error) if isinstance(error, kinds) else None
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class TextEnv(gymnasium.Env[str, str]):
         # A copy, as `on_reset` may take apart what it is given.
         began = {"rng": self.np_random.bit_generator.state, "options": copy.deepcopy(options or {})}
         self.live, self.turn, self.actions, self.turn_rewards, self._began = False, 0, [], [], {}
-        observation = _carried(self.on_reset(self.np_random, copy.deepcopy(began["options"])))
+        observation = _carried(self.on_reset(self.np_random, copy.deepcopy(began["options"])), self, "on_reset")
         info = {"messages": self.messages(observation), "tools": self.tool_schemas(), "task_id": self.task_id}
         self._began, self._last, self._seen = began, observation, _digest("", observation, info)
         self.live = True
@@ -175,7 +175,7 @@ class TextEnv(gymnasium.Env[str, str]):
         reply = self._answer(action)
         if self._began is not began:  # in another thread: the new episode is left as it is
             raise gymnasium.error.ResetNeeded("reset() began another episode during this step; its answer is dropped")
-        text = _carried(reply.text)
+        text = _carried(reply.text, self, "on_step")
         self.turn += 1
         stop = reply.stop
         if stop is None and self.turn >= self.max_turns:
@@ -197,7 +197,10 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _answer(self, action: str) -> Reply:
         try:
-            return self.on_step(action)
+            reply: Any = self.on_step(action)
+            if not isinstance(reply, Reply):
+                raise TypeError(f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply")
+            return reply
         except ToolFailure as failure:
             return Reply("", stop=StopReason.TOOL_ERROR, info={"error": str(failure)})
         except EnvFailure as failure:
@@ -270,8 +273,10 @@ def _fork(env: gymnasium.Env[str, str], memo: dict[int, Any]) -> gymnasium.Env[s
     return bare
 
 
-def _carried(text: str) -> str:
+def _carried(text: Any, env: TextEnv, method: str) -> str:
     """Return `text` with `?` for lone surrogates, which UTF-8 and so the text space cannot carry."""
+    if not isinstance(text, str):
+        raise TypeError(f"{type(env).__name__}.{method} gives {text!r:.60} as the observation; it must be a str")
     return text.encode("utf-8", "replace").decode()
 
 

@@ -94,9 +94,12 @@ def make(env_id: str, **kwargs: Any) -> TextEnv:
     try:
         env = creator(**{**spec.kwargs, **kwargs})
     except TypeError as error:
-        raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}") from error
+        hint = "; give it a default, or name it with --option" if "required" in str(error) else ""
+        raise ValueError(f"{env_id} cannot be made with {kwargs}: {error}{hint}") from error
     if not isinstance(env, TextEnv):
         raise TypeError(f"{env_id} makes a {type(env).__name__}; turngym supports TextEnv environments only")
+    if "max_turns" not in vars(env):
+        raise TypeError(f"{type(env).__name__}.__init__ has to call super().__init__(max_turns)")
     env.spec = copy.deepcopy(spec)  # as `gymnasium.make` does: what made an environment can be read from it
     env.spec.id = env_id
     env.spec.kwargs |= kwargs

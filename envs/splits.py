@@ -7,6 +7,7 @@ split has seeds of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +30,20 @@ class Split:
 
 
 def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
-    """Make an environment for the split that is among its options.
+    """Make an environment for the split that is among its options, and try whether an episode begins.
 
     One that does not take the option `split` has its tasks split by their index, or its seeds where it has no tasks.
 
     Raises:
         ValueError, TypeError: it cannot be made, there is no such split, or no task is left for it.
     """
+    split = _open(env_id, options)
+    with closing(split.env.fork()) as twin:
+        begin(twin, split.tasks[0], 0)
+    return split
+
+
+def _open(env_id: str, options: Mapping[str, Any]) -> Split:
     if "split" not in options or takes(env_id, "split"):
         env = make(env_id, **options)
         return Split(env, range(task_count(env)))

@@ -7,6 +7,7 @@ folder, a recipe) may not ask: what `is_foreign` has to be named by the present 
 from __future__ import annotations
 
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+_NOT_OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
 
 
 @dataclass(frozen=True)
@@ -98,20 +101,23 @@ def load_module(name: str, where: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise ValueError(f"{where}: importing {name} raises {raised(error, name)}") from error
+            raise ValueError(f"{where}: importing {name} raises {raised(error)}") from error
         hint = _nearest(name, (path.stem for path in Path(here).glob("*.py")))
         raise ValueError(f"{where}: there is no module {error.name}, nor a file of it in {here}{hint}") from None
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{where}: importing {name} raises {raised(error, name)}") from error
+        raise ValueError(f"{where}: importing {name} raises {raised(error)}") from error
 
 
-def raised(error: BaseException, module: str) -> str:
-    """Return what was raised, in one line with its place in the code that `module` belongs to."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    top = module.partition(".")[0]
-    own = [frame for frame in frames if top in (Path(frame.filename).stem, *Path(frame.filename).parts)]
-    return f"{text} ({own[-1].filename}, line {own[-1].lineno})" if own else text
+def raised(error: BaseException) -> str:
+    """Return what was raised, in one line with its place in the user's code, if it came from there."""
+    return " ".join(f"{type(error).__name__}: {error}".split()) + place(error)
+
+
+def place(error: BaseException) -> str:
+    """Return ` (FILE, line N)`, the last in a traceback of neither turngym, Python nor an installed package, if any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN) and "-packages" not in frame.filename]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _plugin(point: metadata.EntryPoint) -> Plugin:
