@@ -29,6 +29,7 @@ from ..envs.registry import check_levels, flag_of, levels_of
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_split
 from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_toml
+from .methods import check_group
 from .process import Launch, launched
 from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
 
@@ -81,6 +82,7 @@ def prepare(config: TrainConfig) -> Prepared:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     config.check()
+    check_group(config.method, config.group)
     launch = launched()
     launch.device(config.machine.device)
     named = config.environment

@@ -176,7 +176,7 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
 
 def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tmp_path):
     config = TINY.changed(
-        tasks=str(questions(tmp_path)), method="grpo", prompts=5, group=1, max_tokens=1, eval_every=99
+        tasks=str(questions(tmp_path)), method="reinforce", prompts=5, group=1, max_tokens=1, eval_every=99
     )
     calls, orders = spy(monkeypatch, learning, "collect"), []
     for seed, count in ((0, 10), (1, 1)):

@@ -151,7 +151,7 @@ def unforkable():
 
 
 def test_a_method_with_branches_is_refused_where_there_is_no_room_or_no_fork(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="group is 1; it must be 2 or more"):
+    with pytest.raises(ValueError, match="group is 1, but grpo judges"):
         prepare(SMALL.changed(method="grpo,aepo", group=1, out=str(tmp_path)))
 
     fork = TextEnv.fork

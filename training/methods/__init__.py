@@ -105,6 +105,7 @@ METHODS: dict[str, Method | Callable[..., Control]] = {
 }
 
 
+COMPARING = frozenset({"dapo", "dart", "dr-grpo", "gigpo", "grpo", "mt-grpo", "rloo"})  # paths of a group
 METHOD_RECIPES = {name: row.recipe for name, row in METHODS.items() if isinstance(row, Method) and row.recipe}
 
 
@@ -137,6 +138,16 @@ def check_methods(text: str) -> None:
     bases = [name for name, _ in named if METHOD_RECIPES.get(name, {}).get("method") == name]
     for one, other in pairwise(bases):
         raise ValueError(f"{one} and {other} both set credit; use one of them: --method {one} or --method {other}")
+
+
+def check_group(text: str, group: int) -> None:
+    """Raise ValueError where a method of `text` compares the paths of a group, and a group is a single path."""
+    for name, pairs in _split(text) if group == 1 else ():
+        if name in COMPARING or (name in METHODS and _values(name, pairs)[1].get("baseline") == "group"):
+            raise ValueError(
+                f"group is 1, but {name} judges a path by the others of its group; use --group 8, or a method that "
+                "needs no others: --method reinforce-pp"
+            )
 
 
 def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]:
