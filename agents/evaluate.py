@@ -29,7 +29,7 @@ from .journal import Origin, locked, origin_of, write_file
 from .players import PLAYERS, play_all
 from .progress import Progress
 from .scores import Episode, Report, from_trees, summarize
-from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions
+from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
 from .source import Source, find
 from .trajectory import Key, Tree
 
@@ -106,6 +106,8 @@ def prepare(
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice, endpoint):
         settings.check()
+    if not (policy in PLAYERS or endpoint.model):
+        check_device(machine.device)
     source = None if policy in PLAYERS or endpoint.model else find(policy or "tiny", template=chat_template)
     if chat_template and source is None:
         raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")

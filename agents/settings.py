@@ -6,10 +6,13 @@ Commands and recipes take the fields of nested settings by their names alone, as
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
 from math import isfinite
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -167,12 +170,34 @@ class MachineOptions:
     """CPU threads of torch. Larger models need more. Only runs with the same number are bit-identical."""
 
     def check(self) -> None:
-        """Raise ValueError for what no machine has; whether this one has the device is known when torch is loaded."""
-        if self.device.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        """Raise ValueError for what no machine has; `check_device` knows whether this one has the device."""
+        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device):
             raise ValueError(f"device is {self.device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
         check_dtype(self, "dtype")
         if self.threads < 1:
             raise ValueError(f"threads is {self.threads}; torch needs at least 1")
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError where this machine lacks a device; torch is imported only where it is built for GPUs."""
+    kind, _, index = name.partition(":")
+    torch = find_spec("torch")
+    if kind == "cpu" or torch is None or torch.origin is None:  # without torch it is missing, which is said elsewhere
+        return
+    built = re.findall(
+        r"^(cuda|hip)\b.*= '", Path(torch.origin).with_name("version.py").read_text("utf-8"), re.MULTILINE
+    )
+    wrong = ""
+    if kind == "mps":
+        wrong = "" if sys.platform == "darwin" else "only Macs have it"
+    elif not built:
+        wrong = "the installed torch is built for CPUs alone"
+    else:
+        from torch.cuda import device_count
+
+        wrong = "" if int(index or 0) < (count := device_count()) else f"torch finds {count} GPUs here"
+    if wrong:
+        raise ValueError(f"device is {name!r}, but {wrong}; use --device cpu")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ..agents.engines import open_engine
 from ..agents.evaluate import actor_in, checked_chat, fitted, pick_tasks, writable
 from ..agents.journal import Incident, locked, write_file
 from ..agents.model_folder import TEMPLATE_FILE
-from ..agents.settings import Deadlines, EngineChoice, flat
+from ..agents.settings import Deadlines, EngineChoice, check_device, flat
 from ..agents.source import Source, find
 from ..envs import TextEnv
 from ..envs.registry import check_levels, flag_of, levels_of
@@ -84,7 +84,7 @@ def prepare(config: TrainConfig) -> Prepared:
     config.check()
     check_group(config.method, config.group)
     launch = launched()
-    launch.device(config.machine.device)
+    check_device(launch.device(config.machine.device))
     named = config.environment
     if named.tasks is not None:  # a recipe's difficulty is for its generator; a file has its own
         named = replace(named, difficulty=None)

@@ -2,9 +2,11 @@
 
 import re
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
+from turngym.agents import settings as module
 from turngym.agents.settings import (
     Deadlines,
     EngineChoice,
@@ -12,6 +14,7 @@ from turngym.agents.settings import (
     MachineOptions,
     SamplingOptions,
     changed,
+    check_device,
     flat,
     parsed,
 )
@@ -62,3 +65,40 @@ def test_the_values_of_a_file_are_of_the_types_of_the_fields():
 def test_a_value_out_of_range_is_refused_with_the_rule(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         settings.check()
+
+
+@pytest.mark.parametrize(
+    ("built", "name", "wrong"),
+    [
+        (
+            "cuda: Optional[str] = None\nhip: Optional[str] = None",
+            "cuda",
+            "the installed torch is built for CPUs alone",
+        ),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None", "cuda:1", "the installed torch is built for CPUs"),
+        ("cuda: Optional[str] = '12.8'", "cuda:2", "torch finds 2 GPUs here"),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'", "cuda:2", "torch finds 2 GPUs here"),
+        ("cuda: Optional[str] = '12.8'", "mps", "only Macs have it"),
+        ("cuda: Optional[str] = None", "cpu", ""),
+        ("cuda: Optional[str] = '12.8'", "cuda", ""),
+        ("cuda: Optional[str] = '12.8'", "cuda:1", ""),
+    ],
+)
+def test_a_device_that_is_not_there_is_named_by_what_the_installed_torch_says(
+    tmp_path, monkeypatch, built, name, wrong
+):
+    (tmp_path / "version.py").write_text(f"__version__ = '2.13.0'\n{built}\n")
+    found = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(module, "find_spec", lambda name: found)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("sys.platform", "linux")
+    if wrong:
+        with pytest.raises(ValueError, match=f"device is '{name}', but {wrong}.*; use --device cpu"):
+            check_device(name)
+    else:
+        check_device(name)
+
+
+def test_without_torch_nothing_is_said_of_a_device(monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    check_device("cuda")

@@ -78,6 +78,10 @@ MISTAKES = {
     "engine": ({"engine": "sglang"}, "engine is 'sglang'; it must be one of torch, vllm"),
     "server": ({"server": ["http://127.0.0.1:1"]}, "server is ('http://127.0.0.1:1',), but the engine is torch; add"),
     "no vllm": ({"engine": "vllm"}, "vllm is not installed here: pip install 'turngym[vllm]', or name a running"),
+    "no such device here": (
+        {"device": "mps", "out": "runs/mps"},
+        "device is 'mps', but only Macs have it; use --device cpu",
+    ),
     "device": ({"device": "tpu"}, "device is 'tpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps"),
 }
 ASK = """
