@@ -17,6 +17,8 @@ from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, root_turn, ste
 class ContextFull(Exception):
     """What has been said does not fit into the context of who should answer."""
 
+    fault = "context"
+
 
 @dataclass(frozen=True)
 class Action:

@@ -16,7 +16,9 @@ from typing import Any
 from .journal import Origin, append_sealed, from_json, read_sealed, read_trees, to_json, write_file, write_trees
 from .trajectory import Key, Tree
 
-SETTINGS, EPISODES, TREES, REPORT = FILES = ("settings.json", "episodes.jsonl", "trees.jsonl", "eval.json")
+SETTINGS, EPISODES, TREES, REPORT = "settings.json", "episodes.jsonl", "trees.jsonl", "eval.json"
+REQUESTS = "requests.jsonl"  # of a model behind a URL
+FILES = (SETTINGS, EPISODES, TREES, REPORT, REQUESTS)
 
 
 def check(folder: Path, settings: Mapping[str, Any], resume: bool) -> None:

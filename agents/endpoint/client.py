@@ -26,12 +26,12 @@ from ...tools.http.core import Fault, HttpFailure, Limits, Node, ShapeError, ser
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from ..journal import append_sealed, read_sealed
 from ..players import ContextFull
+from ..progress import REQUESTS
 from ..settings import API_KEY, EndpointOptions
 from ..trajectory import Key
 from .answer import Answer, Usage
 from .gate import Gate, Refused
 
-REQUESTS = "requests.jsonl"
 MAX_BYTES = 64 * 2**20
 BACKOFF, LONGEST = 0.5, 60.0  # seconds: of the first pause, on average, and of the longest that is not asked for
 PATIENCE = 600.0  # seconds: a server that asks for a longer pause has failed
@@ -115,9 +115,11 @@ class Endpoint:
                 answer = self._once(key, request)
                 self._gate.answered()
                 return answer
-            except EngineFailure as failure:
-                self._gate.failed(failure.fault, era)
+            except (ContextFull, Refused, EngineFailure) as failure:
                 self._write(key, request, failure={"fault": str(failure.fault), "what": str(failure)})
+                if not isinstance(failure, EngineFailure):
+                    raise
+                self._gate.failed(failure.fault, era)
                 if failure.wait is None or failure.wait > PATIENCE or tried == self.options.retries:
                     if not self.usage.requests:
                         raise Refused(str(failure)) from None

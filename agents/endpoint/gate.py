@@ -12,6 +12,8 @@ from ..engine import EngineFault
 class Refused(ValueError):
     """The server is none, or refuses what every request asks for."""
 
+    fault = "refused"
+
 
 class Gate:
     """Lets so many requests through at a time: one until the first is answered, then `most`.

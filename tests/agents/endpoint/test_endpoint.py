@@ -275,6 +275,8 @@ def test_what_the_first_request_meets_ends_the_evaluation(served, tmp_path, way,
     with pytest.raises(Refused, match=message):
         evaluated(url, tmp_path, concurrency=8, retries=2)
     assert len(server.asked) == (3 if way == "500" else 1)
+    rows = list(read_sealed(tmp_path / "requests.jsonl"))
+    assert len(rows) == len(server.asked) and all("failure" in row for row in rows)
     server.plan = lambda number, asked: ""
     assert evaluated(url, tmp_path, resume=True).failed == 0
 
