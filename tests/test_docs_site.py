@@ -25,7 +25,8 @@ def documented(module: str, options: str) -> list[str]:
         return members[1].split(", ")
     loaded = importlib.import_module(module)
     own = [name for name, value in vars(loaded).items() if getattr(value, "__module__", "") == module]
-    return getattr(loaded, "__all__", [name for name in own if not name.startswith("_")])
+    names = getattr(loaded, "__all__", [name for name in own if not name.startswith("_")])
+    return [name for name in names if f'"!^{name}$"' not in options]
 
 
 def constant_has_docstring(module: str, name: str) -> bool:
