@@ -22,7 +22,7 @@ from .decoder import Decoder
 from .fallback import Fallback
 from .runner import Runner, batch_dependence, ceil_to, set_threads
 from .sampler import RowSampling, sample
-from .scheduler import Request, Scheduler, Sequence
+from .scheduler import Gathering, Request, Scheduler, Sequence
 from .weights import Weights, unusual
 
 T = TypeVar("T")
@@ -64,6 +64,7 @@ class TorchEngine:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="turngym-engine")
         if threads is not None:
             set_threads(self._worker, threads)
+        self._gathering = Gathering()
         self._ends = StopRule(policy.tokenizer)
         self._task: asyncio.Task[None] | None = None
         self._open = True
@@ -142,7 +143,11 @@ class TorchEngine:
                     self._drawn_with = state
                 while running := self.scheduler.running():
                     if all(sequence.chunk is None for sequence in running.values()):
-                        await self._decode(self.scheduler.compact(running))
+                        if pause := self._gathering.pause(len(running), self.scheduler):
+                            await asyncio.sleep(pause)
+                            continue
+                        with self._gathering.decoding():
+                            await self._decode(self.scheduler.compact(running))
                     elif batch := self.scheduler.next_chunks(running):
                         await self._prefill(batch)
         except Exception as error:

@@ -4,7 +4,9 @@ The cache mirrors the tokens and the record of which were fed as chunks; so it c
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import methodcaller
 
@@ -81,6 +83,42 @@ class Sequence:
         return Sequence(list(tokens), dict(chunks))
 
 
+class Gathering:
+    """How long to wait for more turns before a decode, as few rows cost nearly what many do; no number depends on it.
+
+    It waits while fewer than half of the seated conversations draw, at most `MOST` times what the last decode took, and
+    after a wait in which no turn began for half as long, until one begins.
+    """
+
+    MOST, TICK = 2.0, 0.0005  # the latter in seconds
+
+    def __init__(self) -> None:
+        self._waited = self._took = 0.0
+        self._share = 1.0
+        self._begun = 0
+
+    def pause(self, running: int, scheduler: "Scheduler") -> float:
+        """Return the seconds to wait before another look; 0 where it is time to decode."""
+        if scheduler.begun != self._begun:
+            self._share, self._begun = 1.0, scheduler.begun
+        limit = self.MOST * self._took * self._share
+        seated = sum(sequence is not None for sequence in scheduler.slots)
+        if 2 * running >= seated or self._waited >= limit:
+            return 0.0
+        pause = min(self.TICK, limit - self._waited)
+        self._waited += pause
+        return pause
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Measure a decode."""
+        if self._waited:
+            self._share /= 2
+        began, self._waited = time.perf_counter(), 0.0
+        yield
+        self._took = time.perf_counter() - began
+
+
 class Scheduler:
     """Seats requests in `slots` slots; `prefill_tokens` bounds the padded tokens of one chunk batch.
 
@@ -91,6 +129,7 @@ class Scheduler:
     def __init__(self, slots: int, prefill_tokens: int, rows: int = 1) -> None:
         self.slots: list[Sequence | None] = [None] * slots
         self.moves: list[Callable[[Runner], None]] = []
+        self.begun = 0  # turns
         self._rows = rows
         self._prefill_tokens = prefill_tokens
         self._requests: list[Request] = []
@@ -99,6 +138,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Take a request in."""
         self._requests.append(request)
+        self.begun += 1
 
     def running(self) -> dict[int, Sequence]:
         """Return the sequences with a turn in progress by slot, lowest first; none only where no request is left.

@@ -469,3 +469,47 @@ def test_equal_prompts_are_fed_once_and_give_the_bits_of_a_prompt_alone(qwen3, m
     assert many[0].tokens.tolist() == single[0].tokens.tolist()
     assert many[0].logp.tobytes() == single[0].logp.tobytes()
     assert len({completion.tokens.tobytes() for completion in many}) > 1
+
+
+def test_running_conversations_move_below_idle_ones_and_keep_their_bits(qwen3):
+    async def work(engine: TorchEngine) -> tuple[bytes, list[int]]:
+        rows: list[int] = []
+        decode = engine._runner.decode
+        engine._runner.decode = lambda tokens, *rest: rows.append(len(tokens)) or decode(tokens, *rest)  # type: ignore[method-assign]
+        sessions = [engine.session() for _ in range(12)]
+        await asyncio.gather(*(s.sample(ids(20, i), Sampling(max_tokens=2), (0, i)) for i, s in enumerate(sessions)))
+        rows.clear()  # all are idle; the two highest draw on
+        drawn = await asyncio.gather(*(s.sample(ids(5), Sampling(max_tokens=8), (1,)) for s in sessions[-2:]))
+        assert len(rows) > 3 and set(rows) == {engine._runner.rows}
+        return drawn[0].logp.tobytes(), [s.sequence.slot for s in sessions]
+
+    bits, slots = run(qwen3, work)
+    assert sorted(slots) == list(range(12)) and sorted(slots[-2:]) == [0, 1]
+
+    async def alone(engine: TorchEngine) -> bytes:
+        session = engine.session()
+        await session.sample(ids(20, 10), Sampling(max_tokens=2), (0, 10))
+        return (await session.sample(ids(5), Sampling(max_tokens=8), (1,))).logp.tobytes()
+
+    assert run(qwen3, alone) == bits
+
+
+def test_a_decode_of_few_rows_waits_for_more_and_for_less_time_where_none_come():
+    seated, gathering = scheduler.Scheduler(8, 64), scheduler.Gathering()
+    seated.slots[:] = [scheduler.Sequence() for _ in range(8)]
+
+    def waits(running: int) -> int:
+        """How often it waits before a decode, which takes 4 ticks."""
+        count = 0
+        while gathering.pause(running, seated):
+            count += 1
+        with gathering.decoding():
+            pass
+        gathering._took = 4 * gathering.TICK
+        return count
+
+    assert waits(2) == 0  # nothing is known of a decode
+    assert [waits(2) for _ in range(5)] == [8, 4, 2, 1, 1]
+    assert waits(4) == 0  # half of them draw
+    seated.begun += 1
+    assert waits(2) == 8
