@@ -174,7 +174,7 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
         if out is not None and origin is not None:
             done.finish(trees, origin)
         report = _report(evaluation, done, trees)
-        if out is not None:
+        if out is not None and origin is not None:
             found = {**report.to_json(), "levels": levels_of(evaluation.env), "options": origin.options}
             write_file(out / progress.REPORT, json.dumps(found, indent=1) + "\n")
         return report
