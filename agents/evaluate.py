@@ -100,24 +100,25 @@ def prepare(
     Raises:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
+    if policy and endpoint.model:
+        raise ValueError(f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two")
     if episodes < 1 or samples < 1:
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice, endpoint):
         settings.check()
+    source = None
     if not (policy in PLAYERS or endpoint.model):
         check_device(machine.device)
-    source = None if policy in PLAYERS or endpoint.model else find(policy or "tiny", template=chat_template)
-    if chat_template and source is None:
+        source = find(policy or "tiny", template=chat_template)
+    elif chat_template:
         raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")
     if source is not None or endpoint.model:
         options = {**options, **fitted(env_id, options, source)}
     split, server = open_split(env_id, options), None
     drawn = Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source))
     if endpoint.model:
-        if policy:
-            raise ValueError(f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two")
         from .endpoint import Endpoint
 
         server, split = Endpoint(endpoint, drawn, seed), _taught(split, env_id, options, endpoint)
@@ -125,20 +126,8 @@ def prepare(
     if source is not None:
         checked_chat(source, env)
     check_levels(env)
-    evaluation = Evaluation(
-        env,
-        policy or "tiny",
-        source,
-        pick_tasks(split.tasks, episodes, seed),
-        samples,
-        drawn,
-        seed,
-        machine,
-        choice,
-        out,
-        resume,
-        server,
-    )
+    tasks, name = pick_tasks(split.tasks, episodes, seed), policy or "tiny"
+    evaluation = Evaluation(env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume, server)
     if out is not None:
         progress.check(out, evaluation.settings(origin_of(env)), resume)
         writable(out)
