@@ -111,7 +111,9 @@ def check_index(i: int, tasks: Tasks, noun: str = "task") -> None:
         raise IndexError(f"{noun} {i} of {tasks.name}: there are {noun}s 0 to {len(tasks) - 1}")
 
 
-def choose_index(rng: np.random.Generator, options: Mapping[str, Any], tasks: Tasks, noun: str = "task") -> int:
+def choose_index(
+    rng: np.random.Generator, options: Mapping[str, Any], tasks: Tasks | Sequence[Any], noun: str = "task"
+) -> int:
     """Return the index in `options["task"]`, else one that is drawn; raise ValueError for any other option."""
     drawn = int(rng.integers(len(tasks)))
     if unknown := set(options) - {"task"}:
@@ -119,8 +121,8 @@ def choose_index(rng: np.random.Generator, options: Mapping[str, Any], tasks: Ta
     index = options.get("task", drawn)
     # A NumPy integer would not survive the JSON of a snapshot.
     if type(index) is not int or not 0 <= index < len(tasks):
-        last = len(tasks) - 1
-        raise ValueError(f"options['task'] is {index!r}; choose an int from 0 to {last}, a {noun} of {tasks.name}")
+        last, name = len(tasks) - 1, getattr(tasks, "name", "the environment")
+        raise ValueError(f"options['task'] is {index!r}; choose an int from 0 to {last}, a {noun} of {name}")
     return index
 
 
