@@ -148,6 +148,8 @@ class Eval:
                 endpoint=self.endpoint,
                 chat_template=self.chat_template,
             )
+        if prepared.note:
+            console.print(prepared.note, markup=False, soft_wrap=True)
         try:
             with (
                 mistakes((ValueError, OSError)),
@@ -246,6 +248,8 @@ class Warmup:
 
             settings = Settings(self.env, self.options.kwargs(), self.training)
             prepared = prepare(settings, self.out, resume=self.resume)
+        if prepared.split.note:
+            console.print(prepared.split.note, markup=False, soft_wrap=True)
         try:
             with mistakes((ValueError, OSError)):
                 _show(run(prepared))

@@ -55,6 +55,7 @@ class Evaluation:
     out: Path | None
     resume: bool
     endpoint: Endpoint | None = None  # in place of a policy
+    note: str = ""  # how the tasks were chosen, where the environment did not
 
     @property
     def keys(self) -> list[Key]:
@@ -127,7 +128,9 @@ def prepare(
         checked_chat(source, env)
     check_levels(env)
     tasks, name = pick_tasks(split.tasks, episodes, seed), policy or "tiny"
-    evaluation = Evaluation(env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume, server)
+    evaluation = Evaluation(
+        env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume, server, split.note
+    )
     if out is not None:
         progress.check(out, evaluation.settings(origin_of(env)), resume)
         writable(out)

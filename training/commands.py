@@ -87,7 +87,8 @@ class Train:
             prepared = run.prepare(fits.config)
         console.quiet = not prepared.launch.first
         begins = f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
-        console.print(begins, *fits.lines, sep="\n", markup=False, soft_wrap=True)
+        notes = filter(None, (prepared.train.note, prepared.valid.note))
+        console.print(begins, *fits.lines, *notes, sep="\n", markup=False, soft_wrap=True)
         if self.config.engine.own_server:
             console.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         try:

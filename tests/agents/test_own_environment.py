@@ -131,6 +131,27 @@ def test_a_step_that_fails_is_told_where_it_is_played(turngym, monkeypatch):
     assert status == 2 and "Own.on_step gives 'no'; it must return a Reply" in err and err.count("\n") == 1
 
 
+def test_a_recipe_and_a_run_folder_cannot_choose_whose_code_runs(turngym):
+    Path("own_guess.py").write_text("open('ran', 'w')\n")
+    for spec in ("own_guess:Guess", "own_guess:mine/Guess-v0", "os:system"):
+        Path("mine.toml").write_text(f'env = "{spec}"\n')
+        Path("config.toml").write_text(f'[train]\nenv = "{spec}"\n')
+        for args in (["train", "mine.toml"], ["train", "--resume", "--out", "."], ["warmup", "mine.toml"]):
+            status, _, err = turngym(*args)
+            assert status == 2 and f"a file cannot choose that. If you trust its code, add --env {spec} to" in err
+    assert not Path("ran").exists()
+
+
+def test_how_tasks_were_chosen_is_said(turngym):
+    more = "class Listed(Guess):\n    tasks = range(20)\n"
+    Path("own_guess.py").write_text(GUESS + more)
+    _, out, _ = turngym("eval", "own_guess:Listed", "--policy", "expert", "--episodes", "9")
+    assert "own_guess:Listed takes no option 'split': test has 2 of its 20 tasks, every 10th, from 9" in out
+    assert "2 (2 tasks, 0 failed" in out
+    _, out, _ = turngym("eval", "own_guess:Guess", "--policy", "expert", "--episodes", "9")
+    assert "own_guess:Guess has no tasks: test begins episodes by seed" in out and "9 (9 tasks, 0 failed" in out
+
+
 @pytest.mark.parametrize("spec", ["own_guess:Guess", "own_guess:make_guess", "own_guess:mine/Guess-v0"])
 def test_it_is_checked_evaluated_and_replayed_by_its_name(spec, turngym):
     Path("own_guess.py").write_text(GUESS)
