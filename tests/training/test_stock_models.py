@@ -14,7 +14,7 @@ from turngym.agents import evaluate
 from turngym.agents.journal import read_trees
 from turngym.agents.settings import SamplingOptions
 from turngym.agents.source import TINY
-from turngym.training.config import TrainConfig
+from turngym.training.config import TrainConfig, from_run
 from turngym.training.run import execute, prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -76,3 +76,22 @@ def test_a_stock_model_trains_and_is_evaluated_without_an_option_about_templates
         tokens = next(iter(read_trees(out / "trees.jsonl"))).turns[0].tokens
         opening = Tokenizer.from_file(str(TINY / "tokenizer.json")).decode(tokens.tolist())
         assert ("python" if "Python" in env else "search") in opening and "make no call" in opening
+
+
+def test_a_template_by_file_stays_with_the_run(folders, tmp_path):
+    """Its evaluations take the copy in the run folder; the file itself is named again by the command that resumes."""
+    mine = tmp_path / "mine.jinja"
+    mine.write_text(SMOL.replace("You are SmolLM.", "You are another."))
+    out = tmp_path / "run"
+    config = TrainConfig("turngym/Math-v0", policy=str(folders["smol"]), chat_template=str(mine), out=str(out))
+    config = config.changed(prompts=2, group=2, max_tokens=8, steps=1, eval_every=1, eval_tasks=2)
+    with closing(prepare(config)) as prepared:
+        assert len(list(execute(prepared))) > 0
+    assert (out / "chat_template.jinja").read_text() == mine.read_text()
+    assert evaluate.prepare(config.env, {}, str(out), episodes=2).source.template == out / "chat_template.jinja"
+    with pytest.raises(ValueError, match=r"asks for 'chat_template=.*add --chat-template .*mine.jinja to the command"):
+        from_run(out)
+    mine.unlink()
+    again = from_run(out, [f"chat_template={mine}"]).changed(steps=2, resume=True)
+    with closing(prepare(again)) as prepared:
+        assert "You are another." in prepared.chat.template.source
