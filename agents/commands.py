@@ -331,6 +331,8 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     for k, value in report.pass_at.items():
         table.add_row(f"pass@{k}", str(value))
     table.add_row("mean reward", f"{report.reward:.3f}")
+    for name, part in report.rewards.items():
+        table.add_row(f"reward {name}", f"{part.value:.3f} (weight {part.weight:g})")
     table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
     table.add_row("turns", f"{report.turns:.2f}")
     if report.cut is not None:

@@ -33,6 +33,8 @@ class Episode:
     search: Mapping[str, float] = field(default_factory=dict)  # how it searched, where the environment says it
     drawn: int = 0  # turns that a policy drew
     cut: int = 0  # those of them that ended at the token limit
+    rewards: Mapping[str, float] = field(default_factory=dict)  # by name, where they have names
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,14 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A named reward: its mean over the rewarded episodes, 0 in those without it, and its weight in the reward."""
+
+    value: float
+    weight: float
+
+
+@dataclass(frozen=True)
 class Report:
     """What an evaluation found. `success` is the share of episodes with a score of at least 1."""
 
@@ -72,13 +82,14 @@ class Report:
     stops: dict[str, int]
     cut: float | None = None  # share of the drawn turns that ended at the token limit; None where none was drawn
     search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
+    rewards: dict[str, Part] = field(default_factory=dict)  # by name; their weighted sum is `reward`
     usage: dict[str, Any] = field(default_factory=dict)  # of an endpoint: its model, its requests and their tokens
     not_played: int = 0  # episodes for which the token budget was not enough
     failure: str = ""  # why the first of the failed episodes failed
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data; what stands last in this class is left out where it is empty."""
-        optional = ("search", "usage", "not_played", "failure")
+        optional = ("search", "rewards", "usage", "not_played", "failure")
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
 
@@ -95,6 +106,7 @@ def from_trees(trees: Iterable[Tree]) -> list[Episode]:
             _search(tree, leaf),
             sum(tree.turns[node].ended != "" for node in tree.replies(leaf)),
             sum(tree.turns[node].ended == "length" for node in tree.replies(leaf)),
+            *tree.rewards(leaf),
         )
         for tree in trees
         for leaf in tree.leaves
@@ -102,9 +114,8 @@ def from_trees(trees: Iterable[Tree]) -> list[Episode]:
 
 
 def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
-    """Return how an episode searched: what the environment last said of it, also where the context ended the path."""
-    replies = tree.replies(leaf)
-    info = {**(tree.turns[replies[-1]].info if replies else {}), **leaf.info}
+    """Return how an episode searched."""
+    info = tree.last_info(leaf)
     if "searches" not in info:
         return {}
     figures: dict[str, float] = {name: info[name] for name in ("searches", "f1", "sub_em") if name in info}
@@ -116,6 +127,14 @@ def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:
     names = dict.fromkeys(name for episode in episodes for name in episode.search)
     by_name = {name: [episode.search[name] for episode in episodes if name in episode.search] for name in names}
     return {name: Mean(float(np.mean(values)), len(values)) for name, values in by_name.items()}
+
+
+def _parts(episodes: Sequence[Episode]) -> dict[str, Part]:
+    weights = {name: weight for episode in episodes for name, weight in episode.weights.items()}
+    return {
+        name: Part(float(np.mean([episode.rewards.get(name, 0.0) for episode in episodes])), weight)
+        for name, weight in weights.items()
+    }
 
 
 def summarize(episodes: Sequence[Episode]) -> Report:
@@ -148,6 +167,7 @@ def summarize(episodes: Sequence[Episode]) -> Report:
         stops={stop: stops.count(stop) for stop in sorted(set(stops))},
         search=_means(rewarded),
         cut=sum(episode.cut for episode in rewarded) / drawn if drawn else None,
+        rewards=_parts(rewarded),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..envs import Message, Outcome, StopReason, TextEnv, outcome_of
+from ..envs.rewards import named
 
 ROLES = ("system", "user", "assistant", "tool")
 PHASES = ("think", "call", "answer")  # of an agent's turn: what it thinks, then a call or its answer
@@ -129,6 +130,15 @@ class Tree:
     def replies(self, leaf: Leaf) -> list[int]:
         """Return the indices of the agent's own turns on the path to `leaf`."""
         return [node for node in self.path(leaf) if self.turns[node].role == "assistant"]
+
+    def last_info(self, leaf: Leaf) -> dict[str, Any]:
+        """Return what the environment last said of a path, also where its context was full before the end."""
+        replies = self.replies(leaf)
+        return {**(self.turns[replies[-1]].info if replies else {}), **leaf.info}
+
+    def rewards(self, leaf: Leaf) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the named rewards that a path earned, and their weights; none where it earned no score."""
+        return named(self.last_info(leaf)) if leaf.rewarded else ({}, {})
 
     def drawers(self, node: int) -> NDArray[np.int64]:
         """Return for each token `(n,)` of a turn the turn that it was drawn in: another one where it was copied."""

@@ -2,6 +2,7 @@
 
 - core: the base class of all environments: turns, forks, snapshots; the text space
 - question: questions with tools, `tasks x tools x grader`
+- rewards: several named rewards of an episode, and their weighted sum
 - registry: the ids, what makes them and with which options
 - limit: episodes that Gymnasium's TimeLimit ends
 - splits: the episodes of a split, and how one begins
@@ -13,5 +14,18 @@
 
 from .core import EnvFailure, Message, Outcome, Reply, StopReason, TextEnv, fork, outcome_of
 from .registry import register_all
+from .rewards import Rewards, Rubric
 
-__all__ = ["EnvFailure", "Message", "Outcome", "Reply", "StopReason", "TextEnv", "fork", "outcome_of", "register_all"]
+__all__ = [
+    "EnvFailure",
+    "Message",
+    "Outcome",
+    "Reply",
+    "Rewards",
+    "Rubric",
+    "StopReason",
+    "TextEnv",
+    "fork",
+    "outcome_of",
+    "register_all",
+]

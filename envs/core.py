@@ -28,6 +28,7 @@ from gymnasium.vector.utils import (
 )
 
 from ..tools import ToolFailure
+from .rewards import added
 
 Message = dict[str, Any]
 """One chat message: `role` and `content`, as chat templates take them."""
@@ -78,7 +79,8 @@ class EnvFailure(RuntimeError):
 class Reply:
     """What the environment answers to one action.
 
-    A reply with `stop` set ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`).
+    A reply with `stop` set ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`). A `reward`
+    that is a `Rewards` is several, which are kept by name.
     """
 
     text: str
@@ -114,6 +116,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.live = False  # between reset and the end of an episode
         self.actions: list[str] = []
         self.turn_rewards: list[float] = []
+        self._named: dict[str, dict[str, float]] = {}  # rewards so far that have names, and their weights
         self._began: dict[str, Any] = {}
         self._last = ""
         self._seen = ""  # digest of all that the agent was shown and paid
@@ -154,7 +157,7 @@ class TextEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         # A copy, as `on_reset` may take apart what it is given.
         began = {"rng": self.np_random.bit_generator.state, "options": copy.deepcopy(options or {})}
-        self.live, self.turn, self.actions, self.turn_rewards, self._began = False, 0, [], [], {}
+        self.live, self.turn, self.actions, self.turn_rewards, self._named, self._began = False, 0, [], [], {}, {}
         observation = _carried(self.on_reset(self.np_random, copy.deepcopy(began["options"])), self, "on_reset")
         info = {"messages": self.messages(observation), "tools": self.tool_schemas(), "task_id": self.task_id}
         self._began, self._last, self._seen = began, observation, _digest("", observation, info)
@@ -185,11 +188,14 @@ class TextEnv(gymnasium.Env[str, str]):
         reward = float("nan") if failed else float(reply.reward)
         self.actions.append(action)
         self.turn_rewards.append(reward)
-        self.live, self._last, self._seen = stop is None, text, _digest(self._seen, reply.role, text, reward, stop)
+        self._named = {} if failed else added(self._named, reply.reward)
+        seen = (reply.role, text, reward, stop, *self._named.values())
+        self.live, self._last, self._seen = stop is None, text, _digest(self._seen, *seen)
         info: dict[str, Any] = {
             "turn": self.turn,
             "messages": [{"role": reply.role, "content": text}],
             **copy.deepcopy(dict(reply.info)),  # what it is made of may live on in the environment
+            **copy.deepcopy(self._named),
         }
         if outcome is not None:
             info |= {"stop": str(stop), "outcome": str(outcome)}

@@ -58,7 +58,7 @@ class Verdict(Protocol):
 
     @property
     def score(self) -> float:
-        """The reward."""
+        """The reward; a `Rewards` where it is made of several."""
 
     @property
     def answer(self) -> str | None:
@@ -273,7 +273,7 @@ class QuestionEnv(TextEnv):
         verdicts = [self.grader.grade(completion=text, gold=gold) for gold in self.task.golds]
         verdict = max(verdicts, key=lambda verdict: verdict.score)
         used = verdict.answer is not None and self.used(verdict.answer)
-        info = {"score": verdict.score, "answer": verdict.answer, "how": verdict.how, "used_tool": used}
+        info = {"score": float(verdict.score), "answer": verdict.answer, "how": verdict.how, "used_tool": used}
         info |= self.measures(verdicts)
         stop = StopReason.NO_ANSWER if verdict.answer is None else StopReason.ANSWERED
         return Reply("", reward=verdict.score, stop=stop, info=info)

@@ -43,7 +43,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         reward=share(sum(leaf.score for leaf in leaves), len(leaves)),
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
-        extras=dict(_by_outcome(batch)),
+        extras={**dict(_by_outcome(batch)), **_named(trees)},
     )
 
 
@@ -77,6 +77,13 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
         **calls(trees),
         **forks(trees),
     }
+
+
+def _named(trees: Sequence[Tree]) -> dict[str, float]:
+    """Return `reward/NAME` of named rewards, means over paths that are learned from; their weighted sum is `reward`."""
+    found = [tree.rewards(leaf)[0] for tree in trees for leaf in tree.leaves if leaf.learned]
+    names = dict.fromkeys(name for rewards in found for name in rewards)
+    return {f"reward/{name}": fmean(rewards.get(name, 0.0) for rewards in found) for name in names}
 
 
 def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:

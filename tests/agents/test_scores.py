@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.agents import scores
-from turngym.agents.scores import Episode, from_trees, interval, pass_at_k, summarize
+from turngym.agents.journal import Origin, read_trees, write_trees
+from turngym.agents.players import Script, play
+from turngym.agents.replay import replay
+from turngym.agents.scores import Episode, Part, from_trees, interval, pass_at_k, summarize
 from turngym.agents.trajectory import Leaf, Tree, Turn
-from turngym.envs import Outcome
+from turngym.envs import Outcome, Rubric
+from turngym.envs.math.grade import Grade
+from turngym.envs.question import QuestionEnv
+from turngym.envs.tasks import ListTasks, Task
 
 Z = NormalDist().inv_cdf(0.975)
 
@@ -229,3 +235,57 @@ def test_each_figure_of_search_has_its_own_denominator():
 def test_a_report_without_searches_is_written_as_ever():
     report = summarize([episode(0)])
     assert report.search == {} and "search" not in report.to_json()
+
+
+# --- named rewards
+
+
+class Exact:
+    def grade(self, *, completion, gold):
+        answer = completion.partition("answer: ")[2] or None
+        return Grade(float(answer == gold), answer, "string")
+
+
+def brief(completion, gold):
+    return float(len(completion) < 20)
+
+
+def rubric(weight=0.25):
+    grader = Rubric({"correct": Exact(), "brief": brief}, {"brief": weight})
+    return QuestionEnv(ListTasks([Task(f"t{i}", "q", str(i)) for i in range(4)]), grader)
+
+
+def played(env):
+    texts = ["answer: 0", "I think long: answer: 1", "answer: 3", "hm"]
+    return [play(env, Script([text]), task, 0) for task, text in enumerate(texts)]
+
+
+def test_named_rewards_are_kept_through_journal_evaluation_and_replay(tmp_path):
+    trees = played(rubric())
+    write_trees(tmp_path / "trees.jsonl", trees, Origin("own/Rubric-v0", {}))
+    read = list(read_trees(tmp_path / "trees.jsonl"))
+    assert [tree.leaves[0].info["rewards"] for tree in read] == [
+        *({"correct": 1.0, "brief": 1.0}, {"correct": 1.0, "brief": 0.0}),
+        *({"correct": 0.0, "brief": 1.0}, {"correct": 0.0, "brief": 1.0}),
+    ]
+    report = summarize(from_trees(read))
+    assert report.rewards == {"correct": Part(0.5, 1.0), "brief": Part(0.75, 0.25)}
+    assert report.reward == 0.5 + 0.75 * 0.25 == summarize(from_trees(trees)).reward
+    assert report.to_json()["rewards"]["brief"] == {"value": 0.75, "weight": 0.25}
+    assert [replay(rubric(), tree) for tree in read] == [None] * 4
+    assert replay(rubric(0.5), read[0]).field == "info['score']"
+    silent = replay(QuestionEnv(rubric().tasks, Rubric({"correct": Exact()})), read[1])
+    assert silent.field == "info['rewards']"  # what is paid is the same
+
+
+def test_named_rewards_of_a_path_are_those_before_its_context_was_full_and_none_where_it_failed():
+    turn = replace(Turn.unsampled(0, "assistant", "a", np.zeros(1, np.int32)), info=played(rubric())[0].leaves[0].info)
+    leaves = [Leaf(1, 0, Outcome.TRUNCATED, "context", 1.25), Leaf(1, 1, Outcome.INFRA_ERROR, "infra_error", math.nan)]
+    tree = Tree((0, 0, 0), 0, "t", [Turn.unsampled(-1, "user", "q", np.zeros(1, np.int32)), turn], leaves)
+    assert [one.rewards for one in from_trees([tree])] == [{"correct": 1.0, "brief": 1.0}, {}]
+
+
+def test_an_episode_without_a_reward_counts_0_and_a_report_without_names_has_none():
+    report = summarize([episode(0, rewards={"a": 1.0}, weights={"a": 2.0}), episode(1)])
+    assert report.rewards == {"a": Part(0.5, 2.0)}
+    assert "rewards" not in summarize([episode(0)]).to_json()

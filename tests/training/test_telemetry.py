@@ -54,6 +54,19 @@ def test_reward_and_success_leave_failures_out(trees):
     assert (found.reward, found.success) == ((1 + 0 + 0.5 + 0.5) / 4, 1 / 4)
 
 
+def test_named_rewards_add_up_to_the_reward_of_the_paths_learned_from(trees):
+    first, second = trees
+    one = {"rewards": {"goal": 0.75, "words": 9.0}, "weights": {"goal": 1.0, "words": 0.0}}
+    other = {"rewards": {"goal": 0.5, "brief": 1.0}, "weights": {"goal": 1.0, "brief": 0.25}}
+    first.leaves[0] = replace(first.leaves[0], score=0.75, info=one)
+    first.leaves[2] = replace(first.leaves[2], info=one)  # it failed
+    second.leaves[1] = replace(second.leaves[1], score=0.75, info=other)
+    found = stats(0, pack(trees).batch, trees)
+    named = {name: value for name, value in found.extras.items() if name.startswith("reward/")}
+    assert named == {"reward/goal": 1.25 / 4, "reward/words": 9 / 4, "reward/brief": 1 / 4}
+    assert found.reward == named["reward/goal"] + 0.25 * named["reward/brief"] + 0.5 / 4  # a reward without a name
+
+
 def test_what_the_policy_did_not_draw_changes_no_statistic(trees):
     before = stats(0, pack(trees).batch, trees)
     for tree in trees:

@@ -1,0 +1,129 @@
+"""Several named rewards of one episode: what is paid is their weighted sum, and each is kept by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from .question import Grader
+
+Named = Mapping[str, float]
+
+
+class Rewards(float):
+    """Named rewards of one turn, which are as a number the sum of each times its weight; a reply's `reward` may be one.
+
+    Args:
+        rewards: What each is.
+        weights: What it counts, 1 where none is named; 0 pays nothing, and the reward is kept all the same.
+
+    Raises:
+        ValueError: There is none, a name is no word, a number is not finite, or a weight belongs to no reward.
+    """
+
+    rewards: dict[str, float]
+    weights: dict[str, float]
+
+    def __new__(cls, rewards: Named, weights: Named | None = None) -> Self:
+        weights = {**dict.fromkeys(rewards, 1.0), **check_weights(rewards, weights or {})}
+        for name, value in rewards.items():
+            _check_number(f"reward {name!r}", value)
+        made = super().__new__(cls, sum(weights[name] * value for name, value in rewards.items()))
+        made.rewards = {name: float(value) for name, value in rewards.items()}
+        made.weights = weights
+        return made
+
+    def __getnewargs__(self) -> Any:  # for copies
+        return self.rewards, self.weights
+
+
+def check_weights(names: Mapping[str, Any], weights: Named) -> dict[str, float]:
+    """Return the weights of named rewards. Raises ValueError as `Rewards` does."""
+    if not names:
+        raise ValueError("no reward is named; name at least one, such as {'correct': 1.0}")
+    for name in names:
+        if not (isinstance(name, str) and re.fullmatch(r"[\w-]+", name)):
+            raise ValueError(f"a reward is called {name!r}; a name has letters, digits, _ and - only")
+    for name, weight in weights.items():
+        if name not in names:
+            raise ValueError(f"there is a weight for {name!r}, which is no reward; the rewards are {', '.join(names)}")
+        _check_number(f"the weight of {name!r}", weight)
+    return {name: float(weight) for name, weight in weights.items()}
+
+
+def added(before: Mapping[str, dict[str, float]], reward: float) -> dict[str, dict[str, float]]:
+    """Return what `info` holds behind a turn that pays `reward`: `rewards`, their sums so far by name, and `weights`.
+
+    Raises:
+        ValueError: a reward has another weight than before.
+    """
+    if not isinstance(reward, Rewards):
+        return dict(before)
+    sums, weights = dict(before.get("rewards", {})), dict(before.get("weights", {}))
+    for name, value in reward.rewards.items():
+        weight = reward.weights[name]
+        if weights.setdefault(name, weight) != weight:
+            raise ValueError(f"the reward {name!r} weighs {weight:g}, and {weights[name]:g} in an earlier turn")
+        sums[name] = sums.get(name, 0.0) + value
+    return {"rewards": sums, "weights": weights}
+
+
+def named(info: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the rewards and the weights that an episode's last `info` holds; empty where it holds none."""
+    rewards, weights = info.get("rewards"), info.get("weights")
+    if not (isinstance(rewards, Mapping) and isinstance(weights, Mapping) and rewards.keys() == weights.keys()):
+        return {}, {}
+    return dict(rewards), dict(weights)
+
+
+class RubricGrade(NamedTuple):
+    """A verdict of several graders: `score` is a `Rewards`; answer and rule are those of the first grader."""
+
+    score: float
+    answer: str | None
+    how: str
+
+
+class Rubric:
+    """Several graders of one completion, each with a name and a weight.
+
+    Args:
+        graders: By name: a `Grader`, or a function of the completion and the gold that returns a number. The first
+            `Grader` says what the agent answered; where there are functions only, that is all it wrote.
+        weights: What each counts, 1 where none is named.
+
+    Raises:
+        ValueError: as `Rewards` does.
+        TypeError: one can grade nothing.
+    """
+
+    def __init__(
+        self, graders: Mapping[str, Grader | Callable[[str, str], float]], weights: Named | None = None
+    ) -> None:
+        self.weights, self.graders = check_weights(graders, weights or {}), dict(graders)
+        for name, grader in graders.items():
+            if not (hasattr(grader, "grade") or callable(grader)):
+                raise TypeError(
+                    f"{name} is {grader!r:.60}; a rubric takes graders, and functions of completion and gold"
+                )
+
+    def grade(self, *, completion: str, gold: str) -> RubricGrade:
+        """Return the verdict of all."""
+        rewards: dict[str, float] = {}
+        first: tuple[str | None, str] | None = None
+        for name, grader in self.graders.items():
+            if hasattr(grader, "grade"):
+                verdict = grader.grade(completion=completion, gold=gold)
+                rewards[name], first = verdict.score, first or (verdict.answer, verdict.how)
+            else:
+                rewards[name] = grader(completion, gold)
+        answer, how = first or (completion.strip() or None, "rubric")
+        return RubricGrade(Rewards(rewards, self.weights), answer, how)
+
+
+def _check_number(what: str, value: Any) -> None:
+    if not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError(f"{what} is {value!r}; it must be a finite number")
