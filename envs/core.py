@@ -79,8 +79,8 @@ class EnvFailure(RuntimeError):
 class Reply:
     """What the environment answers to one action.
 
-    A reply with `stop` set ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`). A `reward`
-    that is a `Rewards` is several, which are kept by name.
+    A reply with `stop` set ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`).
+    Its `reward` may be a `Rewards`: several, which are kept by name.
     """
 
     text: str

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-if TYPE_CHECKING:
-    from .question import Grader
+from typing import Any, NamedTuple, Self
 
 Named = Mapping[str, float]
 
@@ -100,9 +97,7 @@ class Rubric:
         TypeError: one can grade nothing.
     """
 
-    def __init__(
-        self, graders: Mapping[str, Grader | Callable[[str, str], float]], weights: Named | None = None
-    ) -> None:
+    def __init__(self, graders: Mapping[str, Any], weights: Named | None = None) -> None:
         self.weights, self.graders = check_weights(graders, weights or {}), dict(graders)
         for name, grader in graders.items():
             if not (hasattr(grader, "grade") or callable(grader)):

@@ -31,7 +31,7 @@ FILES, TELEMETRY = tables("docs/files.md"), tables("docs/telemetry.md")
 ELSEWHERE = {"docs/evaluate.md": "tests/agents/endpoint/test_page.py"}  # pages whose blocks another test runs
 SHORT = "steps=2, eval_every=1, eval_tasks=2, prompts=2, group=2, max_tokens=12, threads=1"
 # What a short run of GRPO and EPO on one path after another, from the embedded engine, may lack.
-RARE = {"mismatch", "mismatch_max", "kl", "forks_turn/T", "forks_gain_turn/T"}
+RARE = {"reward/NAME", "mismatch", "mismatch_max", "kl", "forks_turn/T", "forks_gain_turn/T"}
 for kind in ("success", "failure"):  # maybe no path has succeeded, or none failed
     RARE |= {f"entropy_{kind}", f"entropy_turn_{kind}/T", f"entropy_phase_{kind}/PHASE"}
 PLACES = {"T": r"\d+", "PHASE": "(think|call|answer)", "SPAN": "(prompt|system|user|assistant|tool)", "NAME": ".+"}
@@ -175,7 +175,7 @@ def test_an_evaluation_has_the_keys_that_are_named(tmp_path, monkeypatch, capsys
         cli.main(["eval", "--policy", "expert", "--episodes", "2", "--samples", "2", "--out", "e"])
     assert left.value.code == 0
     found = json.loads(Path("e/eval.json").read_text())
-    searched = Episode(0, Outcome.DONE, "answered", 1.0, 1, True, {"f1": 1.0})
+    searched = Episode(0, Outcome.DONE, "answered", 1.0, 1, True, {"f1": 1.0}, rewards={"a": 1.0}, weights={"a": 1.0})
     report = replace(summarize([searched]), usage={"model": ""}, not_played=1, failure="a timeout")
     assert found.keys() | report.to_json().keys() == set(names(FILES["eval.json: key"]))
     assert "search" not in found and "usage" not in found

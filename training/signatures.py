@@ -36,7 +36,7 @@ class _Names(dict[str, Any]):
         for node in self.nodes:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
                 return self.value(node.value)
-            if isinstance(node, ast.ImportFrom) and name in (alias.name for alias in node.names):
+            if isinstance(node, ast.ImportFrom) and node.module and name in (alias.name for alias in node.names):
                 if not node.level:
                     return getattr(import_module(node.module), name)
                 folder = self.path.parents[node.level - 1]
