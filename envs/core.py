@@ -80,11 +80,10 @@ class Reply:
     """What the environment answers to one action.
 
     A reply with `stop` set ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`).
-    Its `reward` may be a `Rewards`: several, which are kept by name.
     """
 
     text: str
-    reward: float = 0.0
+    reward: float = 0.0  # or a `Rewards`: several, which are kept by name
     stop: StopReason | None = None
     role: str = "user"
     info: Mapping[str, Any] = field(default_factory=dict)
