@@ -242,7 +242,7 @@ def _others_function(function: Callable[..., Any], name: str, what: str) -> Call
         except ValueError:
             raise
         except Exception as error:
-            raise ValueError(f"{what} raises {raised(error, function.__module__)}") from error
+            raise ValueError(f"{what} raises {raised(error)}") from error
         if not isinstance(made, Control):
             raise ValueError(
                 f"{what} returns a {type(made).__name__}; it must return a turngym.training.control.Control"
