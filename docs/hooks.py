@@ -33,6 +33,11 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return markdown
 
 
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark short pieces of code, which are not broken across lines: a browser would break `--lr` behind a hyphen."""
+    return re.sub(r"<code>([^<]{1,32})</code>", r'<code class="short">\1</code>', html)
+
+
 def help_of(command: str) -> str:
     """Return what `turngym COMMAND --help` prints, as a block of Markdown."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
