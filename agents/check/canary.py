@@ -123,10 +123,11 @@ def _check_ids(case: Case) -> None:
             observation, info = env.reset(seed=seed)
             ids.append(str(info["task_id"]))
             golds.append({*re.findall(r"[^\W_]+", env.gold()[-1])} - {*re.findall(r"[^\W_]+", observation)})
+    common: set[str] = set.intersection(*golds) if golds else set()
     told = [
         name
         for name, gold in zip(ids, golds, strict=False)
-        if (own := gold - set.intersection(*golds)) and own <= {*re.findall(r"[^\W_]+", name)}
+        if (own := gold - common) and own <= {*re.findall(r"[^\W_]+", name)}
     ]
     if len(told) == IDS:
         raise Broken(f"info['task_id'] tells the gold, as {told[0]!r} does; name the task by its index, or not at all")
