@@ -139,6 +139,20 @@ def test_every_link_and_file_exists(page):
     assert [name for name in files if not (ROOT / name.rstrip(".")).exists()] == []
 
 
+def test_every_heading_that_a_link_names_exists():
+    headings = {
+        page: [
+            re.sub(r"[^\w\- ]", "", line).strip().lower().replace(" ", "-")
+            for line in re.findall("^#+ (.*)$", text, re.M)
+        ]
+        for page, text in PAGES.items()
+    }
+    for page, text in PAGES.items():
+        for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text):
+            named = str(((ROOT / page).parent / link).resolve().relative_to(ROOT.resolve())) if link else page
+            assert anchor in headings[named], (page, link, anchor)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_module_and_name_exists(page):
     for name in set(re.findall(r"\bturngym(?:\.[A-Za-z_]\w*)+", PAGES[page])) - {GROUP}:
