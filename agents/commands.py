@@ -153,7 +153,7 @@ class Eval:
         try:
             with (
                 mistakes((ValueError, OSError)),
-                Progress(*Progress.get_default_columns(), console=console, transient=True) as progress,
+                Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
             ):
                 bar = progress.add_task("episodes", total=len(prepared.keys))
                 report = evaluate.run(prepared, lambda episode: progress.advance(bar))

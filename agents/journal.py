@@ -174,8 +174,9 @@ def from_json(data: dict[str, Any]) -> Tree:
 
 def _plain(path: Path) -> BinaryIO:
     """Open a journal; what is there and no plain file might never end."""
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no plain file; name a journal, such as trees.jsonl")
+    if not path.is_file():
+        kind, what = (ValueError, "is no plain file") if path.exists() else (FileNotFoundError, "does not exist")
+        raise kind(f"{path} {what}; name a journal: the trees.jsonl of an evaluation, or a file in RUN/trees")
     return path.open("rb")
 
 

@@ -109,7 +109,7 @@ def test_every_option_has_a_line_of_help(turngym, command):
     [
         (["eval", "turngym/Math-v1"], "unknown environment 'turngym/Math-v1'; did you mean 'turngym/Math-v0'?"),
         (["eval", "CartPole-v1", "--policy", "expert"], "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv"),
-        (["replay", "nothing.jsonl"], "error: nothing.jsonl: No such file or directory"),
+        (["replay", "nothing.jsonl"], "nothing.jsonl does not exist; name a journal: the trees.jsonl of an"),
         (["train", "--resume", "--out", "nowhere"], "nowhere has no config.toml; give a run folder"),
         (["eval", "--policy", "http://127.0.0.1:8000/v1"], "8000/v1 is a URL, and a policy is a folder or a hub model"),
         (["play", "CartPole-v1"], "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only"),

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,8 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
         raise ValueError(f"{out} already holds a policy; continue with --resume, or choose another folder with --out")
     checkpoint = _resumable(settings, out) if resume else None
     next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
     writable(out)
     return Prepared(settings, split, out, checkpoint)
 

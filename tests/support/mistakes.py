@@ -1,0 +1,94 @@
+"""Mistakes of a first hour on the command line, and what is to be said of each; the files that some of them name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+NOWHERE = "http://127.0.0.1:9"
+
+MISTAKES: dict[str, str] = {
+    # what a newcomer did
+    f"eval --policy {NOWHERE}/v1": "to evaluate a model behind a URL: --model NAME --base-url URL",
+    "eval turngym/MathPython-v1 --policy expert": "did you mean 'turngym/MathPython-v0'?",
+    "eval --option dificulty=2 --policy expert": "takes no option 'dificulty'; did you mean 'difficulty'?",
+    "eval --policy nowhere/to/be": "'nowhere/to/be' is not a folder; name `tiny`, a run folder, a model folder or",
+    "eval --policy folder": "folder has no config.json, so it is no model folder; save the model with",
+    "eval --policy expert --tasks cut.jsonl": "cut.jsonl:2 is not JSON in UTF-8: Invalid control character at character 25",
+    "check nowhere:Guess": "'nowhere:Guess': there is no module nowhere, nor a file of it in",
+    "check plain:Guess": "has no Guess",
+    "check plain:make": "plain:make cannot be made with {}: make() missing 1 required positional argument: 'size'",
+    "play CartPole-v1": "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only",
+    "play --option format=tgs": "unknown tool-call format 'tgs'; did you mean 'tags'?",
+    "train --method grpo,rloo": "grpo and rloo both set credit; use one of them: --method grpo or --method rloo",
+    "train --method grop": "no method is called 'grop'; did you mean 'grpo'?",
+    "train --method plain:factory": "the method 'plain:factory': the module plain",
+    "train --resume --out nowhere": "nowhere has no config.toml; give a run folder",
+    "train --device gpu": "device is 'gpu'; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps",
+    "train --env plain:make --option tools=plain:nothing": "plain:make takes no option 'tools'; its options are size",
+    "methods grop": "no method is called 'grop'; did you mean 'grpo'?",
+    "replay nothing.jsonl": "nothing.jsonl does not exist; name a journal: the trees.jsonl of an evaluation, or",
+    "replay good.jsonl": "good.jsonl, line 1: not the header of a journal",
+    "audit folder": "folder has no config.toml; give a run folder",
+    # and others
+    "": "name a command; commands are train, compare, eval",
+    "trian": "there is no command 'trian'; did you mean 'train'?",
+    "eval --episode 3": "Unrecognized options: --episode, 3; Perhaps you meant: --episodes INT",
+    "eval --episodes many": "Error parsing --episodes: invalid literal for int() with base 10: 'many'",
+    "eval --episodes 0 --policy expert": "both need to be at least 1",
+    "eval --difficulty 9 --policy expert": "difficulty is (9,); choose one or several of 1, 2, 3, 4, 5",
+    "eval --split tset --policy expert": "split is 'tset'; the splits are train, valid, test",
+    "eval --option max_turns": "--option 'max_turns' is not of the form name=value, such as max_turns=3",
+    "eval --option level=none --policy expert": "level is 'none'; it must be one of namespaces, landlock, rlimits-only",
+    "eval --option timeout=-1 --policy expert": "timeout is -1",
+    "eval --policy expert --tasks fields.jsonl": "has the fields prompt, label; a row needs `problem, answer` or",
+    "eval --policy expert --tasks empty.jsonl": "empty.jsonl has no rows; it needs rows with `problem, answer`",
+    "eval --policy expert --tasks nothing.jsonl": "task file nothing.jsonl does not exist; give a .jsonl or",
+    "eval --policy expert --tasks gsm9k": "unknown task set 'gsm9k'; did you mean 'gsm8k'?",
+    "eval --policy expert --out /proc/x": "cannot write to /proc/x (No such file or directory); choose another folder",
+    "eval --policy expert --resume": "--resume needs the folder of the evaluation: turngym eval … --out FOLDER",
+    "eval --model gpt": "--model is 'gpt', and --base-url is not given; give both",
+    f"eval --model gpt --base-url {NOWHERE}/v1 --retries 0 --episodes 1": "check --base-url, and whether the server",
+    "eval --chat-template nothing.jinja": "chat_template is 'nothing.jinja', and there is no such file; name a jinja",
+    f"eval --server {NOWHERE}": "but the engine is torch; add --engine vllm",
+    "eval --engine vlm": "engine is 'vlm'; it must be one of torch, vllm",
+    "train mat-python": "there is no recipe 'mat-python'; did you mean 'math-python'?",
+    "train key.toml": "key.toml: unknown key 'prompt'; did you mean 'prompts'?",
+    "train type.toml": "type.toml: steps is 'many'; it must be of type int",
+    "train text.toml": "text.toml is not TOML: Invalid value (at line 1, column 9)",
+    "train --lr 0": "lr is 0.0; it must be above 0 and finite",
+    "train --method grpo:normalise=std": "no parameter of grpo is called 'normalise'; did you mean 'normalize'?",
+    "train --method epo:alpha=-1": "epo: alpha is -1.0; it must be 0 or more",
+    "train household": "`turngym warmup RECIPE` makes the one that a recipe starts from",
+    "warmup househol": "there is no recipe 'househol'; did you mean 'household'?",
+    "warmup turngym/Household-v0 --size tiny": "size is 'tiny'; it must be one of mini, small, medium",
+    "warmup turngym/Household-v0 --resume --out folder": "folder holds no warm-up to resume; leave --resume out to",
+    "play --task -1": "options['task'] is -1; choose an int from 0 to",
+    "check raises:Guess": "importing raises raises ModuleNotFoundError: No module named 'nowhere_to_be'",
+    "check plain:X": "name a class that derives from TextEnv, or a function that makes one",
+    "compare": "no method is named; name recipes of methods, such as: turngym compare grpo epo",
+    "compare grop": "there is no recipe 'grop'; did you mean 'grpo'?",
+    "compare grpo --seeds 0": "seeds is 0; a comparison needs at least 1",
+    "serve-search nothing.jsonl": "the corpus nothing.jsonl does not exist or is no file; give a .jsonl or .jsonl.gz",
+    "serve-search good.jsonl --token-env NOT_SET": "the environment variable NOT_SET is not set or empty",
+    "verify grade": "Unrecognized options: grade; Available subcommands: accounting, ",
+}
+"""Command lines, each with a part of the one line that refuses it."""
+
+FILES = {
+    "good.jsonl": '{"problem": "1+1?", "answer": "2"}\n',
+    "cut.jsonl": '{"problem": "1+1?", "answer": "2"}\n{"problem": "2+1?", "ans\n',
+    "fields.jsonl": '{"prompt": "1+1?", "label": "2"}\n',
+    "empty.jsonl": "",
+    "key.toml": "prompt = 3\n",
+    "type.toml": 'steps = "many"\n',
+    "text.toml": "steps = \n",
+    "raises.py": "import nowhere_to_be\n",
+    "plain.py": "X = 1\n\n\ndef make(size):\n    pass\n",
+}
+
+
+def write_files(folder: Path) -> None:
+    """Write the files that mistakes name, and an empty folder called `folder`."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "folder").mkdir()
