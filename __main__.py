@@ -50,7 +50,8 @@ def _command(args: list[str]) -> Any:
     if name.startswith("-"):  # for the help on all commands
         kinds = tuple(Annotated[kind, tyro.conf.subcommand(name=key)] for key, kind in COMMANDS.items())
         with usage():
-            return tyro.cli(Union[kinds], args=args, prog="turngym", description=(__doc__ or "").partition("\n")[0])  # noqa: UP007
+            every: Any = Union[kinds]  # noqa: UP007
+            return tyro.cli(every, args=args, prog="turngym", description=(__doc__ or "").partition("\n")[0])
     if name not in COMMANDS:
         what = f"there is no command {name!r}; {did_you_mean(name, COMMANDS)}" if name else "name a command; "
         raise ValueError(f"{what}commands are {', '.join(COMMANDS)}, and `turngym --help` describes them")

@@ -13,7 +13,7 @@ MISTAKES: dict[str, str] = {
     "eval --option dificulty=2 --policy expert": "takes no option 'dificulty'; did you mean 'difficulty'?",
     "eval --policy nowhere/to/be": "'nowhere/to/be' is not a folder; name `tiny`, a run folder, a model folder or",
     "eval --policy folder": "folder has no config.json, so it is no model folder; save the model with",
-    "eval --policy expert --tasks cut.jsonl": "cut.jsonl:2 is not JSON in UTF-8: Invalid control character at character 25",
+    "eval --policy expert --tasks cut.jsonl": "cut.jsonl:2 is not JSON in UTF-8: Invalid control character at cha",
     "check nowhere:Guess": "'nowhere:Guess': there is no module nowhere, nor a file of it in",
     "check plain:Guess": "has no Guess",
     "check plain:make": "plain:make cannot be made with {}: make() missing 1 required positional argument: 'size'",
