@@ -21,7 +21,7 @@ from turngym.agents.settings import flat
 from turngym.agents.trajectory import Leaf, Turn
 from turngym.envs import Outcome
 from turngym.envs.rows import load_jsonl
-from turngym.tests.support.pages import ROOT, Block, blocks, names, tables
+from turngym.tests.support.pages import ROOT, Block, blocks, commands, names, tables
 from turngym.training.alarms import Kind
 from turngym.training.comparison import report
 from turngym.training.comparison.plan import Comparison
@@ -75,6 +75,18 @@ def test_a_block_of_python_runs(block, tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     for expected in re.findall(r"^print\(.*\)  # ([a-z0-9. ]+)$", block.text, re.M):  # a word of what it prints
         assert expected in out or expected.startswith(("a ", "ok, "))
+
+
+def test_the_cheap_commands_run(tmp_path, monkeypatch, capsys):
+    every = [words for block in blocks("sh") if block.page not in ELSEWHERE for words in commands(block)]
+    plain = [words for words in every if words[0] in ("envs", "methods") and not any(":" in word for word in words)]
+    plain += [words for words in every if "expert" in words and "--option" not in words]
+    assert len(plain) > 0
+    monkeypatch.chdir(tmp_path)
+    for words in plain:
+        with pytest.raises(SystemExit) as left:
+            cli.main(list(words))
+        assert left.value.code == 0, words
 
 
 def test_pages_that_others_test_are_named_there():
