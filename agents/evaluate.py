@@ -35,7 +35,6 @@ from .trajectory import Key, Tree
 
 if TYPE_CHECKING:  # players do without what these need
     from .chat.chat import Chat
-    from .endpoint import Endpoint
     from .rollout.path import Actor
 
 
@@ -54,7 +53,7 @@ class Evaluation:
     choice: EngineChoice
     out: Path | None
     resume: bool
-    endpoint: Endpoint | None = None  # in place of a policy
+    endpoint: EndpointOptions | None = None  # in place of a policy
     note: str = ""  # how the tasks were chosen, where the environment did not
 
     @property
@@ -73,7 +72,7 @@ class Evaluation:
             folders = {name: path and str(path) for name, path in asdict(self.source).items()}
             found |= {**folders, **asdict(self.sampling), "engine": self.choice.engine, **asdict(self.machine)}
         if self.endpoint is not None:
-            asked = self.endpoint.options
+            asked = self.endpoint
             found |= {"policy": asked.model, "base_url": asked.base_url, "tool_calls": asked.tool_calls}
             found |= {"request": asked.request, **asdict(self.sampling)}
         settings: dict[str, Any] = json.loads(json.dumps(found))
@@ -117,17 +116,19 @@ def prepare(
         raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")
     if source is not None or endpoint.model:
         options = {**options, **fitted(env_id, options, source)}
-    split, server = open_split(env_id, options), None
+    split = open_split(env_id, options)
     drawn = Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source))
     if endpoint.model:
         from .endpoint import Endpoint
 
-        server, split = Endpoint(endpoint, drawn, seed), _taught(split, env_id, options, endpoint)
+        Endpoint(endpoint, drawn, seed)  # which finds mistakes
+        split = _taught(split, env_id, options, endpoint)
     env = split.env
     if source is not None:
         checked_chat(source, env)
     check_levels(env)
     tasks, name = pick_tasks(split.tasks, episodes, seed), policy or "tiny"
+    server = endpoint if endpoint.model else None
     evaluation = Evaluation(
         env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume, server, split.note
     )
@@ -158,14 +159,15 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
             settings = evaluation.settings(origin)
             progress.check(out, settings, evaluation.resume)
             done.begin(settings)
+        usage: dict[str, Any] = {}
         if evaluation.endpoint is not None:
-            _ask(evaluation.endpoint, evaluation, done)
+            usage = _ask(evaluation.endpoint, evaluation, done)
         elif done.missing:
             (_play if evaluation.source is None else _roll_out)(evaluation, done)
         trees = done.trees()
         if out is not None and origin is not None:
             done.finish(trees, origin)
-        report = _report(evaluation, done, trees)
+        report = _report(done, trees, usage)
         if out is not None and origin is not None:
             found = {**report.to_json(), "levels": levels_of(evaluation.env), "options": origin.options}
             write_file(out / progress.REPORT, json.dumps(found, indent=1) + "\n")
@@ -188,7 +190,7 @@ def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: End
     return open_split(env_id, {**options, "format": "tags" if text else "hermes"}) if text == native else split
 
 
-def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree]) -> Report:
+def _report(done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
     """Return the report with what an endpoint took, what was not played, and why the first failure failed.
 
     Raises:
@@ -204,22 +206,23 @@ def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree]) -> Re
         report = summarize(from_trees(trees))
     except ValueError as error:
         raise ValueError(f"{error}; the first: {first}") from None
-    usage = asdict(evaluation.endpoint.usage) if evaluation.endpoint is not None else {}
     return replace(report, usage=usage, not_played=missing, failure=first)
 
 
-def _ask(endpoint: Endpoint, evaluation: Evaluation, done: Progress) -> None:
-    """Let the model behind a URL play what is missing."""
-    from .endpoint import Conversation
+def _ask(options: EndpointOptions, evaluation: Evaluation, done: Progress) -> dict[str, Any]:
+    """Let the model behind a URL play what is missing; return what its answers took."""
+    from .endpoint import Conversation, Endpoint
 
+    endpoint = Endpoint(options, evaluation.sampling, evaluation.seed)
     if evaluation.out is not None:
         endpoint.open(evaluation.out)
     episodes = [(task, sample) for sample, _, task, _ in done.missing]
     try:
         player = partial(Conversation, endpoint)
-        play_all(evaluation.env, player, episodes, done.add, endpoint.options.concurrency, endpoint.close)
+        play_all(evaluation.env, player, episodes, done.add, options.concurrency, endpoint.close)
     finally:
         endpoint.close()
+    return asdict(endpoint.usage)
 
 
 def _play(evaluation: Evaluation, done: Progress) -> None:

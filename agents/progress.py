@@ -1,7 +1,7 @@
 """How far an evaluation is: the episodes that have a score, kept in its folder, so that none is played twice.
 
-`settings.json` says what is evaluated. While it is played, `episodes.jsonl` gets a line for each episode that has a
-score. At the end they and the others become `trees.jsonl`, and `eval.json` is written.
+`settings.json` says what is evaluated. While it is played, `episodes.jsonl` gets a line for each episode that is over.
+At the end they become `trees.jsonl`, and `eval.json` is written.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class Progress:
         return [key for key in self.wanted if key not in self.over]
 
     def add(self, path: Tree) -> None:
-        """Take an episode; one that has no score is not kept, so that it is played again; one without end is none."""
+        """Take an episode; one without an end is none."""
         if not path.leaves:
             return
         self.over[_key(path)] = path
-        if self.folder is not None and path.leaves[0].rewarded:
+        if self.folder is not None:
             append_sealed(self.folder / EPISODES, to_json(path))
         self.on_path(path)
 

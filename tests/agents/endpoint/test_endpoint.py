@@ -316,6 +316,12 @@ def test_the_number_of_requests_follows_the_server():
         pass
 
 
+def test_turns_that_were_cut_are_counted(served):
+    _, url = served(plan=lambda number, asked: "length" if number in (2, 5) else "")
+    report = evaluated(url, concurrency=1)
+    assert report.cut == pytest.approx(2 / (report.turns * 8))
+
+
 # --- budget, resuming, keys
 
 
