@@ -9,7 +9,7 @@ PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-release check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -52,6 +52,9 @@ $(READYV): pyproject.toml
 
 test-vllm: $(READYV)  ## run the tests with a real vLLM server, on the CPU, in an environment of their own
 	.venv/vllm/bin/python -m pytest -q tests/vllm $(ARGS)
+
+test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
+	.ci/release $(or $(PYTHONS),$(PYTHON))
 
 check: lint types package  ## format, lint, types, packaging
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from .. import __version__
 from ..agents.model_folder import read_bytes
 from ..agents.settings import (
     Deadlines,
@@ -211,7 +212,8 @@ def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
     values = _toml(path).get("train")
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
-    config = from_mapping(values, str(path))
+    written = recorded(folder).get("version", __version__)
+    config = from_mapping(values, str(path) if written == __version__ else f"{path}, which turngym {written} wrote")
     if allowed is not None:
         refuse_unnamed(reserved_of(config), allowed, str(path))
     return config
