@@ -642,6 +642,8 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
 def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(alarms, "WINDOW", 2)
     monkeypatch.setattr(alarms, "SILENT", -1.0)
+    monkeypatch.setattr(alarms, "CUT", 1.0)  # its turns are short
+    monkeypatch.setattr(alarms, "CUT_AT_ONCE", 1.0)
     config = QUICK.changed(steps=4, out=str(tmp_path / "run"))
     records = train(config)
     assert [[one.kind for one in record.begun] for record in records] == [[], [], ["silent-groups"], [], []]

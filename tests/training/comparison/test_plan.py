@@ -196,7 +196,7 @@ MISTAKES = [
     (["grpo", "--policy", "./nowhere"], "'nowhere' is not a folder"),
     (
         ["math-python"],
-        "the recipe 'math-python' sets env, difficulty, option, policy, steps, max_tokens, eval_every, wh",
+        "the recipe 'math-python' sets env, difficulty, option, policy, steps, eval_every, which all",
     ),
     (["grpo", "clash.toml"], "clash: grpo and dapo both set credit"),
     (["grpo", "odd.toml"], "odd: no method is called 'epoo'; did you mean 'epo'?"),
