@@ -17,12 +17,7 @@ EXTRA = ("torch", "transformers", "tokenizers", "jinja2", "peft", "safetensors",
 FREE = f"""
 import contextlib, io, sys
 
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {EXTRA}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Missing())
+sys.modules.update(dict.fromkeys({EXTRA}))  # None: cannot be imported, and is not found
 from turngym.__main__ import main
 
 for line in sys.stdin.read().splitlines():
