@@ -16,8 +16,14 @@ EXTRA = ("torch", "transformers", "tokenizers", "jinja2", "peft", "safetensors",
 # What needs no package of an extra, in one process that has none of them.
 FREE = f"""
 import contextlib, io, sys
+from importlib.machinery import PathFinder
 
-sys.modules.update(dict.fromkeys({EXTRA}))  # None: cannot be imported, and is not found
+class Rest(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in {EXTRA} else super().find_spec(name, path, target)
+
+sys.meta_path[:] = [Rest if one is PathFinder else one for one in sys.meta_path]
 from turngym.__main__ import main
 
 for line in sys.stdin.read().splitlines():
