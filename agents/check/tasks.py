@@ -22,14 +22,16 @@ def check_tasks(case: Case) -> str:
             raise Broken(str(error)) from None
         if not has_tasks(env):
             return "there are no tasks: episodes begin by seed, and each split has seeds of its own"
+        ids = set()
         for task in _some(count):
             one, other = (_id(env, task, seed) for seed in (case.seed, case.seed + 1))
+            ids.add(one)
             if one != other:
                 raise Broken(
                     f"task {task} has the id {one!r} with seed {case.seed} and {other!r} with the next; in on_reset, "
                     "begin the task options['task'] where it is given, and draw one from rng where it is not"
                 )
-        if count > 1 and len(set(_seen(env, case, count))) == 1:
+        if count > 1 and len(ids) == len(set(_seen(env, case, count))) == 1:
             raise Broken(f"all {count} tasks are one and the same episode; in on_reset, begin the task options['task']")
     return f"{count} tasks; {_check_splits(case)}"
 
