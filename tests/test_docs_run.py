@@ -114,6 +114,7 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_folder_holds_the_files_that_are_named(run):
     known = names(FILES["A run folder: file"])
     found = {str(path.relative_to(run)) for path in run.iterdir()}
@@ -125,6 +126,7 @@ def test_a_run_folder_holds_the_files_that_are_named(run):
     assert files == set(parts) - {"modules.safetensors"}
 
 
+@pytest.mark.slow
 def test_the_config_has_the_keys_that_are_named(run):
     config = tomllib.loads((run / "config.toml").read_text())
     values = {name: value for name, value in flat(from_run(run)).items() if value is not None}
@@ -132,6 +134,7 @@ def test_the_config_has_the_keys_that_are_named(run):
     assert set(config["record"]) == set(names(FILES["config.toml: key"])) - {"processes"}
 
 
+@pytest.mark.slow
 def test_each_line_of_metrics_has_the_keys_that_are_named(run):
     known = names(FILES["metrics.jsonl: key"])
     known += [name for title, table in TELEMETRY.items() if ": name" in title for name in names(table)]
@@ -159,6 +162,7 @@ def test_each_alarm_and_incident_has_a_row():
     assert kinds - {"kind"} == set(names(FILES["incidents.jsonl: kind"]))
 
 
+@pytest.mark.slow
 def test_a_journal_has_the_keys_that_are_named(run):
     header, *trees = rows(run / "trees" / "step-000001.jsonl")
     keys = [names(table) for title, table in FILES.items() if title.startswith("trees/*.jsonl")]
@@ -171,6 +175,7 @@ def test_a_journal_has_the_keys_that_are_named(run):
     assert set(keys[3]) == {field.name for field in fields(Leaf)}
 
 
+@pytest.mark.slow
 def test_state_and_summary_have_the_keys_that_are_named(run):
     state = json.loads((run / "checkpoints" / "step-000002" / "state.json").read_text())
     assert set(state) == set(names(FILES["checkpoints/step-N/: key"]))
@@ -193,6 +198,7 @@ def test_an_evaluation_has_the_keys_that_are_named(tmp_path, monkeypatch, capsys
     assert "search" not in found and "usage" not in found
 
 
+@pytest.mark.slow
 def test_a_comparison_has_the_keys_that_are_named(run, tmp_path, monkeypatch):
     shutil.copytree(run, tmp_path / "grpo" / "seed-0")
     monkeypatch.setattr(report, "draw", lambda *args: None)

@@ -504,7 +504,7 @@ def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tm
     (damaged / "optimizer.safetensors").unlink()
     records = go_on(config)
     assert [record.step for record in records] == [1, 2, 3]  # the line of step 0 is there
-    (line,) = map(json.loads, (tmp_path / "run" / "incidents.jsonl").read_text().splitlines())
+    (line,) = [line for line in incidents(tmp_path / "run") if line["kind"] != "alarm"]  # its turns are cut
     assert (line["step"], line["kind"]) == (0, "checkpoint") and "'optimizer.safetensors' is missing" in line["what"]
     assert written(tmp_path / "run") == quiet
 
