@@ -78,6 +78,7 @@ def test_stock_templates_are_known_by_their_hash(chat_templates):
     assert Template(source.rstrip("\n") + "\n\n").family == "Qwen3" and Template(" " + source).family == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KNOWN))
 @pytest.mark.parametrize("tools", [(), (TOOL,)], ids=["no tools", "tools"])
 def test_the_first_turn_has_the_tokens_of_the_stock_template(chat_templates, qwen_folder, name, tools):

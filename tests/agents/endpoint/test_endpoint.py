@@ -104,6 +104,7 @@ def test_tool_calls_are_played_as_text_and_go_back_as_calls(served, tmp_path):
     assert {tuple(row["key"]) for row in rows} >= {(0, 0, 0), (1, 3, 0)} and len(rows) == len(seeds)
 
 
+@pytest.mark.slow
 def test_one_request_at_a_time_and_sixteen_give_the_same(served, tmp_path):
     trouble = iter(["429", "", "500", "cut", "429 later", "", "", "503"] * 3)
     for name, settings in (("one", {"concurrency": 1}), ("many", {"concurrency": 16})):
@@ -248,6 +249,7 @@ def test_what_does_not_pass_is_a_failure_and_no_score(served, tmp_path, way, fau
     assert (again.failed, again.failure) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["silent", "drip"])
 def test_a_server_that_hangs_is_given_up(served, way):
     server, url = served(plan=lambda number, asked: way if number == 1 else "")
