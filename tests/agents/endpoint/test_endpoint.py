@@ -377,6 +377,14 @@ def test_the_key_is_sent_and_nowhere_else(served, tmp_path, monkeypatch, capfd):
     assert len(texts) > 4 and not any(KEY[:9] in text for text in [*texts, str(refused.value), *capfd.readouterr()])
 
 
+def test_a_placeholder_for_a_key_is_no_secret_and_changes_no_answer(served, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY[:9])  # the answers hold it
+    server, url = served(plan=lambda number, asked: "leak")
+    evaluated(url, tmp_path / "out", episodes=1)
+    assert KEY in (tmp_path / "out" / "trees.jsonl").read_text()
+    assert "authorization: bearer " in server.heads[0].lower()
+
+
 def test_a_cut_key_is_hidden_too(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     endpoint = Endpoint(EndpointOptions(model="m", base_url="http://127.0.0.1:1"))
