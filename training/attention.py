@@ -136,6 +136,16 @@ def hidden_states(
     return hidden[0, : len(layout.tokens)]
 
 
+def check_attention(model: Any) -> None:
+    """Raise ValueError where layers attend within a window, which rollouts compute and the learner does not."""
+    window, kinds = (getattr(model.config, name, None) for name in ("sliding_window", "layer_types"))
+    if window is not None and (kinds is None or "sliding_attention" in kinds):
+        raise ValueError(
+            f"the model attends within a sliding window of {window} tokens, which the learner does not compute; it can "
+            "be evaluated; train another model"
+        )
+
+
 @contextmanager
 def _attending(model: Any, attend: Callable[..., Any], compiled: bool) -> Iterator[None]:
     """Inside, `model` attends by `attend`, and its layers are compiled ones if that is asked for."""

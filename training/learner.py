@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..agents.checkpoint import CheckpointError
 from ..agents.policy import Policy
-from .attention import hidden_states
+from .attention import check_attention, hidden_states
 from .columns import Batch, Current, Now, Packed, Terms
 from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
@@ -60,7 +60,7 @@ class Learner:
         team: The processes that share out the paths.
 
     Raises:
-        ValueError: `lr` or `clip_norm` is out of range.
+        ValueError: `lr` or `clip_norm` is out of range, or the model attends within a window.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Learner:
         for name, value in (("lr", lr), ("clip_norm", clip_norm)):
             if not 0 < value <= BOUND:
                 raise ValueError(f"{name} is {value}; it must be above 0 and at most {BOUND:g}")
+        check_attention(policy.base)  # now, and not behind the first rollout
         self.policy, self.control, self.team = policy, control, team
         self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
         self.modules = Modules(control.needs.modules, policy.base.config.hidden_size, policy.device)

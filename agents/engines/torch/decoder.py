@@ -11,7 +11,7 @@ from .weights import Layer, Weights
 
 
 class Decoder(Runner):
-    """Runs a policy's `Weights`; `max_context` bounds nothing here, as positions are computed when they are needed."""
+    """Runs a policy's `Weights`. Several of them may share the weights; each has a cache of its own."""
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
         super().__init__(device)
