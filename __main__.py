@@ -12,10 +12,9 @@ from typing import Annotated, Any, Union
 import tyro
 
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearch, Warmup
-from .agents.terminal import mistakes, usage
+from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.commands import Audit, Compare, Methods, Train, Verify, train_of, verify_command, warmup_of
-from .training.process import endings
 
 COMMANDS: dict[str, Any] = {
     "train": Train,

@@ -7,7 +7,7 @@ Command line and runs:
     run: a run from its config: check, load, train
     run_folder: what a run writes, and reads to continue
     parallel: the processes that train together
-    process: which of them this one is, and the signals that end it
+    process: which of them this one is
     comparison/: comparing methods on the same tasks, seeds and budget
     recipes/: configs of shipped environments
 

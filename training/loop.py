@@ -20,11 +20,11 @@ from ..agents import checkpoint
 from ..agents.engine import EngineFailure
 from ..agents.journal import Incident
 from ..agents.scores import Report
+from ..agents.terminal import shield
 from .config import Schedule
 from .control import Request
 from .learner import Learner
 from .parallel import PeerLost, Team
-from .process import shield
 from .run_folder import Boundary, Logbook, Record, read_boundary, to_text
 from .step import Rollouts, Step
 

@@ -26,10 +26,11 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn import Parameter
 
 from ..agents.journal import Incident, OnIncident, from_json, to_json
+from ..agents.terminal import shield
 from ..agents.trajectory import Tree
 from .columns import Packed
 from .objective import Refused
-from .process import Launch, shield
+from .process import Launch
 
 PATIENCE = 1800.0  # seconds that the others may take longer than the longest rollout
 Collect = Callable[..., list[Tree]]  # of tasks, and `on_incident`

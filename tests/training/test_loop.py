@@ -17,6 +17,7 @@ from turngym.agents import checkpoint
 from turngym.agents.checkpoint import read_state, steps
 from turngym.agents.journal import Incident, read_trees
 from turngym.agents.policy import Policy
+from turngym.agents.terminal import endings
 from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
@@ -27,7 +28,6 @@ from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
 from turngym.training.objective import Refused
-from turngym.training.process import endings
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import read_boundary
 

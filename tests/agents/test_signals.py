@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from turngym.training import process as signals
-from turngym.training.process import Interrupted, endings, shield
+from turngym.agents import terminal
+from turngym.agents.terminal import Interrupted, endings, shield
 
 BOTH = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 
@@ -95,7 +95,7 @@ def test_more_signals_change_nothing_until_patience_is_at_an_end(monkeypatch):
             send(signal.SIGTERM)
             done.append("saved")
             assert left == []
-            monkeypatch.setattr(signals, "PATIENCE", -1.0)
+            monkeypatch.setattr(terminal, "PATIENCE", -1.0)
             with shield():
                 send(signal.SIGTERM)  # a save is under way
             assert left == []
@@ -183,12 +183,12 @@ def test_threads_are_no_place_for_signals():
 
     def work() -> None:
         with shield():
-            done.append(signals._now.shields)
+            done.append(terminal._now.shields)
 
     with endings():
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
         with shield():
-            done.append(signals._now.shields)
+            done.append(terminal._now.shields)
     assert done == [0, 1]
