@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tools import AnyTool, Retriever, Search, SearchFailure
-from ...tools.search.backends import SERVERS, embedded, served
+from ...tools.search.index import BM25, open_index
 from ...tools.toolset import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
 from ..rows import Fields, SourceOptions, as_text, as_texts
@@ -123,7 +123,7 @@ FULL = (  # what a stock model has to be told
 @lru_cache(maxsize=2)  # to make it takes a while, nothing changes it, and its back end has nothing to close
 def _world(seed: int, size: str) -> tuple[InventedWorld, Retriever]:
     world = InventedWorld(seed, size)
-    return world, embedded(world.passages)
+    return world, BM25(world.passages)
 
 
 @lru_cache(maxsize=6)
@@ -145,8 +145,10 @@ def _searched(
         )
     if corpus is not None:
         _refuse(f"the file {corpus} is searched", backend=backend, index=index)
-        return embedded(corpus)
+        return open_index(corpus)
     assert url is not None
+    from ...tools.search.servers import SERVERS, served  # the client of HTTP is large, and few need it
+
     try:
         return served(url, backend or SERVERS[0], index, timeout)
     except SearchFailure as failure:

@@ -5,22 +5,18 @@ Dense passage retrieval as in Karpukhin et al., EMNLP 2020 (arXiv:2004.04906), s
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..http.core import Fault
-from .cache import Arrays, digest, kept
 from .core import Passage, SearchFailure
-from .index import best, content_digest
+from .index import best
 
 Encode: TypeAlias = Callable[[list[str]], Any]  # n texts to an array [n, d]
 
 _BATCH = 1024  # texts that an encoder is given at once
-_ROWS = 65536  # vectors that are compared at once, which bounds their copies in float32
 
 
 class Dense:
@@ -29,35 +25,21 @@ class Dense:
     Args:
         passages: The passages.
         encode: Turns n texts into an array [n, d]; called from any thread.
-        cache: The folder that keeps the vectors; None keeps nothing.
-        encoder: What `encode` is, for the cache: vectors of one encoder are never taken for those of another.
         query_prefix: Put before each query; "query: " for the E5 models.
         passage_prefix: Put before each passage, which is its title, a line break and its text; "passage: " for E5.
-        dtype: How vectors are kept; float16 halves their size.
 
     Raises:
-        ValueError: there are no passages, a cache is given without the encoder's name, or `encode` does not return one
-            finite vector a text.
+        ValueError: there are no passages, or `encode` does not return one finite vector a text.
     """
 
     def __init__(
-        self,
-        passages: Sequence[Passage],
-        encode: Encode,
-        cache: Path | None = None,
-        *,
-        encoder: str = "",
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        dtype: Literal["float32", "float16"] = "float32",
+        self, passages: Sequence[Passage], encode: Encode, *, query_prefix: str = "", passage_prefix: str = ""
     ) -> None:
         if not passages:
             raise ValueError("there are no passages to search; give at least one")
-        if cache and not encoder:
-            raise ValueError("vectors can be kept only under their encoder's name; give encoder=")
         self._passages, self._encode, self._prefix = passages, encode, query_prefix
-        key = digest(["dense", encoder, passage_prefix, dtype, content_digest(passages) if cache else ""])
-        self._vectors = kept(cache, key, partial(_built, passages, encode, passage_prefix, dtype))["vectors"]
+        texts = [f"{passage_prefix}{passage.title}\n{passage.text}" for passage in passages]
+        self._vectors = np.concatenate([_vectors(encode, texts[i : i + _BATCH]) for i in range(0, len(texts), _BATCH)])
 
     @property
     def name(self) -> str:
@@ -75,14 +57,12 @@ class Dense:
         if not query.strip():
             return []
         vector = self._vector(f"{self._prefix}{query}")
-        scores = np.concatenate(
-            [_products(self._vectors[i : i + _ROWS], vector) for i in range(0, len(self._vectors), _ROWS)]
-        )
+        scores = np.einsum("nd,d->n", self._vectors, vector)  # the bits of BLAS would depend on place and threads
         found = ((self._passages[i], float(scores[i])) for i in best(scores, k).tolist())
         return [Passage(passage.id, passage.title, passage.text, score) for passage, score in found]
 
     def close(self) -> None:
-        """Do nothing: the file is closed already, and its pages go with the last use of this object."""
+        """Do nothing: there is nothing to release."""
 
     def _vector(self, text: str) -> NDArray[np.float32]:
         try:
@@ -129,12 +109,6 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
     return encode
 
 
-def _built(passages: Sequence[Passage], encode: Encode, prefix: str, dtype: str) -> Arrays:
-    texts = [f"{prefix}{passage.title}\n{passage.text}" for passage in passages]
-    made = [_vectors(encode, texts[i : i + _BATCH]).astype(dtype) for i in range(0, len(texts), _BATCH)]
-    return {"vectors": np.concatenate(made)}
-
-
 def _vectors(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
     vectors = np.asarray(encode(texts), np.float32)
     if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
@@ -143,9 +117,3 @@ def _vectors(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
             "vector a text"
         )
     return vectors
-
-
-def _products(vectors: NDArray[Any], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the inner product of each row with a vector; einsum, as the bits of BLAS depend on place and threads."""
-    products: NDArray[np.float32] = np.einsum("nd,d->n", vectors.astype(np.float32, copy=False), vector)
-    return products

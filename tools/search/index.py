@@ -16,7 +16,7 @@ import re
 import threading
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache as once
 from functools import partial
 from importlib import import_module
@@ -42,13 +42,13 @@ class BM25:
 
     Args:
         passages: The passages, or the path of a file that `read_corpus` reads.
-        cache: The folder that keeps the index; None keeps nothing.
+        cache: The folder that keeps the index of a file; None keeps nothing.
         k1: How slowly the weight of a word saturates with its count; 0 counts only whether it is there.
         b: How much the length of a passage counts, 0 to 1.
 
     Raises:
-        FileNotFoundError, ValueError: there are no passages, the corpus is not as described, or `k1` or `b` is out of
-            range.
+        FileNotFoundError, ValueError: there are no passages, the corpus is not as described, `k1` or `b` is out of
+            range, or a package is missing.
     """
 
     def __init__(
@@ -57,9 +57,12 @@ class BM25:
         if not 0 <= k1 < float("inf") or not 0 <= b <= 1:
             raise ValueError(f"k1 is {k1} and b is {b}; k1 is 0 or more, and b from 0 to 1")
         self._engine = _engine(k1, b)
-        content = content_digest(passages) if cache or isinstance(passages, Path) else ""
-        settings = [_VERSION, TITLE, k1, b, version("bm25s"), version("PyStemmer"), unicodedata.unidata_version]
-        arrays = kept(cache, digest([*settings, content]), partial(_built, passages, content, k1, b))
+        if isinstance(passages, Path):
+            content = content_digest(passages)
+            settings = [_VERSION, TITLE, k1, b, version("bm25s"), version("PyStemmer"), unicodedata.unidata_version]
+            arrays = kept(cache, digest([*settings, content]), partial(_built_of_file, passages, content, k1, b))
+        else:
+            arrays = _built(passages, k1, b)
         self._words = Texts(arrays["words"], arrays["word_ends"])
         self._passages = Texts(arrays["passages"], arrays["passage_ends"])
         self._engine.scores = {
@@ -125,12 +128,6 @@ def read_corpus(path: str | Path) -> list[Passage]:
     return passages
 
 
-def check_file(path: Path) -> None:
-    """Raise FileNotFoundError where there is no such file."""
-    if not path.is_file():
-        raise FileNotFoundError(f"the corpus {path} does not exist or is no file; give a .jsonl or .jsonl.gz file")
-
-
 def words(text: str) -> list[str]:
     """Return what is counted of a text: stems of its words, in lower case, without accents and stop words.
 
@@ -154,19 +151,26 @@ def best(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:
     return places[np.argsort(-scores[places], kind="stable")[:k]]
 
 
-def content_digest(passages: Iterable[Passage] | Path) -> str:
-    """Return a sha256 of passages, or of the bytes of a corpus file."""
-    if not isinstance(passages, Path):
-        return digest((passage.id, passage.title, passage.text) for passage in passages)
-    check_file(passages)
-    with passages.open("rb") as file:
+def content_digest(path: Path) -> str:
+    """Return the sha256 of a corpus file."""
+    _check_file(path)
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _built(source: Sequence[Passage] | Path, content: str, k1: float, b: float) -> Arrays:
-    passages = read_corpus(source) if isinstance(source, Path) else source
-    if isinstance(source, Path) and content_digest(source) != content:
-        raise ValueError(f"the corpus {source} changed while it was read; try again when it is complete")
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"the corpus {path} does not exist or is no file; give a .jsonl or .jsonl.gz file")
+
+
+def _built_of_file(path: Path, content: str, k1: float, b: float) -> Arrays:
+    passages = read_corpus(path)
+    if content_digest(path) != content:
+        raise ValueError(f"the corpus {path} changed while it was read; try again when it is complete")
+    return _built(passages, k1, b)
+
+
+def _built(passages: Sequence[Passage], k1: float, b: float) -> Arrays:
     if not passages:
         raise ValueError("there are no passages to search; give at least one")
     counted = [words(passage.title) * TITLE + words(passage.text) for passage in passages]
@@ -211,11 +215,11 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ImportError(f'the embedded index needs {name} ({error}): pip install "turngym[search]"') from error
+        raise ValueError(f'the embedded index needs {name} ({error}): pip install "turngym[search]"') from error
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    check_file(path)
+    _check_file(path)
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:

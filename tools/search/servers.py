@@ -1,4 +1,4 @@
-"""Back ends that ask a server over HTTP: `SearchR1` and `Elastic`."""
+"""Back ends that ask a server over HTTP: `SearchR1` and `Elastic`; `served` opens one that is there."""
 
 import base64
 import hashlib
@@ -9,8 +9,10 @@ from typing import Any, NoReturn
 
 from ..http.client import JsonClient
 from ..http.core import Fault, HttpFailure, Limits, Node, ShapeError
-from .core import Passage, SearchFailure, split_contents
+from .core import Passage, Retriever, SearchFailure, split_contents
 
+SERVERS = ("search-r1", "elastic")
+TOKEN = "TURNGYM_SEARCH_TOKEN"  # what a server of Search-R1's protocol asks for, where it asks for something
 KEY = "TURNGYM_ELASTIC_API_KEY"
 BASIC = "TURNGYM_ELASTIC_BASIC"
 FIXES = {
@@ -21,11 +23,40 @@ FIXES = {
 }
 
 
+def served(url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0) -> Retriever:
+    """Return the back end that asks a server, once that has shown that it is there.
+
+    Args:
+        url: The server's address.
+        kind: What it speaks, one of `SERVERS`.
+        index: The index to search; `elastic` has several, `search-r1` one.
+        timeout: Seconds that a search may take, further tries included.
+
+    Raises:
+        ValueError: An argument cannot be.
+        SearchFailure: No such server answers within 2 seconds.
+    """
+    if kind not in SERVERS:
+        raise ValueError(f"unknown back end {kind!r}; a server speaks {' or '.join(SERVERS)}")
+    if (kind == "elastic") == (index is None):
+        fix = "name the one to search" if index is None else "leave it out"
+        raise ValueError(f"index is {index!r}, and the back end is {kind!r}; {fix}")
+    limits, token = Limits(deadline=timeout), os.environ.get(TOKEN, "")
+    retriever = Elastic(url, index, limits=limits) if index is not None else SearchR1(url, token=token, limits=limits)
+    try:
+        retriever.probe()
+    except SearchFailure:
+        retriever.close()
+        raise
+    return retriever
+
+
 class _Server:
-    """What both have in common; `name` and `down`, the fix where no server answers, are for messages."""
+    """What both have in common; `name`, `down` (the fix where no server answers) and `query` of a probe are theirs."""
 
     name: str
     down: str
+    query = ""
 
     def __init__(self, url: str, path: str, authorization: str, limits: Limits | None) -> None:
         self._client = JsonClient(url, path, authorization=authorization, limits=limits)
@@ -43,9 +74,10 @@ class _Server:
         except (HttpFailure, ShapeError) as failure:
             self._fail(failure)
 
-    def _probe(self, query: str = "") -> None:
+    def probe(self) -> None:
+        """Raise `SearchFailure` within 2 seconds where no such server, or no such index of it, answers."""
         try:
-            self._client.probe(query)
+            self._client.probe(self.query)
         except HttpFailure as failure:
             self._fail(failure)
 
@@ -81,10 +113,6 @@ class SearchR1(_Server):
         super().__init__(url, path, f"Bearer {token}" if token else "", limits)
         self.name = f"the search server {self._client.url}"
 
-    def probe(self) -> None:
-        """Raise `SearchFailure` within 2 seconds where no such server answers."""
-        self._probe()
-
     def search(self, query: str, k: int) -> list[Passage]:
         """Return up to `k` passages, best first; raises `SearchFailure`."""
 
@@ -100,77 +128,50 @@ class SearchR1(_Server):
 class Elastic(_Server):
     """Searches an index of Elasticsearch or OpenSearch: `POST INDEX/_search`, a `multi_match` over title and text.
 
-    The query is a value in the request's body and never query syntax.
+    A document may lack its `title`, not its `text`. The query is a value in the request's body and never query syntax.
+    The environment variable `TURNGYM_ELASTIC_API_KEY`, or `TURNGYM_ELASTIC_BASIC` (`user:password`), holds a secret.
 
     Args:
         url: As `JsonClient` takes it.
         index: The name of one index.
-        title: Name of the field of titles, `a.b` for one inside another; a document may lack it.
-        text: Name of the field of texts, likewise; no document may lack it.
-        boost: How much more a word counts in the title.
-        api_key: An API key; without one and `basic`, from the environment, `TURNGYM_ELASTIC_API_KEY`.
-        basic: `user:password`; else from the environment, `TURNGYM_ELASTIC_BASIC`.
         limits: Time, tries and bytes of one search.
 
     Raises:
-        ValueError: There can be no such index, or an argument cannot be.
+        ValueError: There can be no such index, or the URL cannot be one.
     """
 
     down = "start Elasticsearch or OpenSearch there, or correct the URL"
+    query = "?size=0"
 
-    def __init__(
-        self,
-        url: str,
-        index: str,
-        *,
-        title: str = "title",
-        text: str = "text",
-        boost: float = 1.0,
-        api_key: str = "",
-        basic: str = "",
-        limits: Limits | None = None,
-    ) -> None:
+    def __init__(self, url: str, index: str, *, limits: Limits | None = None) -> None:
         # What an index may be called keeps `_all`, wildcards, lists and other paths out.
         if not re.fullmatch(r"[^\W_A-Z][^\WA-Z]*(?:[.+-]+[^\WA-Z]+)*", index):
             raise ValueError(f"index is {index!r}; give the name of one index, in small letters")
-        super().__init__(url, f"/{index}/_search", _authorization(api_key, basic), limits)
-        self._title, self._text, self._fields = title, text, [f"{title}^{boost:g}", text]
+        super().__init__(url, f"/{index}/_search", _authorization(), limits)
         self.name = f"the index {index} of {self._client.url.removesuffix(f'/{index}/_search')}"
-
-    def probe(self) -> None:
-        """Raise `SearchFailure` within 2 seconds where no such index answers."""
-        self._probe("?size=0")
 
     def search(self, query: str, k: int) -> list[Passage]:
         """Return up to `k` passages, best first; raises `SearchFailure`."""
         body = {
             "size": k,
-            "query": {"multi_match": {"query": query, "fields": self._fields}},
-            "_source": [self._title, self._text],
+            "query": {"multi_match": {"query": query, "fields": ["title", "text"]}},
+            "_source": ["title", "text"],
             "track_total_hits": False,
             "timeout": f"{max(1, round(self._client.limits.deadline * 1000))}ms",
         }
 
         def read(answer: Node) -> list[Passage]:
             _check_complete(answer)
-            return [self._passage(hit) for hit in answer["hits"]["hits"].array()[:k]]
+            return [_hit(hit) for hit in answer["hits"]["hits"].array()[:k]]
 
         return self._ask(body, read)
 
-    def _passage(self, hit: Node) -> Passage:
-        source = hit["_source"]
-        title, text = _field(source, self._title), _field(source, self._text)
-        if text is None:
-            raise ShapeError(f"{source.path}.{self._text} is missing; give the name of the field that holds the text")
-        return Passage(hit["_id"].identifier(), title.string() if title else "", text.string(), hit["_score"].number())
 
-
-def _authorization(api_key: str, basic: str) -> str:
-    if api_key and basic:
-        raise ValueError("there are both an api_key and basic; give one")
-    if not (api_key or basic):
-        api_key, basic = os.environ.get(KEY, ""), os.environ.get(BASIC, "")
-    return f"ApiKey {api_key}" if api_key else f"Basic {base64.b64encode(basic.encode()).decode()}" if basic else ""
+def _authorization() -> str:
+    if api_key := os.environ.get(KEY, ""):
+        return f"ApiKey {api_key}"
+    basic = os.environ.get(BASIC, "")
+    return f"Basic {base64.b64encode(basic.encode()).decode()}" if basic else ""
 
 
 def _check_complete(answer: Node) -> None:
@@ -184,13 +185,10 @@ def _check_complete(answer: Node) -> None:
         raise HttpFailure(Fault.STATUS, f"{failed:g} of its shards failed: {why}")
 
 
-def _field(source: Node, name: str) -> Node | None:
-    """Return a field of a document, as named or inside others; None where it is absent or null."""
-    for part in [name] if name in source else name.split("."):
-        if part not in source:
-            return None
-        source = source[part]
-    return None if source.value is None else source
+def _hit(hit: Node) -> Passage:
+    source = hit["_source"]
+    title = source["title"].string() if source.object().get("title") is not None else ""
+    return Passage(hit["_id"].identifier(), title, source["text"].string(), hit["_score"].number())
 
 
 def _passage(item: Node) -> Passage:
@@ -198,11 +196,7 @@ def _passage(item: Node) -> Passage:
     document = item["document"] if scored else item
     contents = document["contents"].string()
     title, text = split_contents(contents)
-    return Passage(_id(document, contents), title, text, item["score"].number() if scored else 0.0)
-
-
-def _id(document: Node, contents: str) -> str:
-    """Return the document's id; of its contents where it has none, so that the same passage always has the same."""
-    if "id" not in document or document["id"].value is None:
-        return hashlib.sha256(contents.encode()).hexdigest()[:16]
-    return document["id"].identifier()
+    # Without an id it gets one of its contents, so that the same passage always has the same.
+    made = hashlib.sha256(contents.encode()).hexdigest()[:16]
+    key = made if document.object().get("id") is None else document["id"].identifier()
+    return Passage(key, title, text, item["score"].number() if scored else 0.0)

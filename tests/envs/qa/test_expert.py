@@ -7,8 +7,8 @@ from turngym.envs.qa.expert import TRIES, SearchExpert
 from turngym.envs.qa.wording import parse
 from turngym.envs.qa.world import HOPS, InventedWorld
 from turngym.tools import get_format
+from turngym.tools.search.core import Search
 from turngym.tools.search.index import BM25
-from turngym.tools.search.tool import Search
 
 FOUNDER = '<information>\nDoc 1(Title: "Zgor Academy") The Zgor Academy is a small organisation. {}\n</information>'
 

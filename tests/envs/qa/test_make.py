@@ -13,7 +13,7 @@ from turngym.envs import registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
 from turngym.envs.qa import make as qa_make
 from turngym.envs.qa.expert import SearchExpert
-from turngym.tools.search.backends import embedded
+from turngym.tools.search.index import open_index
 from turngym.tools.search.serve import serve
 
 SEARCH = "turngym/Search-v0"
@@ -95,7 +95,7 @@ def test_files_of_questions_and_passages(files):
 
 def test_a_server_is_searched_and_closed_with_the_environment(files):
     corpus = files.pop("corpus")
-    with serve(embedded(corpus), port=0) as url:
+    with serve(open_index(corpus), port=0) as url:
         for backend in (None, "search-r1"):
             env = make_search(**files, url=url, backend=backend)
             assert play(env)[-1]["recall"] == {"1": 1.0, "3": 1.0}
@@ -106,7 +106,7 @@ def test_a_server_is_searched_and_closed_with_the_environment(files):
 
 def test_a_server_that_goes_away_is_no_reward(files):
     corpus = files.pop("corpus")
-    with serve(embedded(corpus), port=0) as url:
+    with serve(open_index(corpus), port=0) as url:
         env = make_search(**files, url=url, timeout=1.0)
     env.reset(seed=0)
     assert env.step("<search>Paris</search>")[4]["outcome"] == "tool_error"

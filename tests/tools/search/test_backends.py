@@ -1,19 +1,19 @@
 import json
 import socket
-import sys
 
 import pytest
 
 from turngym.tools import Passage, SearchFailure
-from turngym.tools.search.backends import TOKEN, embedded, served
+from turngym.tools.search.index import BM25, open_index
 from turngym.tools.search.serve import serve
+from turngym.tools.search.servers import TOKEN, served
 
 PASSAGES = [Passage("p1", "Paris", "The capital of France."), Passage("p2", "Lyon", "A city on the Rhône.")]
 
 
 @pytest.fixture(scope="module")
 def index():
-    return embedded(PASSAGES)
+    return BM25(PASSAGES)
 
 
 @pytest.fixture
@@ -31,24 +31,18 @@ def test_passages_and_a_corpus_file_are_searched_alike(index, tmp_path, monkeypa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"id": p.id, "title": p.title, "text": p.text}) + "\n" for p in PASSAGES))
-    for one in (index, embedded(path), embedded(str(path))):
+    for one in (index, open_index(path), open_index(str(path))):
         assert ids(one.search("what is the capital of France?", 2)) == ["p1"]
         assert ids(one.search("Rhône", 2)) == ["p2"]
 
 
 def test_a_corpus_that_cannot_be_used_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent\.jsonl"):
-        embedded(tmp_path / "absent.jsonl")
+        open_index(tmp_path / "absent.jsonl")
     path = tmp_path / "c.jsonl"
     path.write_text('{"id": "1", "title": "a", "text": "b"}\n{"id": "1", "title": "c", "text": "d"}\n')
     with pytest.raises(ValueError, match="lines 1 and 2 have the same id '1'"):
-        embedded(path)
-
-
-def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(ValueError, match=r'pip install "turngym\[search\]"'):
-        embedded(PASSAGES)
+        open_index(path)
 
 
 def test_a_server_that_is_there_is_asked(index, monkeypatch):
@@ -80,10 +74,6 @@ def test_a_server_that_is_down_is_an_error_at_once(kind, closed_port):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ("http://x", "serch-r1"),
-            "unknown back end 'serch-r1'; did you mean 'search-r1'. a server speaks search-r1 or",
-        ),
         (("http://x", "lucene"), "unknown back end 'lucene'; a server speaks search-r1 or elastic"),
         (("http://x", "elastic"), "index is None, and the back end is 'elastic'; name the one to search"),
         (("http://x", "search-r1", "wiki"), "index is 'wiki', and the back end is 'search-r1'; leave it out"),

