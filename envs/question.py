@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ..tools import AnyTool, Format, FunctionTool, Status, ToolCall, ToolFailure, ToolResult, get_format
-from ..tools.threads import Overdue, within
-from ..tools.toolset import as_tools, forked
+from ..tools.core import Overdue, within
+from ..tools.plugins import as_tools, forked
 from .core import Message, Reply, StopReason, TextEnv
 from .tasks import Task, Tasks, choose_index
 

@@ -21,10 +21,9 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from ..tools.plugins import declared, is_foreign, load, load_module
+from ..tools.plugins import GROUP as TOOLS
+from ..tools.plugins import declared, is_foreign, load, load_module, tool_names
 from ..tools.python import LEVELS, require
-from ..tools.toolset import GROUP as TOOLS
-from ..tools.toolset import tool_names
 from .core import TextEnv
 from .limit import Limited
 from .question import QuestionEnv

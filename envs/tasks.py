@@ -10,12 +10,13 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
+
+from ..tools.core import did_you_mean as did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,12 +133,6 @@ def check_choices(name: str, value: int | Iterable[int], known: Iterable[int]) -
     if not chosen or not chosen <= set(known):
         raise ValueError(f"{name} is {value!r}; choose one or several of {', '.join(map(str, known))}")
     return tuple(sorted(chosen))
-
-
-def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return `did you mean '…'? ` with the nearest known name; nothing where none is near."""
-    near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def strict(make: Callable[P, T]) -> Callable[P, T]:

@@ -1,4 +1,4 @@
-"""Other people's code by name: `module:name`, and the entry points of installed packages.
+"""What others write: tools as objects, functions, classes and names, `module:name`, and entry points of packages.
 
 Nothing is imported before it is asked for, so what is broken is an error only where it is used. Data (a journal, a run
 folder, a recipe) may not ask: what `is_foreign` has to be named by the present command.
@@ -6,18 +6,23 @@ folder, a recipe) may not ask: what `is_foreign` has to be named by the present 
 
 from __future__ import annotations
 
+import inspect
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .core import Tool, did_you_mean
+from .functions import FunctionTool, MethodTool, Toolset
+
+GROUP = "turngym.tools"  # of entry points
+MEMBERS = ("name", "schema", "call", "reset", "fork", "close")
 _NOT_OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
 
 
@@ -78,10 +83,12 @@ def load(spec: str, what: str) -> Any:
         return getattr(found, name)
     except AttributeError:
         where = getattr(found, "__file__", None) or "part of Python"
-        hint = _nearest(name, (one for one in vars(found) if not one.startswith("_")))
+        hint = did_you_mean(name, (one for one in vars(found) if not one.startswith("_")))
         if (own := Path.cwd() / f"{module}.py").is_file() and str(own) != where:
-            hint = f"; it has the name of your {module}.py: rename that"
-        raise ValueError(f"the {what} {spec!r}: the module {module} ({where}) has no {name}{hint}") from None
+            hint = f"it has the name of your {module}.py: rename that"
+        raise ValueError(
+            f"the {what} {spec!r}: the module {module} ({where}) has no {name}; {hint}".rstrip("; ")
+        ) from None
 
 
 def load_module(name: str, where: str) -> ModuleType:
@@ -102,8 +109,9 @@ def load_module(name: str, where: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ValueError(f"{where}: importing {name} raises {raised(error)}") from error
-        hint = _nearest(name, (path.stem for path in Path(here).glob("*.py")))
-        raise ValueError(f"{where}: there is no module {error.name}, nor a file of it in {here}{hint}") from None
+        hint = did_you_mean(name, (path.stem for path in Path(here).glob("*.py")))
+        missing = f"{where}: there is no module {error.name}, nor a file of it in {here}; {hint}"
+        raise ValueError(missing.rstrip("; ")) from None
     except (Exception, SystemExit) as error:
         raise ValueError(f"{where}: importing {name} raises {raised(error)}") from error
 
@@ -126,6 +134,91 @@ def _plugin(point: metadata.EntryPoint) -> Plugin:
     return Plugin(point.name, point.value, point.dist.name, str(point.dist.metadata.json.get("summary", "")))
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+AnyTool = Tool | Toolset | Callable[..., Any]
+"""What is taken for tools: tools, typed functions, classes with typed methods."""
+
+
+def as_tools(tools: Any) -> list[Tool]:
+    """Return tools: those in a list of `AnyTool`, and those that the functions, classes and sets in it give.
+
+    Raises:
+        TypeError: it is no list, or one is nothing of these; the message says what it lacks.
+    """
+    return [tool for one in _listed(tools) for tool in _as_tools(one)]
+
+
+def tool_names(tools: Any) -> list[str]:
+    """Return the names among tools: those in a list, or in a text with commas between them."""
+    return [one.strip() for one in _listed(tools) if isinstance(one, str)]
+
+
+def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
+    """Return tools as `as_tools` does, also by name: `module:name`, or what a package declares in the group `GROUP`.
+
+    Raises:
+        TypeError: one is no tool.
+        ValueError: a name is not there or cannot be imported, or what it stands for is no tool.
+    """
+    listed = _listed(tools)
+    return [tool for one in listed for tool in (_load(one.strip()) if isinstance(one, str) else as_tools([one]))]
+
+
+def _listed(tools: Any) -> list[Any]:
+    if not isinstance(tools, Iterable):
+        raise TypeError(f"tools is {tools!r}; write a list, such as tools=[{getattr(tools, '__name__', tools)}]")
+    return tools.split(",") if isinstance(tools, str) else list(tools)
+
+
+def _load(name: str) -> list[Tool]:
+    spec, what = name, "tool"
+    if ":" not in name:
+        if (plugin := find(name, GROUP)) is None:
+            known = ", ".join(dict.fromkeys(one.name for one in declared(GROUP))) or "none"
+            raise ValueError(f"no tool is called {name!r}; installed packages declare {known}; or write module:name")
+        spec, what = plugin.spec, f"tool {name} of the package {plugin.package}"
+    loaded = load(spec, what)
+    try:
+        return forked(as_tools([loaded]))  # what is loaded is one for all environments
+    except TypeError as error:
+        raise ValueError(f"the {what} {spec!r}: {error}") from error
+
+
+def forked(tools: Iterable[Tool]) -> list[Tool]:
+    """Return forks of tools; methods of one set are methods of one copy."""
+    sets: dict[int, Toolset] = {}
+    twins: list[Tool] = []
+    for tool in tools:
+        if isinstance(tool, MethodTool):
+            if (owner := id(tool.owner)) not in sets:
+                sets[owner] = tool.owner.fork()
+            twins.append(sets[owner].tools[tool.name])
+        else:
+            twins.append(tool.fork())
+    return twins
+
+
+def _as_tools(one: Any) -> list[Tool]:
+    if isinstance(one, type) and all(hasattr(one, name) for name in MEMBERS[2:]):
+        raise TypeError(f"{one.__name__} is the class of a tool; make one, as in tools=[{one.__name__}()]")
+    if isinstance(one, type):
+        one = Toolset(one)
+    if isinstance(one, Toolset):
+        return list(one.tools.values())
+    if inspect.isroutine(one):
+        return [FunctionTool(one)]
+    if missing := [name for name in MEMBERS if not hasattr(one, name)]:
+        raise TypeError(
+            f"{one!r:.80} is no tool: it has no {', '.join(missing)}; a tool has these, is a typed function with a "
+            "docstring, or a class whose public methods are"
+        )
+    try:
+        named = one.schema["function"]["name"]
+        one.schema["function"]["parameters"]["properties"].keys()
+    except (LookupError, TypeError, AttributeError) as error:
+        raise TypeError(
+            f"the schema of the tool {one.name} is {one.schema!r:.80}; it needs the form "
+            "{'type': 'function', 'function': {'name', 'description', 'parameters': {'properties'}}}"
+        ) from error
+    if named != one.name:
+        raise TypeError(f"the tool {one.name} is called {named!r} in its schema; give both one name")
+    return [one]

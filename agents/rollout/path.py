@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...envs import StopReason, TextEnv
 from ...envs.splits import begin
-from ...tools.threads import start
+from ...tools.core import start
 from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..journal import Incident, OnIncident

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tools import AnyTool, PythonTool
-from ...tools.toolset import load_tools
+from ...tools.plugins import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
 from ..rows import SHAPES, Fields, SourceOptions, as_text
 from ..sources import DataSet, is_file, load_tasks

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...tools import AnyTool, Retriever, Search, SearchFailure
+from ...tools.plugins import load_tools
 from ...tools.search.index import BM25, open_index
-from ...tools.toolset import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
 from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks

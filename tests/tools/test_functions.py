@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 import pytest
 
 from turngym.tools import FunctionTool, PythonTool, Status, Tool, ToolFailure, ToolResult, Toolset, tool
-from turngym.tools.toolset import as_tools, forked
+from turngym.tools.plugins import as_tools, forked
 
 
 class Unit(Enum):

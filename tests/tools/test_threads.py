@@ -9,8 +9,8 @@ from queue import Empty
 
 import pytest
 
-from turngym.tools import threads
-from turngym.tools.threads import Overdue, start, within
+from turngym.tools import core as threads
+from turngym.tools.core import Overdue, start, within
 
 
 def test_a_call_returns_and_raises_as_it_would_here():
@@ -45,7 +45,7 @@ def test_what_begins_cannot_be_cancelled_and_its_result_comes_late():
 
 
 def test_a_call_left_behind_does_not_keep_the_process_alive():
-    program = "import threading; from turngym.tools.threads import start; start(threading.Event().wait, 'never')"
+    program = "import threading; from turngym.tools.core import start; start(threading.Event().wait, 'never')"
     assert subprocess.run([sys.executable, "-c", program], timeout=30).returncode == 0
 
 
@@ -109,7 +109,7 @@ def test_a_call_leaves_nothing_behind_on_its_thread(monkeypatch):
 def test_a_forked_process_starts_threads_of_its_own():
     program = """if True:
         import os, threading
-        from turngym.tools.threads import _idle, within
+        from turngym.tools.core import _idle, within
         idle = within(5, threading.current_thread, "the call")
         while idle not in _idle:
             pass

@@ -9,7 +9,7 @@ from turngym.tests.support.packages import install, working_in
 from turngym.tools import get_format
 from turngym.tools.core import Tool
 from turngym.tools.formats import ToolCall
-from turngym.tools.toolset import GROUP, load_tools
+from turngym.tools.plugins import GROUP, load_tools
 
 OWN = '''
 class Notes:

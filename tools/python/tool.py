@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core import Status, ToolFailure, ToolResult, check_range
-from ..schema import check_arguments, make_schema
+from ..functions import check_arguments, make_schema
 from .isolation import SOURCE_CAP, check_level
 from .packages import check_packages
 from .server import kind_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..core import Status, ToolFailure, ToolResult
+from ..functions import check_arguments, make_schema
 from ..http.core import Fault
-from ..schema import check_arguments, make_schema
 
 TITLE = 200  # characters of a title that are shown
 FRAME = 20  # characters around a title and a text, up to `Doc 99(Title: "") `

@@ -15,9 +15,9 @@ from typing import Any
 import httpcore
 import httpx
 
+from ..core import Overdue
 from ..http.connections import BoundedBody
 from ..http.core import HttpFailure
-from ..threads import Overdue
 from .guard import Blocked, Guard, Place, follow, read_url
 
 REDIRECTS = 5

@@ -13,7 +13,7 @@ from urllib.parse import quote, urljoin
 
 import httpx
 
-from ..threads import within
+from ..core import within
 
 Resolve = Callable[[str, int], Sequence[str]]
 

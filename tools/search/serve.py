@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from ..core import start
 from ..http.core import Node, ShapeError, parse, serialize
-from ..threads import start
 from .core import Passage, Retriever, SearchFailure, join_contents
 
 QUERIES = 4096  # in one request

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ..core import did_you_mean
 from ..http.client import JsonClient
 from ..http.core import Fault, HttpFailure, Limits, Node, ShapeError
 from .core import Passage, Retriever, SearchFailure, split_contents
@@ -37,7 +38,8 @@ def served(url: str, kind: str = "search-r1", index: str | None = None, timeout:
         SearchFailure: No such server answers within 2 seconds.
     """
     if kind not in SERVERS:
-        raise ValueError(f"unknown back end {kind!r}; a server speaks {' or '.join(SERVERS)}")
+        hint = did_you_mean(kind, SERVERS)
+        raise ValueError(f"unknown back end {kind!r}; {hint}a server speaks {' or '.join(SERVERS)}")
     if (kind == "elastic") == (index is None):
         fix = "name the one to search" if index is None else "leave it out"
         raise ValueError(f"index is {index!r}, and the back end is {kind!r}; {fix}")

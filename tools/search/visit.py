@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin
 
-from ..core import StatelessTool, Status, ToolResult, check_range
-from ..schema import check_arguments, make_schema
-from ..threads import Overdue
+from ..core import Overdue, StatelessTool, Status, ToolResult, check_range
+from ..functions import check_arguments, make_schema
 from .fetch import HTML, Page, Unread, fetch
 from .guard import Blocked, Guard, Resolve, look_up
 

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
-from turngym.tools.schema import make_schema
+from turngym.tools.functions import make_schema
 
 FENCED = get_format("fenced")
 TOOLS = ("python",)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
 from turngym.tools.formats.core import LARGEST
-from turngym.tools.schema import make_schema
+from turngym.tools.functions import make_schema
 
 PYTHONIC = get_format("pythonic")
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
 from turngym.tools.formats.delimited import ANSWERS, TAGS
-from turngym.tools.schema import make_schema
+from turngym.tools.functions import make_schema
 
 TAG = get_format("tags")
 TOOLS = ("python", "search", "visit")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngym.tools.core import Overdue
 from turngym.tools.search.guard import Blocked, Guard, Place, follow, is_public, look_up, read_url
-from turngym.tools.threads import Overdue
 
 PUBLIC = "93.184.215.14"
 

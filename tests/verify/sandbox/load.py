@@ -21,7 +21,7 @@ from turngym.tests.verify.sandbox.idle import SETTLE, Idle
 from turngym.tests.verify.sandbox.surroundings import Surroundings
 from turngym.tests.verify.sandbox.trial import QUIET, PythonRunner
 from turngym.tools import Status, ToolResult
-from turngym.tools.threads import within
+from turngym.tools.core import within
 
 PATIENCE = 60.0  # seconds that a call may take which is not meant to run out of time
 SHORT = 0.3  # seconds of those that are
