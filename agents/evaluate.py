@@ -22,15 +22,14 @@ from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
 from . import progress
 from .chat.fitting import fitting
-from .defaults import is_own, max_tokens
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
-from .journal import Origin, locked, origin_of, write_file
+from .journal import Origin, locked, origin_of, writable, write_file
 from .players import PLAYERS, play_all
 from .progress import Progress
 from .scores import Episode, Report, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
-from .source import Source, find
+from .source import Source, find, max_tokens
 from .trajectory import Key, Tree
 
 if TYPE_CHECKING:  # players do without what these need
@@ -115,7 +114,7 @@ def prepare(
     elif chat_template:
         raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")
     if source is not None or endpoint.model:
-        options = {**options, **fitted(env_id, options, source)}
+        options = {**options, **suited(env_id, options, source)}
     split = open_split(env_id, options)
     drawn = Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source))
     if endpoint.model:
@@ -256,14 +255,14 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
         )
 
 
-def fitted(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
+def suited(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
     """Return what an environment is asked for besides `options` to suit a policy; see `fitting`. None is an endpoint's.
 
     That is nothing for turngym's own small policies, which never saw such prompts.
     """
     if source is None:
         return fitting(env_id, options, None)
-    if is_own(source):
+    if source.is_own:
         return {}
     from .chat.template import Template
 
@@ -304,20 +303,3 @@ def pick_tasks(tasks: Sequence[int], count: int, seed: int) -> list[int]:
         return list(tasks)
     places = np.random.default_rng((seed, 0xE7A1)).choice(len(tasks), count, replace=False)
     return [tasks[place] for place in sorted(places.tolist())]
-
-
-def writable(folder: Path) -> None:
-    """Make `folder` and make sure that files can be written there.
-
-    Raises:
-        PermissionError: they cannot.
-    """
-    probe = folder / ".writable"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise PermissionError(
-            f"cannot write to {folder} ({error.strerror}); choose another folder with --out"
-        ) from error

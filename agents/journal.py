@@ -275,6 +275,23 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def writable(folder: Path) -> None:
+    """Make `folder` and make sure that files can be written there.
+
+    Raises:
+        PermissionError: they cannot.
+    """
+    probe = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise PermissionError(
+            f"cannot write to {folder} ({error.strerror}); choose another folder with --out"
+        ) from error
+
+
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)

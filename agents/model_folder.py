@@ -16,6 +16,12 @@ from typing import Any
 MOST = 1 << 26  # bytes of a JSON file
 CONFIG, INDEX, TEMPLATE_FILE = "config.json", "model.safetensors.index.json", "chat_template.jinja"
 STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1}  # bytes of a number
+_NEEDED = {  # of a policy, with what to do where it is missing
+    CONFIG: ", so it is no model folder; save the model with save_pretrained",
+    "tokenizer.json": "; save the model's tokenizer there: "
+    "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)",
+    "*.safetensors": " weights; save the model with save_pretrained",
+}
 _SETTINGS = (CONFIG, "generation_config.json", "tokenizer_config.json")
 _CODE = {  # settings that name code, or weights elsewhere
     *("auto_map", "auto_mapping", "custom_pipelines", "custom_generate", "trust_remote_code", "use_kernels"),
@@ -89,6 +95,45 @@ def header(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} is no safetensors file that can be used ({error}); copy or save it again") from None
     return found  # type: ignore[no-any-return]
+
+
+def model_folder(name: str | Path) -> Path:
+    """Return the folder of a model given by path or hub name (fetched first), checked for the files a policy needs.
+
+    Raises:
+        FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
+        ValueError: a file is damaged, or leads to code or out of the folder.
+    """
+    if "://" in str(name):
+        raise FileNotFoundError(
+            f"{name} is a URL, and a policy is a folder or a hub model; for a vLLM server give that too, with "
+            "--engine vllm --server URL; to evaluate a model behind a URL: --model NAME --base-url URL"
+        )
+    folder = Path(name).expanduser()
+    if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
+        folder = _download(str(name))
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{str(folder)!r} is not a folder; name `tiny`, a run folder, a model folder or a hub model such as "
+            "Qwen/Qwen3-0.6B; `turngym warmup RECIPE` makes the one that a recipe starts from"
+        )
+    for file, what in _NEEDED.items():
+        if not any(folder.glob(file)):
+            raise FileNotFoundError(f"{folder} has no {file}{what}")
+    check_folder(folder)
+    return folder
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
+            "the spelling, the connection, or give a folder"
+        ) from error
 
 
 def check_folder(folder: Path) -> None:

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from .chat.encoder import read_tokenizer, special_tokens
-from .model_folder import check_folder, header, read_json
+from .model_folder import check_folder, header, model_folder, read_json
 from .settings import LoraOptions
-from .source import Source, check_fits, model_folder
+from .source import Source, check_fits
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"

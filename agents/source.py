@@ -1,6 +1,9 @@
 """Where a policy comes from, checked before torch is imported: `tiny`, a run folder, a model folder, a hub name.
 
-What its model needs in memory is read from the small files of its folder alone.
+What its model needs in memory, and the settings that fit its size, are read from the small files of its folder alone.
+
+Default learning rates are for LoRA on all layers. They lie between TRL's 1e-5 (3B) and 5e-5 (0.6B); verl takes 3e-6 to
+1e-5. Turns of 512 to 1024 tokens and groups of 8 are what both take in their examples of GRPO on math questions.
 """
 
 from __future__ import annotations
@@ -9,12 +12,13 @@ import difflib
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
+from .chat.families import OWN, digest
 from .checkpoint import latest
-from .model_folder import CONFIG, INDEX, STORED, TEMPLATE_FILE, check_folder, header, read_bytes, read_json
+from .model_folder import CONFIG, INDEX, STORED, TEMPLATE_FILE, header, model_folder, read_bytes, read_json
 from .settings import LoraOptions
 
 TINY = Path(__file__).parent / "tiny"
@@ -22,6 +26,16 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_
 GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
+
+OWN_TOKENS = 96  # of a turn, where turngym made the policy
+# Largest number of parameters, and what the models up to it take. A forward pass of 2048 tokens and layers that are
+# computed again keep what activations take below what the weights do.
+_ALL = {"group": 8, "micro_tokens": 2048, "checkpointing": True}
+MODELS: tuple[tuple[float, Mapping[str, Any]], ...] = (
+    (1e9, {"max_tokens": 512, "lr": 5e-5, "prompts": 8, "difficulty": (1, 2, 3), **_ALL}),
+    (4e9, {"max_tokens": 1024, "lr": 2e-5, "prompts": 8, "difficulty": (2, 3, 4), **_ALL}),
+    (inf, {"max_tokens": 1024, "lr": 1e-5, "prompts": 16, "difficulty": (3, 4, 5), **_ALL}),
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +48,24 @@ class Source:
 
     @property
     def run(self) -> Path | None:
-        """Return the run folder that the adapter is in; None without one."""
+        """The run folder that the adapter is in; None without one."""
         return self.adapter and self.adapter.parents[2]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether turngym made the model, as `tiny` and what `turngym warmup` writes: it has their chat template."""
+        file, config = self.template or self.folder / TEMPLATE_FILE, self.folder / "tokenizer_config.json"
+        if file.is_file():
+            return digest(read_bytes(file).decode()) == OWN
+        template = read_json(config).get("chat_template") if config.is_file() else None
+        return isinstance(template, str) and digest(template) == OWN
+
+    def defaults(self) -> Mapping[str, Any]:
+        """Return what a model takes by the names of settings; nothing where turngym made it: its recipes fit it."""
+        if self.is_own:
+            return {}
+        size = parameters(self.folder)
+        return next(row for most, row in MODELS if size <= most)
 
     def lora(self) -> LoraOptions | None:
         """Return rank, alpha, layers and type of the adapter; None without one."""
@@ -84,23 +114,17 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "") -> S
     if str(name) == "tiny":
         return Source(TINY)
     folder = Path(name).expanduser()
-    if (folder / "config.toml").is_file():
-        checkpoint = latest(folder / "checkpoints")
-        if checkpoint is None:
-            raise FileNotFoundError(
-                f"{folder} is a run without a checkpoint; resume it: turngym train --out {folder} --resume"
-            )
-        begun = _begun_from(folder, seen)
-        own = folder / TEMPLATE_FILE
-        return Source(begun.folder, checkpoint / "adapter", own if own.is_file() else begun.template)
-    return Source(model_folder(name))
-
-
-def _begun_from(run: Path, seen: Collection[Path]) -> Source:
-    """Return the model that a run began with; it may be that of another run."""
-    if (run := run.resolve()) in seen:
+    if not (folder / "config.toml").is_file():
+        return Source(model_folder(name))
+    checkpoint = latest(folder / "checkpoints")
+    if checkpoint is None:
+        raise FileNotFoundError(
+            f"{folder} is a run without a checkpoint; resume it: turngym train --out {folder} --resume"
+        )
+    if (run := folder.resolve()) in seen:
         raise ValueError(f"the run {run} begins with itself, as its config.toml says; give the model's folder")
-    return find(str(setting_of(run, "policy")), (*seen, run))
+    begun, own = find(str(setting_of(run, "policy")), (*seen, run)), folder / TEMPLATE_FILE
+    return Source(begun.folder, checkpoint / "adapter", own if own.is_file() else begun.template)
 
 
 def setting_of(run: Path, name: str) -> Any:
@@ -111,51 +135,21 @@ def setting_of(run: Path, name: str) -> Any:
         raise ValueError(f"{file} does not name a {name} in [train] ({error})") from None
 
 
-def model_folder(name: str | Path) -> Path:
-    """Return the folder of a model given by path or hub name (fetched first), checked for the files a policy needs.
+def max_tokens(source: Source | None) -> int:
+    """Return the largest number of tokens of a turn: what a run was trained with, else what fits the policy.
+
+    None is a policy of unknown size.
 
     Raises:
-        FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
-        ValueError: a file is damaged, or leads to code or out of the folder.
+        ValueError: the config of the run has no such number.
     """
-    if "://" in str(name):
-        raise FileNotFoundError(
-            f"{name} is a URL, and a policy is a folder or a hub model; for a vLLM server give that too, with "
-            "--engine vllm --server URL; to evaluate a model behind a URL: --model NAME --base-url URL"
-        )
-    folder = Path(name).expanduser()
-    if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
-        folder = _download(str(name))
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{str(folder)!r} is not a folder; name `tiny`, a run folder, a model folder or a hub model such as "
-            "Qwen/Qwen3-0.6B; `turngym warmup RECIPE` makes the one that a recipe starts from"
-        )
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(
-            f"{folder} has no config.json, so it is no model folder; save the model with save_pretrained"
-        )
-    if not (folder / "tokenizer.json").is_file():
-        raise FileNotFoundError(
-            f"{folder} has no tokenizer.json; save the model's tokenizer there: "
-            "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
-        )
-    if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(f"{folder} has no *.safetensors weights; save the model with save_pretrained")
-    check_folder(folder)
-    return folder
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
-            "the spelling, the connection, or give a folder"
-        ) from error
+    if source is None or source.run is None:
+        row = MODELS[-1][1] if source is None else source.defaults()
+        return int(row.get("max_tokens", OWN_TOKENS))
+    trained = setting_of(source.run, "max_tokens")
+    if type(trained) is not int:
+        raise ValueError(f"max_tokens is {trained!r} in {source.run / 'config.toml'}; give a number: --max-tokens 512")
+    return trained
 
 
 class TooLarge(ValueError):
@@ -224,28 +218,32 @@ def parameters(folder: Path) -> int:
     Raises:
         FileNotFoundError: there are neither safetensors nor an index of them.
     """
-    index = folder / INDEX
-    if index.is_file():
+    if (index := folder / INDEX).is_file():
         about = read_json(index).get("metadata")
-        counts = [about.get(name) if isinstance(about, dict) else None for name in ("total_parameters", "total_size")]
-        if isinstance(counts[0], int):
-            return counts[0]
-        if isinstance(counts[1], int):
+        count, size = (about.get(f"total_{of}") if isinstance(about, dict) else None for of in ("parameters", "size"))
+        if isinstance(count, int):
+            return count
+        if isinstance(size, int):
             config = read_config(folder)
-            return counts[1] // BYTES.get(str(config.get("dtype", config.get("torch_dtype"))), 4)
+            return size // BYTES.get(str(config.get("dtype", config.get("torch_dtype"))), 4)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"{folder} has neither *.safetensors nor their index; save it with save_pretrained")
     return sum(prod(entry["shape"]) for file in files for entry in header(file).values() if entry["dtype"] in STORED)
 
 
+def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the outputs of all queries' heads of a layer, and of its keys' heads."""
+    heads = int(config["num_attention_heads"])
+    of_head = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+    return heads * of_head, int(config.get("num_key_value_heads") or heads) * of_head
+
+
 def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]]:
     """Return name and (inputs, outputs) of every linear layer of a dense decoder, the head included; none of others."""
     if not {"hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"} <= config.keys():
         return []
-    width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-    of_head = int(config.get("head_dim") or width // heads)
-    own, shared = heads * of_head, int(config.get("num_key_value_heads") or heads) * of_head
+    width, (own, shared) = int(config["hidden_size"]), _heads(config)
     inner = int(config.get("intermediate_size") or 4 * width)
     layer = [
         ("q_proj", (width, own)),
@@ -257,6 +255,10 @@ def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]
         ("down_proj", (inner, width)),
     ]
     return [*layer * int(config["num_hidden_layers"]), ("lm_head", (width, int(config["vocab_size"])))]
+
+
+def _lora_parameters(config: Mapping[str, Any], lora: LoraOptions) -> int:
+    return lora.rank * sum(sum(s) for name, s in linear_shapes(config) if not lora.targets or name in lora.targets)
 
 
 def layer_names(folder: Path) -> set[str]:
@@ -275,10 +277,7 @@ def layer_names(folder: Path) -> set[str]:
 
 def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:
     """Return what keys and values of one token take in all layers."""
-    width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-    of_head = int(config.get("head_dim") or width // heads)
-    shared = int(config.get("num_key_value_heads") or heads)
-    return 2 * int(config["num_hidden_layers"]) * shared * of_head * BYTES[dtype]
+    return 2 * int(config["num_hidden_layers"]) * _heads(config)[1] * BYTES[dtype]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -314,7 +313,3 @@ def _within_limits() -> list[int]:
         return []
     kept = dict(line.split() for line in about.read_text().splitlines()).get("inactive_file", 0)
     return [int(limit.read_text()) - int(used.read_text()) + int(kept)]
-
-
-def _lora_parameters(config: Mapping[str, Any], lora: LoraOptions) -> int:
-    return lora.rank * sum(sum(s) for name, s in linear_shapes(config) if not lora.targets or name in lora.targets)

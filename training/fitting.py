@@ -10,9 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..agents.defaults import max_tokens, of_model
 from ..agents.settings import flat
-from ..agents.source import find
+from ..agents.source import find, max_tokens
 from .config import TrainConfig, from_mapping, recipe_keys, recipe_values
 
 OF_ENV = ("tasks", "difficulty", "option")  # settings that belong to a recipe's environment
@@ -40,15 +39,15 @@ def fitted(recipe: str, changes: Mapping[str, Any], allowed: Collection[str] = (
 def fit(config: TrainConfig, recipe: str, named: Collection[str]) -> Fitted:
     """Return the config of a recipe, fitted to its policy and environment; the command has set what is `named`.
 
-    A model that turngym did not make takes `agents.defaults`, except what is named, or set by a recipe file of the
-    user's own.
+    A model that turngym did not make takes the defaults of its size, except what is named, or set by a recipe file of
+    the user's own.
 
     Raises:
         ValueError, OSError: there is no such recipe or policy, or it is damaged.
     """
     values, source = recipe_values(recipe)[0], find(config.policy)
     elsewhere, own = config.env != values.get("env", TrainConfig.env), recipe.endswith(".toml")
-    row = {**of_model(source)}
+    row = {**source.defaults()}
     if config.env not in GRADED or config.environment.tasks is not None:
         row.pop("difficulty", None)
     away = {*(OF_ENV if elsewhere else ()), *(OF_POLICY if row and not own else ())} - {*named}

@@ -16,14 +16,13 @@ from .. import __version__
 from ..agents.chat.chat import Chat
 from ..agents.chat.fitting import FITTED
 from ..agents.checkpoint import latest, steps
-from ..agents.defaults import max_tokens
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
-from ..agents.evaluate import actor_in, checked_chat, fitted, pick_tasks, writable
-from ..agents.journal import Incident, locked, write_file
+from ..agents.evaluate import actor_in, checked_chat, pick_tasks, suited
+from ..agents.journal import Incident, locked, writable, write_file
 from ..agents.model_folder import TEMPLATE_FILE
 from ..agents.settings import Deadlines, EngineChoice, check_device, flat
-from ..agents.source import Source, find
+from ..agents.source import Source, find, max_tokens
 from ..envs import TextEnv
 from ..envs.registry import check_levels, flag_of, levels_of
 from ..envs.sources import is_file
@@ -126,7 +125,7 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
     folder = Path(config.out) if config.resume and config.out else None
     if folder is None or not (folder / CONFIG).is_file():
         source = find(config.policy, template=config.chat_template)
-        return source, fitted(config.env, options, source)
+        return source, suited(config.env, options, source)
     kept, before = folder / TEMPLATE_FILE, recorded(folder).get("fitted")
     source = find(config.policy, template=str(kept) if kept.is_file() else config.chat_template)
     # The folder is data: it chooses nothing else in this place.

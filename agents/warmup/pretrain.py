@@ -20,8 +20,8 @@ import numpy as np
 from ...envs.registry import check_levels
 from ...envs.splits import Split, open_split
 from ..checkpoint import latest, read_state, save
-from ..evaluate import cut, writable
-from ..journal import write_file
+from ..evaluate import cut
+from ..journal import writable, write_file
 from ..model_folder import read_json
 from ..settings import WarmupOptions
 from .demonstrations import Demonstration, demonstrations

@@ -2,16 +2,15 @@
 
 import pytest
 
-from turngym.agents import checkpoint, defaults, evaluate
-from turngym.agents.defaults import MODELS, OWN_TOKENS, is_own, max_tokens, of_model
+from turngym.agents import checkpoint, evaluate, source
 from turngym.agents.settings import SamplingOptions
-from turngym.agents.source import TINY, Source, find
+from turngym.agents.source import MODELS, OWN_TOKENS, TINY, Source, find, max_tokens
 
 
 @pytest.fixture
 def sized(monkeypatch):
     """Sets how many parameters every model has."""
-    return lambda size: monkeypatch.setattr(defaults, "parameters", lambda folder: size)
+    return lambda size: monkeypatch.setattr(source, "parameters", lambda folder: size)
 
 
 @pytest.fixture
@@ -28,35 +27,35 @@ def run_of(tmp_path):
 
 
 def test_turngym_knows_its_own_policies_by_their_chat_template(stranger, tmp_path):
-    assert is_own(Source(TINY)) and not is_own(Source(stranger))
+    assert Source(TINY).is_own and not Source(stranger).is_own
     (stranger / "tokenizer_config.json").write_bytes((TINY / "tokenizer_config.json").read_bytes())
-    assert is_own(Source(stranger))  # as a folder of `turngym warmup`
+    assert Source(stranger).is_own  # as a folder of `turngym warmup`
     (stranger / "chat_template.jinja").write_text("")
-    assert not is_own(Source(stranger))  # the file is what counts
-    assert not is_own(Source(tmp_path))
+    assert not Source(stranger).is_own  # the file is what counts
+    assert not Source(tmp_path).is_own
 
 
 @pytest.mark.parametrize(("size", "row"), [(5e8, 0), (1e9, 0), (1.5e9, 1), (4.1e9, 2), (7e10, 2)])
 def test_a_model_takes_the_defaults_of_its_size(stranger, sized, size, row):
     sized(size)
-    assert of_model(Source(stranger)) == MODELS[row][1]
+    assert Source(stranger).defaults() == MODELS[row][1]
     assert max_tokens(Source(stranger)) == MODELS[row][1]["max_tokens"]
 
 
 def test_what_turngym_made_takes_none_of_them():
-    assert of_model(Source(TINY)) == {}
+    assert Source(TINY).defaults() == {}
     assert max_tokens(Source(TINY)) == OWN_TOKENS
     assert max_tokens(None) == MODELS[-1][1]["max_tokens"]  # of unknown size
 
 
 @pytest.mark.parametrize(("trained", "most"), [("77", 77), ('"x"', None), ("1.5", None)])
 def test_a_run_is_asked_for_turns_as_long_as_it_was_trained_with(run_of, trained, most):
-    source = find(run_of(f'policy = "tiny"\nmax_tokens = {trained}'))
+    run = find(run_of(f'policy = "tiny"\nmax_tokens = {trained}'))
     if most is not None:
-        assert max_tokens(source) == most
+        assert max_tokens(run) == most
     else:
         with pytest.raises(ValueError, match=r"max_tokens is .* in .*config\.toml; give a number: --max-tokens 512"):
-            max_tokens(source)
+            max_tokens(run)
 
 
 def test_an_evaluation_draws_as_many_tokens_as_fit_the_policy_or_as_it_is_told(stranger, sized):

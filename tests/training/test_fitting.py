@@ -2,9 +2,9 @@
 
 import pytest
 
-from turngym.agents import defaults
-from turngym.agents.defaults import MODELS
+from turngym.agents import source
 from turngym.agents.settings import flat
+from turngym.agents.source import MODELS
 from turngym.training.commands import train_of
 from turngym.training.config import read_recipe, recipe_names
 from turngym.training.fitting import fit, fitted
@@ -43,7 +43,7 @@ def test_no_value_of_a_shipped_recipe_that_was_fitted_to_its_policy_reaches_a_mo
 
 @pytest.mark.parametrize(("size", "row"), [(4.9e8, 0), (1.5e9, 1), (7.6e9, 2)])
 def test_the_defaults_are_those_of_the_models_size(policy, monkeypatch, size, row):
-    monkeypatch.setattr(defaults, "parameters", lambda folder: size)
+    monkeypatch.setattr(source, "parameters", lambda folder: size)
     found = flat(fitted("math-python", policy).config)
     assert {key: found[key] for key in MODELS[row][1]} == MODELS[row][1]
 

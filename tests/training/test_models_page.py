@@ -10,10 +10,9 @@ import tyro
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym import __main__ as cli
-from turngym.agents import defaults, settings, source
-from turngym.agents.defaults import MODELS
+from turngym.agents import model_folder, settings, source
 from turngym.agents.settings import LoraOptions, flat
-from turngym.agents.source import GIB, check_fits
+from turngym.agents.source import GIB, MODELS, check_fits
 from turngym.tests.support.pages import blocks, commands, tables
 from turngym.training import run
 from turngym.training.commands import Train
@@ -50,8 +49,8 @@ def small(qwen_folder, tmp_path):
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: size_of(" ".join(words)))
 def test_a_command_of_the_page_is_prepared_with_what_fits_its_model(words, small, tmp_path, monkeypatch):
     name = words[words.index("--policy") + 1]
-    monkeypatch.setattr(source, "_download", lambda asked: small if asked == name else None)
-    monkeypatch.setattr(defaults, "parameters", lambda folder: SHAPES[size_of(name)][1])
+    monkeypatch.setattr(model_folder, "_download", lambda asked: small if asked == name else None)
+    monkeypatch.setattr(source, "parameters", lambda folder: SHAPES[size_of(name)][1])
     monkeypatch.setattr(run, "check_device", lambda device: None)  # the page is for machines that have one
     monkeypatch.setattr(settings, "find_spec", lambda module: module)  # and vLLM
     monkeypatch.setattr(tyro, "cli", lambda *args, parse=tyro.cli, **rest: kept.append(parse(*args, **rest)) or quiet)

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...agents.evaluate import writable
+from ...agents.journal import writable
 from ...agents.settings import flat
 from ...agents.source import find
 from .. import run

@@ -7,7 +7,6 @@ from turngym.agents import evaluate
 from turngym.agents.chat.families import OWN, digest
 from turngym.agents.chat.fitting import fitting
 from turngym.agents.chat.template import Template
-from turngym.agents.defaults import is_own
 from turngym.agents.source import TINY, Source, find
 from turngym.agents.warmup.tokenizer import TEMPLATE
 from turngym.envs.registry import defaults_of, make
@@ -47,7 +46,7 @@ def test_calls_are_written_as_the_template_writes_them_or_taught(chat_templates,
 
 def test_the_own_policies_and_servers_models_are_told_apart():
     assert digest(TEMPLATE) == OWN
-    assert is_own(find("tiny")) and evaluate.fitted(PYTHON, {}, find("tiny")) == {}
+    assert find("tiny").is_own and evaluate.suited(PYTHON, {}, find("tiny")) == {}
     assert fitting(PYTHON, {}, None) == {"system": True} and fitting(PYTHON, {"system": False}, None) == {}
 
 
@@ -76,7 +75,7 @@ def folder_with(tmp_path, source):
     for path in (*TINY.glob("tokenizer*.json"), TINY / "config.json", TINY / "model.safetensors"):
         shutil.copy(path, folder)
     (folder / "chat_template.jinja").write_text(source)
-    assert is_own(Source(folder)) == (source == TEMPLATE)
+    assert Source(folder).is_own == (source == TEMPLATE)
     return folder
 
 
