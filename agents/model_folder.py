@@ -6,6 +6,7 @@ elsewhere is refused by its name, before a library that would follow it sees the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -61,6 +62,11 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
         if file.read(1):
             raise ValueError(f"{path} is larger than {most >> 10} KiB")
     return data
+
+
+def template_digest(source: str) -> str:
+    """Return the sha256 of a chat template without the newlines at its end, which jinja leaves out, as 32 digits."""
+    return hashlib.sha256(source.rstrip("\n").encode()).hexdigest()[:32]
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

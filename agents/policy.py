@@ -17,7 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from .chat.encoder import read_tokenizer, special_tokens
+from .chat.chat import read_tokenizer
+from .chat.template import special_tokens
 from .model_folder import check_folder, header, model_folder, read_json
 from .settings import LoraOptions
 from .source import Source, check_fits

@@ -16,9 +16,18 @@ from math import inf, prod
 from pathlib import Path
 from typing import Any
 
-from .chat.families import OWN, digest
 from .checkpoint import latest
-from .model_folder import CONFIG, INDEX, STORED, TEMPLATE_FILE, header, model_folder, read_bytes, read_json
+from .model_folder import (
+    CONFIG,
+    INDEX,
+    STORED,
+    TEMPLATE_FILE,
+    header,
+    model_folder,
+    read_bytes,
+    read_json,
+    template_digest,
+)
 from .settings import LoraOptions
 
 TINY = Path(__file__).parent / "tiny"
@@ -27,6 +36,7 @@ GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
+OWN = "a3f94bd86d03be67dcf83f4421c14311"  # digest of the template that turngym's own small policies speak
 OWN_TOKENS = 96  # of a turn, where turngym made the policy
 # Largest number of parameters, and what the models up to it take. A forward pass of 2048 tokens and layers that are
 # computed again keep what activations take below what the weights do.
@@ -56,9 +66,9 @@ class Source:
         """Whether turngym made the model, as `tiny` and what `turngym warmup` writes: it has their chat template."""
         file, config = self.template or self.folder / TEMPLATE_FILE, self.folder / "tokenizer_config.json"
         if file.is_file():
-            return digest(read_bytes(file).decode()) == OWN
+            return template_digest(read_bytes(file).decode()) == OWN
         template = read_json(config).get("chat_template") if config.is_file() else None
-        return isinstance(template, str) and digest(template) == OWN
+        return isinstance(template, str) and template_digest(template) == OWN
 
     def defaults(self) -> Mapping[str, Any]:
         """Return what a model takes by the names of settings; nothing where turngym made it: its recipes fit it."""

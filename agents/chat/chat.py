@@ -1,28 +1,37 @@
 """Token-exact chat: messages to token ids, never re-encoding what the model drew.
 
 Invariant: a path's tokens are `prompt` + drawn tokens + `reply` + drawn tokens + …; control tokens come from the
-template only, and what messages spell is text.
+template only, and what messages spell is text. For this the tokenizer is copied without its control tokens, which get
+names that no text can spell; in the text, the template's control tokens are replaced by their names. Everything else,
+spelled tokens included, is text by construction, whatever a normalizer makes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from ...envs import Message, TextEnv
 from ...envs.question import QuestionEnv
 from ...tools import FORMATS, Format
-from ..model_folder import read_json
-from .encoder import Encoder, MarkedText, add_named_tokens, read_tokenizer
-from .template import Template, TemplateError
+from ..model_folder import read_bytes, read_json
+from .rendering import MarkedText
+from .template import Template, TemplateError, special_tokens, token_text
 
-_TEMPLATE = "put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
+_FIX = "put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
+LARGEST = 1 << 27  # bytes of a tokenizer.json
+# A name is one of these, chosen so that the text does not hold it, and a letter for the token.
+_BASES = [chr(code) for code in (0xF0000, 0x100000, *range(0xE000, 0xF900), *range(0xF0001, 0xFFFFE))]
+_LETTERS = 0x10000  # the first letter; it names a gap: nothing, which parts what stands around it
+_GAP = -1
+_STRANGE = "\U00013000\U0010ffff"  # characters that a vocabulary without a fallback does not know
 
 
 class Chat:
@@ -133,36 +142,180 @@ def check_fit(template: Template, env: TextEnv) -> None:
     """
     question = isinstance(env, QuestionEnv)
     opening = env.messages("question") if question else [{"role": "user", "content": "question"}]
-    tools = env.tool_schemas()
     try:
-        template.render(opening, tools, generate=True)
+        template.render(opening, env.tool_schemas(), generate=True)
     except TemplateError as error:
-        raise TemplateError(f"{error}; {_TEMPLATE}") from error
+        raise TemplateError(f"{error}; {_FIX}") from error
     if env.max_turns == 1:
         return
-    style = env.format if isinstance(env, QuestionEnv) and len(env.toolbox) else None
-    lacks = _lacks(template, env, style)
-    if lacks:
-        styles = [other.name for other in FORMATS.values() if style and not _lacks(template, env, other)]
-        way = f"choose another call format: --option format={' or '.join(styles)}" if styles else _TEMPLATE
+    calls = env if isinstance(env, QuestionEnv) and len(env.toolbox) else None
+    if lacks := _lacks(template, opening, calls, calls and calls.format):
+        styles = [style.name for style in FORMATS.values() if calls and not _lacks(template, opening, calls, style)]
+        way = f"choose another call format: --option format={' or '.join(styles)}" if styles else _FIX
         raise TemplateError(f"{template.name} has a chat template {lacks}; {way}")
 
 
-def _lacks(template: Template, env: TextEnv, style: Format | None) -> str:
-    """Return what a template lacks for `env` with the call format `style`; empty where nothing is missing."""
-    tools = env.toolbox.schemas if isinstance(env, QuestionEnv) and style is not None and style.native else []
-    opening = env.messages("question") if isinstance(env, QuestionEnv) else [{"role": "user", "content": "question"}]
-    for role in sorted(_roles(env, style)):
+def _lacks(template: Template, opening: Sequence[Message], env: QuestionEnv | None, style: Format | None) -> str:
+    """Return what a template lacks for the calls of `env` in a format; empty where nothing is missing."""
+    roles, tools = {"user"}, list[dict[str, Any]]()
+    if env is not None and style is not None:
+        roles = {style.observe("", name)[0] for name in (None, *env.toolbox.tools)}
+        tools = [*env.toolbox.schemas] if style.native else []
+    for role in sorted(roles):
         if reason := template.refuses(role, opening, tools):
             return f"that cannot carry the role {role!r} that this environment answers in ({reason})"
-    if style is not None and style.native and not template.shows(tools, opening):
-        return "that does not show tools to the model"
-    return ""
+    return "that does not show tools to the model" if tools and not template.shows(tools, opening) else ""
 
 
-def _roles(env: TextEnv, style: Format | None) -> set[str]:
-    """Return the roles that `env` answers in; an environment without a call format answers as the user."""
-    if style is None:
-        return {"user"}
-    names: Iterable[str | None] = [None, *(env.toolbox.tools if isinstance(env, QuestionEnv) else ())]
-    return {style.observe("", name)[0] for name in names}
+class Encoder:
+    """Encodes marked text with a tokenizer.
+
+    `added` holds the ids of all added tokens, `control` of those that are not text: the special ones and words. Added
+    tokens for runs of blanks and single letters are text, and so is the token for unknown characters.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        bare = _copy(tokenizer)
+        self._added = sorted(tokenizer.get_added_tokens_decoder().items())
+        unknown = set(bare.encode(_STRANGE, add_special_tokens=False).ids)
+        tokens = {i: token for i, token in self._added if i not in unknown and _is_control(bare, i, token)}
+        self.added = frozenset(index for index, _ in self._added)
+        self.control = frozenset(tokens)
+        # A vocabulary may hold a control token as a word, which text can spell without any added token.
+        self._leaky = frozenset(index for index in tokens if bare.id_to_token(index) is not None)
+        self._letters = {token.content: chr(_LETTERS + i) for i, token in enumerate(tokens.values(), 1)}
+        self._ids = dict(zip([chr(_LETTERS), *self._letters.values()], [_GAP, *tokens], strict=True))
+        # As in the tokenizer itself, what is sought before normalization is found first.
+        groups = [[token.content for token in tokens.values() if token.normalized is flag] for flag in (False, True)]
+        self._patterns = [_any_of(group) for group in groups if group]
+        self._named: dict[str, tuple[Tokenizer, dict[int, int]]] = {}
+
+    def encode(self, text: MarkedText, *, inside: bool = False) -> NDArray[np.int32]:
+        """Return the ids `(n,)` of `text`; `inside` says that it continues another text.
+
+        Raises:
+            ValueError: the vocabulary spells a single character with a control token.
+        """
+        base = next(char for char in _BASES if char not in text)
+        tokenizer, kept = self._named.get(base) or self._tokenizer(base)
+        gap = base + chr(_LETTERS)
+        named = (gap if inside else "") + self._name(text, base)
+        while True:
+            found = tokenizer.encode(named, add_special_tokens=False)
+            places = (match.start() for match in re.finditer(base, named))
+            meant = {found.char_to_token(at): self._ids[named[at + 1]] for at in places}
+            ids = [meant.get(i, kept.get(index, index)) for i, index in enumerate(found.ids)]
+            leaks = (i for i, index in enumerate(ids) if index in self._leaky and i not in meant)
+            leak = next(leaks, None) if self._leaky else None
+            if leak is None:
+                return np.array([index for index in ids if index != _GAP], np.int32)
+            named = self._break(named, *found.offsets[leak], gap)
+
+    def _break(self, named: str, start: int, end: int, gap: str) -> str:
+        """Put a gap into the word that the vocabulary reads as a control token."""
+        if end - start > 1:
+            return named[: start + 1] + gap + named[start + 1 :]
+        normalizer = self.tokenizer.normalizer
+        plain = named[start:end] if normalizer is None else str(normalizer.normalize_str(named[start:end]))
+        if len(plain) < 2:
+            raise ValueError(f"the tokenizer writes the character {named[start:end]!r} as a control token")
+        return named[:start] + plain + named[end:]
+
+    def _name(self, text: MarkedText, base: str) -> str:
+        """Return `text` with the template's control tokens replaced by their names."""
+        plain, parts, at = str.__str__(text), [], 0
+        for run in re.finditer("1+", text.marks):
+            for found in _find(self._patterns, plain, run.start(), run.end()):
+                parts += [plain[at : found.start()], base, self._letters[found[0]]]
+                at = found.end()
+        return "".join([*parts, plain[at:]])
+
+    def _tokenizer(self, base: str) -> tuple[Tokenizer, dict[int, int]]:
+        """Make and keep the tokenizer that knows the names of `base`, with what its ids of kept tokens stand for."""
+        tokens = [AddedToken(base + chr(_LETTERS), normalized=False)]
+        for index, token in self._added:
+            text = base + self._letters[token.content] if index in self.control else token.content
+            kept = index not in self.control  # else a name, found whatever stands next to it and whatever is normalized
+            flags = {"single_word": kept and token.single_word, "normalized": kept and token.normalized}
+            tokens.append(AddedToken(text, lstrip=token.lstrip, rstrip=token.rstrip, **flags))
+        tokenizer = _copy(self.tokenizer)
+        tokenizer.add_tokens(tokens)
+        texts = [(index, token.content) for index, token in self._added if index not in self.control]
+        self._named[base] = tokenizer, {tokenizer.token_to_id(text) or 0: index for index, text in texts}
+        return self._named[base]
+
+
+def read_tokenizer(file: Path) -> Tokenizer:
+    """Return the tokenizer of a `tokenizer.json`.
+
+    Raises:
+        ValueError: it cannot be read, or is too large.
+    """
+    try:
+        return Tokenizer.from_buffer(read_bytes(file, LARGEST))
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # the library raises bare exceptions, and panics, which are none
+        what = " ".join(str(error).split()).removeprefix(f"{file} ")
+        raise ValueError(f"{file} is no tokenizer that can be used: {what:.200}") from None
+
+
+def add_named_tokens(tokenizer: Tokenizer, config: Mapping[str, Any]) -> None:
+    """Add the control tokens that a `tokenizer_config.json` names and the tokenizer lacks, as transformers does.
+
+    Raises:
+        ValueError: a token would get another id than the config says.
+    """
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    listed = sorted((int(index), entry) for index, entry in config.get("added_tokens_decoder", {}).items())
+    for index, entry in listed:
+        text = entry["content"]
+        if text in known:
+            continue
+        flags = {name: bool(entry.get(name, False)) for name in ("lstrip", "rstrip", "single_word", "normalized")}
+        add = tokenizer.add_special_tokens if entry.get("special") else tokenizer.add_tokens
+        add([AddedToken(text, special=bool(entry.get("special")), **flags)])
+        known.add(text)
+        if tokenizer.token_to_id(text) != index:
+            raise ValueError(
+                f"tokenizer_config.json gives the token {text!r} the id {index}, tokenizer.json gives it "
+                f"{tokenizer.token_to_id(text)}; save the tokenizer again with save_pretrained"
+            )
+    lists = [config.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")]
+    more = [token_text(entry) for one in lists for entry in (one.values() if isinstance(one, Mapping) else one)]
+    named = [*special_tokens(config).values(), *filter(None, more)]
+    tokenizer.add_special_tokens([text for text in dict.fromkeys(named) if text not in known])
+
+
+def _is_control(bare: Tokenizer, index: int, token: AddedToken) -> bool:
+    """Return whether an added token is more than text."""
+    letter = len(token.content) == 1
+    if letter and index in bare.encode(token.content, add_special_tokens=False).ids:
+        return False
+    return token.special or not (letter or not token.content.strip())
+
+
+def _copy(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer with the same model and no added tokens; the model itself is shared."""
+    bare = Tokenizer(tokenizer.model)
+    if tokenizer.normalizer is not None:
+        bare.normalizer = tokenizer.normalizer
+    if tokenizer.pre_tokenizer is not None:
+        bare.pre_tokenizer = tokenizer.pre_tokenizer
+    return bare
+
+
+def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
+
+
+def _find(patterns: Sequence[re.Pattern[str]], text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """Find each pattern where the ones before it found nothing."""
+    if not patterns:
+        return
+    for found in patterns[0].finditer(text, start, end):
+        yield from _find(patterns[1:], text, start, found.start())
+        yield found
+        start = found.end()
+    yield from _find(patterns[1:], text, start, end)

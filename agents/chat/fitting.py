@@ -41,4 +41,4 @@ def _format(template: Template) -> str:
         for style in FORMATS.values():
             if style.native and style.parse(written, ("f",)).call is not None:
                 return style.name
-    return "tags" if template.carries("user") else ""
+    return "tags" if not template.refuses("user") else ""

@@ -18,11 +18,33 @@ from typing import Any
 import jinja2
 
 from ...envs import Message
-from ..model_folder import TEMPLATE_FILE, read_bytes, read_json
-from . import families
-from .encoder import MarkedEnvironment, MarkedText, special_tokens, template_text
-from .limits import begin, limited
+from ..model_folder import TEMPLATE_FILE, read_bytes, read_json, template_digest
+from .rendering import MarkedEnvironment, MarkedText, begin, limited, template_text
 
+# The stock chat templates of the usual models, each version by its digest. What a known template writes behind a turn
+# was compared for thoughts, calls and plain words, so that its continuation may be laid even where it would render
+# earlier turns otherwise.
+FAMILIES: Mapping[str, str] = {
+    "Qwen2.5": "55b2f4a26ac9ee719330a61a0c39d9e5",
+    "Qwen3": (
+        "a55ee1b1660128b7098723e0abcd92ca 87a2728cb8dc9fe424d624542f6060ec 3dd897869fdc38d301d820ce130bbf35 "
+        "64f85b198065d0fba2a81f37e10ed681"
+    ),
+    "Llama 3": (
+        "ba03a121d097859c7b5b9cd03af99aaf b48c47f6443892716176eb200bf4ef10 93c0e9aa3629bbd77e68dbc0f5621f6e "
+        "d82792f95932f1c9cef5c4bd992f1712"
+    ),
+    "Mistral": (
+        "7e995b379ec01747807246483647cd99 26a59556925c987317ce5291811ba3b7 bbc58aad99454df60138be9530c9601a "
+        "cafb64e0e9e5fd2503054b3479593fae e7deee034838db2bfc7487788a3013d8 3c4ad5fa60dd8c7ccdf82fa4225864c9 "
+        "d990bccdaaa20611e261434bf60bce76"
+    ),
+    "Gemma": "ecd6ae513fe103f0eb62e8ab5bfa8d0f 8d9e3a3c114fb2053ec500184677af4f",
+    "SmolLM2": "872be49dbb638044ad01b60388f48d46 de9cde7d1b0ca0cc87459a6673e0d12f",
+    "DeepSeek-R1": (
+        "b6835114b7303ddd78919a82e4d9f7d8 56a1447ad31926fdc21fb07e56e5642b 563b1ce7d61d50a9b4c7439a912a1116"
+    ),
+}
 LONGEST = 1 << 17  # characters of a template
 _CONTENT = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
@@ -53,7 +75,7 @@ class Template:
     def __init__(self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template") -> None:
         self.name = name
         self.source = source
-        self.family = families.family_of(source)
+        self.family = family_of(source)
         self.special = {key: template_text(token) for key, token in (special or {}).items()}
         try:
             self._template = _compiled(source)
@@ -90,7 +112,7 @@ class Template:
     @property
     def origin(self) -> dict[str, str]:
         """Which template this is: the beginning of its sha256, and the family that it is known to be of."""
-        return {"sha256": families.digest(self.source), "family": self.family}
+        return {"sha256": template_digest(self.source), "family": self.family}
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, generate: bool = False
@@ -102,20 +124,17 @@ class Template:
         Raises:
             TemplateError: the template itself refuses the messages.
         """
-        shown = messages if len(messages) < 2 or messages[0].get("role") != "system" else self._opening(messages)
-        return self._render(messages, shown, tools, generate)
-
-    def _opening(self, messages: Sequence[Message]) -> Sequence[Message]:
-        system, ask, *rest = messages
-        if self.takes_system or ask.get("role") != "user":
-            return messages
-        return [{**ask, "content": f"{system['content']}\n\n{ask['content']}"}, *rest]
+        roles = [message.get("role") for message in messages]
+        if roles[:2] == ["system", "user"] and not self.takes_system:
+            system, ask, *rest = messages
+            messages = [{**ask, "content": f"{system['content']}\n\n{ask['content']}"}, *rest]
+        return self._render(messages, tools, generate, roles)
 
     @cached_property
     def takes_system(self) -> bool:
         """Whether the template takes system messages."""
         try:
-            self._render(messages := [_SYSTEM, *_ASK], messages, (), False)
+            self._render([_SYSTEM, *_ASK])
         except TemplateError:
             return False
         return True
@@ -123,22 +142,21 @@ class Template:
     def _render(
         self,
         messages: Sequence[Message],
-        shown: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        generate: bool,
+        tools: Sequence[Mapping[str, Any]] = (),
+        generate: bool = False,
+        roles: Sequence[str | None] = (),
     ) -> MarkedText:
-        begin((shown, tools))
+        begin((messages, tools))
         try:
             made = self._template.render(
-                messages=[_with_marked_role(message) for message in shown],
+                messages=[_with_marked_role(message) for message in messages],
                 tools=list(tools) or None,
                 add_generation_prompt=generate,
                 **self.special,
             )
         except Exception as error:  # a template is a program: anything can go wrong in it
-            roles = ", ".join(str(message.get("role")) for message in messages)
-            what = " ".join(str(error).split())
-            raise TemplateError(f"{self.name} cannot render the roles {roles:.80}: {what:.300}") from error
+            shown, what = ", ".join(map(str, roles)), " ".join(str(error).split())
+            raise TemplateError(f"{self.name} cannot render the roles {shown:.80}: {what:.300}") from error
         return made if isinstance(made, MarkedText) else MarkedText(made)
 
     def turn_end(self) -> MarkedText:
@@ -210,7 +228,7 @@ class Template:
                 f"{self.name} has a chat template that is not prefix-preserving: {change}, so the model's own tokens "
                 "could not be kept; put a training variant that keeps earlier turns as they are (no removal of <think> "
                 "blocks) into chat_template.jinja, or name its file with --chat-template (known are the templates of "
-                f"{', '.join(families.FAMILIES)})"
+                f"{', '.join(FAMILIES)})"
             )
         self.turn_end()
 
@@ -249,14 +267,28 @@ class Template:
             return str(error).removeprefix(f"{self.name} ")
         return ""
 
-    def carries(self, role: str) -> bool:
-        """Return whether messages of `role` can follow an assistant's turn."""
-        return not self.refuses(role)
-
     def shows(self, tools: Sequence[Mapping[str, Any]], opening: Sequence[Message] = (_SYSTEM, *_ASK)) -> bool:
         """Return whether the names of `tools` reach the model."""
         text = self.render(opening, tools)
         return all(tool["function"]["name"] in text for tool in tools)
+
+
+def family_of(source: str) -> str:
+    """Return the family whose stock template this is; empty where it is none of the known ones."""
+    found = template_digest(source)
+    return next((name for name, known in FAMILIES.items() if found in known.split()), "")
+
+
+def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tokens that a `tokenizer_config.json` names by what they do: `bos_token`, `eos_token`, …"""
+    named = {key: token_text(entry) for key, entry in config.items() if key.endswith("_token")}
+    return {key: text for key, text in named.items() if text is not None}
+
+
+def token_text(entry: Any) -> str | None:
+    """Return a token's text from either of its forms in a config; None where it is no token (`add_bos_token`)."""
+    text = entry.get("content") if isinstance(entry, Mapping) else entry
+    return text if isinstance(text, str) and text else None
 
 
 @lru_cache(maxsize=64)
@@ -289,10 +321,16 @@ def _today(form: str) -> str:
     return TODAY.strftime(form)
 
 
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    if not (indent is None or (isinstance(indent, int) and indent <= 16)) or len(repr(options)) > 80:
-        raise jinja2.TemplateError(f"tojson is given indent={indent!r:.40}, {options!r:.80}; write tojson(indent=4)")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    if not (indent is None or (isinstance(indent, int) and indent <= 16)) or len(repr(separators)) > 80:
+        raise jinja2.TemplateError(f"tojson is given indent={indent!r:.40}, {separators!r:.80}; write tojson(indent=4)")
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise(message: str) -> None:

@@ -16,12 +16,11 @@ from safetensors.torch import load_file
 
 from turngym import __version__
 from turngym.agents import evaluate
-from turngym.agents.chat.families import OWN
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import locked
 from turngym.agents.policy import load_policy
 from turngym.agents.settings import SamplingOptions
-from turngym.agents.source import TINY, find
+from turngym.agents.source import OWN, TINY, find
 from turngym.envs import TextEnv
 from turngym.training.config import TrainConfig, from_run, revision, to_toml
 from turngym.training.run import execute, prepare, resume_hint

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from turngym.agents.chat.encoder import Encoder, MarkedEnvironment, MarkedText, add_named_tokens, join, template_text
+from turngym.agents.chat.chat import Encoder, add_named_tokens
+from turngym.agents.chat.rendering import MarkedEnvironment, MarkedText, join, template_text
 from turngym.tests.verify.templates.tokenizers import letters, odd
 
 CASES = {case.name: case for case in odd()}

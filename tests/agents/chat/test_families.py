@@ -5,9 +5,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from turngym.agents.chat import families
+from turngym.agents.chat import template as module
 from turngym.agents.chat.chat import Chat, check_fit
-from turngym.agents.chat.template import TODAY, Template, TemplateError
+from turngym.agents.chat.template import FAMILIES, TODAY, Template, TemplateError
+from turngym.agents.model_folder import template_digest
 from turngym.envs.registry import make
 
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
@@ -64,8 +65,8 @@ def known(monkeypatch):
     """Make a template one of a known family."""
 
     def add(source, family):
-        table = {**families.FAMILIES, family: f"{families.FAMILIES[family]} {families.digest(source)}"}
-        monkeypatch.setattr(families, "FAMILIES", table)
+        table = {**FAMILIES, family: f"{FAMILIES[family]} {template_digest(source)}"}
+        monkeypatch.setattr(module, "FAMILIES", table)
         return Template(source, SPECIAL, family)
 
     return add
@@ -102,7 +103,7 @@ def test_later_turns_follow_as_the_stock_template_writes_them(chat_templates, na
     """Where the template keeps earlier turns, the whole path is its rendering; elsewhere what follows each turn is."""
     source = chat_templates[name]
     chat = Chat(letters(source), Template(source, SPECIAL, name))
-    roles = [role for role in ("user", "tool") if chat.template.carries(role)]
+    roles = [role for role in ("user", "tool") if not chat.template.refuses(role)]
     assert roles == (["user"] if KNOWN[name] in ("Gemma", "DeepSeek-R1") else ["user", "tool"])
     for role in roles:
         talk = [say("user", "q")]

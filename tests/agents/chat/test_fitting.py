@@ -4,10 +4,10 @@ import shutil
 import pytest
 
 from turngym.agents import evaluate
-from turngym.agents.chat.families import OWN, digest
 from turngym.agents.chat.fitting import fitting
 from turngym.agents.chat.template import Template
-from turngym.agents.source import TINY, Source, find
+from turngym.agents.model_folder import template_digest
+from turngym.agents.source import OWN, TINY, Source, find
 from turngym.agents.warmup.tokenizer import TEMPLATE
 from turngym.envs.registry import defaults_of, make
 from turngym.training.config import TrainConfig, read_recipe, to_toml
@@ -45,7 +45,7 @@ def test_calls_are_written_as_the_template_writes_them_or_taught(chat_templates,
 
 
 def test_the_own_policies_and_servers_models_are_told_apart():
-    assert digest(TEMPLATE) == OWN
+    assert template_digest(TEMPLATE) == OWN
     assert find("tiny").is_own and evaluate.suited(PYTHON, {}, find("tiny")) == {}
     assert fitting(PYTHON, {}, None) == {"system": True} and fitting(PYTHON, {"system": False}, None) == {}
 

@@ -126,7 +126,6 @@ def test_what_the_accepted_templates_can_carry_is_told(made):
         for role, names in lacks.items():
             template = made[name]
             reason = template.refuses(role)
-            assert template.carries(role) == (reason == "")
             assert template.refuses(role, tools=TOOLS) == reason
             names |= {name} if reason else set()
     assert lacks == {"user": NO_USER, "tool": NO_TOOL}
@@ -176,7 +175,7 @@ def test_the_day_is_always_the_same(made):
 @pytest.mark.parametrize("name", sorted(VERBATIM))
 def test_pieces_of_a_conversation_make_up_the_whole(made, name):
     template = made[name]
-    roles = [role for role in ("user", "tool") if template.carries(role)]
+    roles = [role for role in ("user", "tool") if not template.refuses(role)]
     assert "user" in roles
     for role in roles:
         for tools in ([], TOOLS):
@@ -243,7 +242,7 @@ def test_a_turn_may_open_otherwise_than_it_is_rendered():
     """What the model saw is what was laid, so that a template may open turns (with a thought, say) as it likes."""
     template = Template(CHATML.replace("<|assistant|>", "<|bot|>"))
     template.check()
-    assert template.carries("user") and template.after_turn([say("user", "b")]) == "<|end|><|user|>b<|end|><|bot|>"
+    assert not template.refuses("user") and template.after_turn([say("user", "b")]) == "<|end|><|user|>b<|end|><|bot|>"
 
 
 def test_what_holds_for_some_turns_or_tools_only_is_refused():
@@ -252,7 +251,7 @@ def test_what_holds_for_some_turns_or_tools_only_is_refused():
     assert late.refuses("user") == "after a later turn it writes them in another way"
     untooled = Template("{{ raise_exception('no tools') if tools }}" + CHATML)
     untooled.check()
-    assert untooled.carries("tool") and "no tools" in untooled.refuses("tool", tools=TOOLS)
+    assert not untooled.refuses("tool") and "no tools" in untooled.refuses("tool", tools=TOOLS)
 
 
 def test_a_template_that_is_no_jinja_is_named():
@@ -270,9 +269,9 @@ def test_a_template_may_not_reach_into_python():
 def test_a_roles_absence_is_told():
     strict = "{% if message.role == 'tool' %}{{ raise_exception('no') }}{% endif %}"
     template = Template(CHATML.replace("%}<|{{", f"%}}{strict.replace('message', 'm')}<|{{{{", 1))
-    assert (template.carries("user"), template.carries("tool")) == (True, False)
+    assert not template.refuses("user") and template.refuses("tool")
     silent = Template(CHATML.replace("messages %}", "messages if m.role != 'tool' %}"))
-    assert (silent.carries("user"), silent.carries("tool")) == (True, False)
+    assert not silent.refuses("user") and silent.refuses("tool")
 
 
 def test_messages_that_cannot_be_rendered_are_named():

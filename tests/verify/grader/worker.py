@@ -187,7 +187,8 @@ def _own(event: str, args: tuple[Any, ...]) -> bool:
 
 def _control(*texts: str) -> int:
     """Return how many control tokens the texts are encoded with by tokenizers that know each of those they spell."""
-    from turngym.agents.chat.encoder import Encoder, MarkedText
+    from turngym.agents.chat.chat import Encoder
+    from turngym.agents.chat.rendering import MarkedText
     from turngym.tests.verify.grader.control_tokens import tokenizers
 
     # As in a chat: UTF-8 carries no lone surrogates.

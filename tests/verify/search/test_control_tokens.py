@@ -1,6 +1,6 @@
 """Documents that spell control tokens, shown by the environment."""
 
-from turngym.agents.chat.encoder import Encoder
+from turngym.agents.chat.chat import Encoder
 from turngym.tests.verify.search import control_tokens
 
 

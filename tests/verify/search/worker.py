@@ -182,7 +182,8 @@ def _raises(check: Any) -> bool:
 
 def control(*texts: str) -> int:
     """Return how many control tokens texts are encoded with by tokenizers that know each of those they spell."""
-    from turngym.agents.chat.encoder import Encoder, MarkedText
+    from turngym.agents.chat.chat import Encoder
+    from turngym.agents.chat.rendering import MarkedText
     from turngym.tests.verify.grader.control_tokens import tokenizers
 
     marked = [

@@ -124,7 +124,7 @@ def refused_row(templates: Mapping[str, Template]) -> Row:
         try:
             template.check()
             accepted += 1
-            right = said is True or bool(template.family) or (said is None and template.carries("user"))
+            right = said is True or bool(template.family) or (said is None and not template.refuses("user"))
         except TemplateError as error:
             way = said is None or "put a training variant" in str(error)
             right = said is not True and way and str(error).startswith(name)

@@ -1,6 +1,7 @@
 import pytest
 
-from turngym.agents.chat.encoder import Encoder, template_text
+from turngym.agents.chat.chat import Encoder
+from turngym.agents.chat.rendering import template_text
 from turngym.agents.chat.template import Template
 from turngym.tests.verify.templates import area
 from turngym.tests.verify.templates.area import SPECIAL, TRL

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from turngym.agents.chat.encoder import add_named_tokens
+from turngym.agents.chat.chat import add_named_tokens
 from turngym.agents.source import TINY
 
 _QWEN_WORDS = (
