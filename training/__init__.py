@@ -20,6 +20,7 @@ The loop:
 What is computed:
     columns: from trees to slots and turns as flat columns
     attention: the tokens of a forward pass, and attention over paths that share them
+    linear: linear layers with LoRA as one step of autograd
     head: log-probability and entropy in chunks
     control: a method as transformations of rollout and loss, and chains of them
     credit: advantages from scores, and means over slots

@@ -29,6 +29,8 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from .linear import one_step_linears
+
 NAME = "turngym-segments"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")  # arguments of other than plain attention
 
@@ -157,7 +159,8 @@ def _attending(model: Any, attend: Callable[..., Any], compiled: bool) -> Iterat
     for layer in layers:
         layer.compile()
     try:
-        yield
+        with nullcontext() if compiled else one_step_linears(model):
+            yield
     finally:
         model.config._attn_implementation = before
         for layer in layers:
