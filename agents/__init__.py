@@ -14,7 +14,7 @@ trajectory: trees, turns, leaves and branches; one step of an environment
 players: episodes of experts and scripts, without a policy; person: of who sits at the terminal
 journal: trees on disk, incidents, and writes that survive a crash
 replay: the episodes of a journal played again
-evaluate: a policy or player on an environment; progress: how far it is
+evaluate: a policy or player on an environment
 scores: avg@k and pass@k with intervals
 checkpoint: checkpoints that are complete or absent
 warmup/: small policies made from nothing; tiny/: the one that is shipped

@@ -1,6 +1,10 @@
 """Evaluating a policy or a player on an environment: check, play, report.
 
 `prepare` finds every mistake without importing torch; `run` plays. Players need no package of the training extra.
+
+The folder of an evaluation keeps how far it is. `settings.json` says what is evaluated. While it is played,
+`episodes.jsonl` gets a line for each episode that is over. At the end they become `trees.jsonl`, and `eval.json` is
+written. An episode that has a score is never played twice.
 """
 
 from __future__ import annotations
@@ -8,8 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,13 +25,23 @@ from ..envs import TextEnv
 from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
-from . import progress
+from ..tools import Format
 from .chat.fitting import fitting
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
-from .journal import Origin, locked, origin_of, writable, write_file
+from .journal import (
+    append_sealed,
+    from_json,
+    locked,
+    origin_of,
+    read_sealed,
+    read_trees,
+    to_json,
+    writable,
+    write_file,
+    write_trees,
+)
 from .players import PLAYERS, play_all
-from .progress import Progress
 from .scores import Episode, Report, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
 from .source import Source, find, max_tokens
@@ -35,6 +50,10 @@ from .trajectory import Key, Tree
 if TYPE_CHECKING:  # players do without what these need
     from .chat.chat import Chat
     from .rollout.path import Actor
+
+SETTINGS, EPISODES, TREES, REPORT = "settings.json", "episodes.jsonl", "trees.jsonl", "eval.json"
+REQUESTS = "requests.jsonl"  # of a model behind a URL
+FILES = (SETTINGS, EPISODES, TREES, REPORT, REQUESTS)
 
 
 @dataclass(frozen=True)
@@ -63,9 +82,9 @@ class Evaluation:
             return [(sample, 0, task, 0) for task, sample in each]
         return [(self.seed, 0, task, sample) for task, sample in each]
 
-    def settings(self, origin: Origin) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return all that the episodes depend on, as JSON data."""
-        found = {**asdict(origin), "policy": self.player, "episodes": len(self.tasks)}
+        found = {**asdict(origin_of(self.env)), "policy": self.player, "episodes": len(self.tasks)}
         found |= {"samples": self.samples, "seed": self.seed, "first_task": self.tasks[0]}
         if self.source is not None:
             folders = {name: path and str(path) for name, path in asdict(self.source).items()}
@@ -76,6 +95,84 @@ class Evaluation:
             found |= {"request": asked.request, **asdict(self.sampling)}
         settings: dict[str, Any] = json.loads(json.dumps(found))
         return settings
+
+    def check_folder(self) -> None:
+        """Check that the evaluation can begin in its folder, or go on there.
+
+        Raises:
+            ValueError: there is one and `resume` is not set, or it has other settings.
+        """
+        out, settings = self.out, self.settings()
+        if out is None or not (used := [name for name in FILES if (out / name).exists()]):
+            return
+        if not self.resume:
+            raise ValueError(
+                f"{out} holds an evaluation ({used[0]}); add --resume to finish it, or choose another folder with --out"
+            )
+        try:
+            before = dict(json.loads((out / SETTINGS).read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"{out} cannot be resumed: {SETTINGS} cannot be read ({error}); choose another folder with --out"
+            ) from None
+        for name in {**settings, **before}:
+            if before.get(name) != settings.get(name):
+                raise ValueError(
+                    f"{name} is {settings.get(name)!r}, but the evaluation in {out} was begun with "
+                    f"{before.get(name)!r}; resume it with that, or choose another folder with --out"
+                )
+
+
+@dataclass
+class Progress:
+    """The episodes of an evaluation that are over, each as a tree of one path, by key and branch."""
+
+    wanted: Sequence[Key]  # all keys and branches, in order
+    folder: Path | None  # where they are kept
+    on_path: Callable[[Tree], None]
+    over: dict[Key, Tree] = field(default_factory=dict)
+
+    def read(self, folder: Path) -> None:
+        """Read the episodes that have a score. Raises ValueError where a file is damaged."""
+        finished = read_trees(folder / TREES) if (folder / TREES).exists() else ()
+        paths = [replace(tree, leaves=[leaf]) for tree in finished for leaf in tree.leaves]
+        for path in (*paths, *map(from_json, read_sealed(folder / EPISODES))):
+            if path.leaves[0].rewarded:
+                self._take(path)
+
+    @property
+    def missing(self) -> list[Key]:
+        """The keys and branches of the episodes that are still to be played."""
+        return [key for key in self.wanted if key not in self.over]
+
+    def add(self, path: Tree) -> None:
+        """Take an episode; one without an end is none."""
+        if path.leaves:
+            if self.folder is not None:
+                append_sealed(self.folder / EPISODES, to_json(path))
+            self._take(path)
+
+    def _take(self, path: Tree) -> None:
+        self.over[(*path.key, path.leaves[0].branch)] = path
+        self.on_path(path)
+
+    def trees(self) -> list[Tree]:
+        """Return all episodes that are over, those of a key as one tree, in order."""
+        keys = [key for key in self.wanted if key in self.over]
+        return [_joined([self.over[key] for key in group]) for _, group in groupby(keys, lambda key: key[:-1])]
+
+
+def _joined(paths: Sequence[Tree]) -> Tree:
+    """Return the tree of several paths that share the prompt alone; one that failed there may not have it."""
+    first = next((path for path in paths if path.turns[0].info), paths[0])
+    whole = replace(first, turns=[first.turns[0]], leaves=[])
+    for path in paths:
+        at = {0: 0}
+        for node in path.path(path.leaves[0])[1:]:
+            turn = path.turns[node]
+            at[node] = whole.add(replace(turn, parent=at[turn.parent]))
+        whole.leaves.append(replace(path.leaves[0], node=at[path.leaves[0].node]))
+    return whole
 
 
 def prepare(
@@ -132,7 +229,7 @@ def prepare(
         env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume, server, split.note
     )
     if out is not None:
-        progress.check(out, evaluation.settings(origin_of(env)), resume)
+        evaluation.check_folder()
         writable(out)
     elif resume:
         raise ValueError("--resume needs the folder of the evaluation: turngym eval … --out FOLDER --resume")
@@ -151,25 +248,25 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
     out = evaluation.out
     done = Progress(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]))
     with ExitStack() as stack:
-        origin = None
         if out is not None:
             stack.enter_context(locked(out))
-            origin = origin_of(evaluation.env)
-            settings = evaluation.settings(origin)
-            progress.check(out, settings, evaluation.resume)
-            done.begin(settings)
+            evaluation.check_folder()
+            write_file(out / SETTINGS, json.dumps(evaluation.settings(), indent=1) + "\n")
+            done.read(out)
         usage: dict[str, Any] = {}
         if evaluation.endpoint is not None:
             usage = _ask(evaluation.endpoint, evaluation, done)
         elif done.missing:
             (_play if evaluation.source is None else _roll_out)(evaluation, done)
         trees = done.trees()
-        if out is not None and origin is not None:
-            done.finish(trees, origin)
+        if out is None:
+            return _report(done, trees, usage)
+        origin = origin_of(evaluation.env)
+        write_trees(out / TREES, trees, origin)
+        (out / EPISODES).unlink(missing_ok=True)
         report = _report(done, trees, usage)
-        if out is not None and origin is not None:
-            found = {**report.to_json(), "levels": levels_of(evaluation.env), "options": origin.options}
-            write_file(out / progress.REPORT, json.dumps(found, indent=1) + "\n")
+        found = {**report.to_json(), "levels": levels_of(evaluation.env), "options": origin.options}
+        write_file(out / REPORT, json.dumps(found, indent=1) + "\n")
         return report
 
 
@@ -179,14 +276,13 @@ def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: End
     Raises:
         ValueError: `options` name another format.
     """
-    env = split.env
-    if not (isinstance(env, QuestionEnv) and len(env.toolbox)):
+    style, text = _format(split.env), endpoint.tool_calls == "text"
+    if style is None or text != style.native:
         return split
-    text, native = endpoint.tool_calls == "text", env.format.native
-    if text == native and "format" in options:
+    if "format" in options:
         fix = "tags" if text else "hermes, or --tool-calls text"
-        raise ValueError(f"format is {env.format.name}, which is not for {endpoint.tool_calls} tool calls; take {fix}")
-    return open_split(env_id, {**options, "format": "tags" if text else "hermes"}) if text == native else split
+        raise ValueError(f"format is {style.name}, which is not for {endpoint.tool_calls} tool calls; take {fix}")
+    return open_split(env_id, {**options, "format": "tags" if text else "hermes"})
 
 
 def _report(done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
@@ -214,7 +310,7 @@ def _ask(options: EndpointOptions, evaluation: Evaluation, done: Progress) -> di
 
     endpoint = Endpoint(options, evaluation.sampling, evaluation.seed)
     if evaluation.out is not None:
-        endpoint.open(evaluation.out)
+        endpoint.open(evaluation.out / REQUESTS)
     episodes = [(task, sample) for sample, _, task, _ in done.missing]
     try:
         player = partial(Conversation, endpoint)
@@ -225,14 +321,12 @@ def _ask(options: EndpointOptions, evaluation: Evaluation, done: Progress) -> di
 
 
 def _play(evaluation: Evaluation, done: Progress) -> None:
-    """Let the player play what is missing."""
     player = PLAYERS[evaluation.player]()
     episodes = [(task, seed) for seed, _, task, _ in done.missing]
     play_all(evaluation.env, lambda task, seed: player, episodes, done.add)
 
 
 def _roll_out(evaluation: Evaluation, done: Progress) -> None:
-    """Let the policy play what is missing."""
     from .policy import load_policy
     from .rollout.collect import collect
 
@@ -282,19 +376,23 @@ def checked_chat(source: Source, env: TextEnv) -> Chat:
     return chat
 
 
+def _format(env: TextEnv) -> Format | None:
+    """Return how calls are written in `env`; None where there is nothing to call."""
+    return env.format if isinstance(env, QuestionEnv) and len(env.toolbox) else None
+
+
 def cut(env: TextEnv, chat: Chat) -> Cut | None:
     """Return what ends a turn in `env` before the policy does: its first call; None where there is nothing to call."""
-    if not (isinstance(env, QuestionEnv) and len(env.toolbox)):
-        return None
-    return Continued(env.format, chat.opened) if chat.opened else env.format
+    style = _format(env)
+    return Continued(style, chat.opened) if style is not None and chat.opened else style
 
 
 def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) -> Actor:
     """Return who acts in `env`."""
     from .rollout.path import Actor
 
-    begins = env.format.begins if isinstance(env, QuestionEnv) and len(env.toolbox) else None
-    return Actor(engine, chat, end_ids, cut(env, chat), begins)
+    style = _format(env)
+    return Actor(engine, chat, end_ids, cut(env, chat), style and style.begins)
 
 
 def pick_tasks(tasks: Sequence[int], count: int, seed: int) -> list[int]:

@@ -26,7 +26,6 @@ from ...tools.http.core import Fault, HttpFailure, Limits, Node, ShapeError, ser
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from ..journal import append_sealed, read_sealed
 from ..players import ContextFull
-from ..progress import REQUESTS
 from ..settings import API_KEY, EndpointOptions
 from ..trajectory import Key
 from .answer import Answer, Usage
@@ -69,14 +68,14 @@ class Endpoint:
         self._answers: dict[Key, tuple[str, Answer]] = {}  # of a journal, by key, with the digest of the request
         self.usage = Usage()
 
-    def open(self, folder: Path) -> None:
-        """Write requests and answers down in a folder, and ask for none again that was answered there.
+    def open(self, journal: Path) -> None:
+        """Write requests and answers down in a file, and ask for none again that was answered there.
 
         Raises:
             ValueError: what is there is damaged.
         """
-        self._journal = folder / REQUESTS
-        for row in read_sealed(self._journal):
+        self._journal = journal
+        for row in read_sealed(journal):
             if "answer" in row:
                 answer = Answer.read(Node(row["answer"]))
                 self._count(answer)

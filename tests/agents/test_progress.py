@@ -1,6 +1,5 @@
 """An evaluation that stops at any point goes on, and ends as one that did not stop."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,8 +12,8 @@ import pytest
 
 import turngym
 from turngym.agents import evaluate
+from turngym.agents.evaluate import EPISODES, FILES, Progress
 from turngym.agents.journal import append_sealed, locked, read_sealed, read_trees
-from turngym.agents.progress import EPISODES, FILES, Progress
 from turngym.agents.scores import from_trees
 from turngym.agents.settings import SamplingOptions
 from turngym.envs import EnvFailure, Reply, StopReason, TextEnv
@@ -58,7 +57,7 @@ def test_what_was_stopped_ends_as_if_it_had_not_been_and_plays_no_episode_twice(
         file.write(b'{"key": [0')
     prepared = prepare(tmp_path / "cut", policy, resume=True)
     done = Progress(prepared.keys, tmp_path / "cut", lambda path: None)
-    done.begin(json.loads((tmp_path / "cut" / "settings.json").read_text()))
+    done.read(tmp_path / "cut")
     assert (len(done.over), len(done.missing)) == (kept, 10 - kept)
     report = evaluate.run(prepared)
     assert results(tmp_path / "cut") == results(tmp_path / "whole") and report.episodes == 10
