@@ -1,28 +1,37 @@
-r"""A whole training step beside TRL's GRPOTrainer on the same rollouts: on branching trees, and on flat single turns.
+r"""A training step beside TRL's GRPOTrainer: the learner's part alone, and whole, with generation.
 
-    python benchmarks/step.py [--rounds 3] [--seed 0]
+    python benchmarks/step.py [--rounds 3] [--seed 0] [--quick]
 
-Both are given the same paths with forced tokens, the same scores, and log-probabilities of a sampler that is off the
-policy, so that some ratios are clipped. TRL gets every path as a row of its own, prompt and completion with a mask over
-the observations, in place of what its trainer would generate; timed are its `training_step` (fused log-probability
-head, loss, metrics, backward), gradient clipping and AdamW. Of ours: packing, advantages, log-probabilities, loss,
-backward, clipping and AdamW, each token once. Neither generates, and neither computes log-probabilities of the old
-policy: both have them from the sampler.
+The learner's step: both are given the same paths with forced tokens, the same scores, and log-probabilities of a
+sampler that is off the policy, so that some ratios are clipped. TRL gets every path as a row of its own, prompt and
+completion with a mask over the observations, in place of what its trainer would generate; timed are its
+`training_step` (fused log-probability head, loss, metrics, backward), gradient clipping and AdamW. Of ours: packing,
+advantages, log-probabilities, loss, backward, clipping and AdamW, each token once. Neither computes log-probabilities
+of the old policy: both have them from the sampler. The gradients are compared first.
+
+The whole step: before that, each draws turns of the same lengths, at temperature 1. TRL does it as its tool loop does,
+by the trainer's own `_generate_single_turn` (transformers' `generate`): every turn takes all paths with all that they
+have said. It cannot branch, so it draws each path from the start. Ours is the embedded engine, which forks.
+
+The floor: products of matrices that the learner's step cannot do without, counted by PyTorch in the same step, over
+the rate of products of the model's own shapes, by PyTorch and by oneDNN, measured in the same run.
 
 Loss: GRPO's advantages, clip 0.2, mean over all sampled tokens ("dapo" of TRL), no KL, the same LoRA weights in
-float32. The gradients are compared first. Seconds are CPU seconds of one thread, alternately; medians.
+float32. Seconds are CPU seconds of one thread, alternately; medians.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import platform
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -32,37 +41,45 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from tree import Segment, arpo, grpo, household
 
+from turngym.agents.engine import Sampling
+from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
+from turngym.training import attention
+from turngym.training import learner as learning
 from turngym.training.columns import Packed, pack
 from turngym.training.control import advantages, chain
 from turngym.training.learner import Learner
+from turngym.training.linear import product
 from turngym.training.methods import parse_methods
 
 APART = 1e-4  # relative, of the gradients
+FLOOR = 1.6  # most that the learner's step is to take over the time of its products
 LR = 1e-6
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # TRL adapts no head
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A workload: the tree of each task, and how many times as fast as TRL a step is to be."""
+    """A workload: the tree of each task, and how many times as fast as TRL a step, and a whole one, are to be."""
 
     tasks: tuple[Sequence[Segment], ...]
     goal: float
+    whole: float
 
 
 SHAPES = {
-    "branching: 4 tasks, household, a branch a turn": Shape((household(),) * 4, 3.0),
-    "branching: 4 tasks, 4 episodes, 2x2 branches": Shape((arpo(),) * 4, 3.0),
-    "flat: 8 prompts of 32, 8 answers of 64": Shape((grpo(32, (64,) * 8),) * 8, 1.0),
+    "branching: 4 tasks, household, a branch a turn": Shape((household(),) * 4, 3.0, 4.0),
+    "branching: 4 tasks, 4 episodes, 2x2 branches": Shape((arpo(),) * 4, 3.0, 4.0),
+    "flat: 8 prompts of 32, 8 answers of 64": Shape((grpo(32, (64,) * 8),) * 8, 1.0, 2.0),
 }
 SIZES: dict[str, dict[str, Any]] = {
     "3M": {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4, "num_attention_heads": 8},
@@ -107,6 +124,60 @@ def ours(learner: Learner, trees: list[Tree]) -> None:
     """Take a step."""
     update = learner.update(pack(trees), learner.control.init())
     assert not update.refused, update.refused
+
+
+def draw(policy: Policy, trees: Sequence[Tree]) -> None:
+    """Draw all turns of the trees, of their lengths, each behind those before it."""
+
+    async def behind(engine: TorchEngine, tree: Tree, node: int, parent: Any, given: list[int]) -> None:
+        turn, session = tree.turns[node], parent
+        if turn.sampled.any():
+            session = parent.fork() if parent else engine.session()
+            sampling = Sampling(max_tokens=len(turn.tokens))
+            said = await session.sample(np.array(given, np.int32), sampling, (*tree.key, node, 0))
+            assert len(said.tokens) == len(turn.tokens)
+        given = [] if session is not parent else [*given, *turn.tokens.tolist()]
+        children = [child for child, other in enumerate(tree.turns) if other.parent == node]
+        await asyncio.gather(*(behind(engine, tree, child, session, given) for child in children))
+        if session is not parent:
+            session.close()
+
+    async def every() -> None:
+        async with TorchEngine(policy, threads=1) as engine:
+            roots = ((tree, node) for tree in trees for node, turn in enumerate(tree.turns) if turn.parent < 0)
+            await asyncio.gather(*(behind(engine, tree, node, None, []) for tree, node in roots))
+
+    asyncio.run(every())
+
+
+@contextmanager
+def counted() -> Iterator[FlopCounterMode]:
+    """Inside, linear layers are those of PyTorch, whose operations are counted."""
+    before = attention.one_step_linears
+    attention.one_step_linears = learning.one_step_linears = lambda model: nullcontext()  # type: ignore[attr-defined]
+    try:
+        with FlopCounterMode(display=False) as counter:
+            yield counter
+    finally:
+        attention.one_step_linears = learning.one_step_linears = before  # type: ignore[attr-defined]
+
+
+def rates(policy: Policy, tokens: int, rounds: int) -> dict[str, float]:
+    """Return FLOP a second of the products of a pass, by PyTorch and by oneDNN."""
+    ways = {"PyTorch": lambda x, weight: x @ weight.t(), "oneDNN": product}
+    took = dict.fromkeys(ways, 0.0)
+    layers = [layer.base_layer.weight for layer in policy.base.modules() if hasattr(layer, "base_layer")]
+    for weight in layers:
+        x = torch.randn(tokens, weight.shape[1])
+        for way, multiply in ways.items():
+            times = []
+            for _ in range(rounds + 1):
+                began = time.process_time()
+                multiply(x, weight)
+                times.append(time.process_time() - began)
+            took[way] += min(times)
+    work = sum(2 * tokens * weight.numel() for weight in layers)
+    return {way: work / seconds for way, seconds in took.items()}
 
 
 # --- TRL
@@ -158,6 +229,19 @@ class Peer:
         trainer.accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
         trainer.optimizer.step()
 
+    def draw(self, trees: Sequence[Tree]) -> None:
+        """Draw the turns of all paths, a turn of all at once, each path from its start."""
+        paths = [[tree.turns[node] for node in tree.path(leaf)] for tree in trees for leaf in tree.leaves]
+        drawn = [[at for at, turn in enumerate(path) if turn.sampled.any()] for path in paths]
+        for number in range(max(map(len, drawn))):
+            active = [(path, at[number]) for path, at in zip(paths, drawn) if number < len(at)]
+            said = [np.concatenate([turn.tokens for turn in path[:at]]).tolist() for path, at in active]
+            size = max(len(path[at].tokens) for path, at in active)
+            self.trainer.generation_config.max_new_tokens = self.trainer.generation_config.min_new_tokens = size
+            new, _ = self.trainer._generate_single_turn(said, None, {}, 2)
+            assert {len(tokens) for tokens in new} == {size}
+        self.trainer.model.train()
+
 
 def rows_of(trees: Sequence[Tree], by_path: Tensor) -> dict[str, Tensor]:
     """Return every path as a row as TRL's trainer makes it: prompts padded on the left, completions on the right."""
@@ -189,6 +273,7 @@ def rows_of(trees: Sequence[Tree], by_path: Tensor) -> dict[str, Tensor]:
 def policy_in(folder: Path) -> Policy:
     """Return the policy in `folder` with an adapter that does something."""
     policy = load_policy(folder, lora=LoraOptions(rank=16, alpha=32, targets=TARGETS))
+    policy.end_ids = frozenset()  # turns are as long as they are to be
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in policy.trainable_parameters().values():
@@ -210,28 +295,48 @@ def compare(folder: Path, name: str, shape: Shape, rounds: int, seed: int) -> bo
     rows = rows_of(trees, _by_path(learner, packed))
     peer = Peer(policy_in(folder), len(rows["advantages"]), folder)
     ways: dict[str, Callable[[], None]] = {"ours": lambda: ours(learner, trees), "TRL": lambda: peer.step(rows)}
+    draws: dict[str, Callable[[], None]] = {
+        "ours": lambda: draw(learner.policy, trees),
+        "TRL": lambda: peer.draw(trees),
+    }
     for step in ways.values():
         step()  # gradients stay until the next step
     one, other = gradient(learner.policy), gradient(peer.policy)
     apart = float((one - other).norm() / other.norm())
     seconds: dict[str, list[float]] = {way: [] for way in ways}
+    drawing: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, step in ways.items():
             peer.trainer.optimizer.zero_grad()
             began = time.process_time()
+            draws[way]()
+            drawing[way].append(time.process_time() - began)
+            began = time.process_time()
             step()
             seconds[way].append(time.process_time() - began)
-    gain = median(seconds["TRL"]) / median(seconds["ours"])
     flat, once = (
         rows["prompt_ids"].numel() + rows["completion_ids"].numel(),
         len(packed.layout(range(len(packed.names))).tokens),
     )
-    good = apart < APART and gain >= shape.goal
-    print(f"\n{name}: gradients differ by {apart:.1e} (< {APART:.0e})")
-    print(f"{'ok' if good else 'SHORT':5} {gain:.2f}x as fast as TRL (>= {shape.goal}), token ratio {flat / once:.2f}")
+    own, trl = (median(seconds[way]) for way in ("ours", "TRL"))
+    gain, whole = trl / own, (trl + median(drawing["TRL"])) / (own + median(drawing["ours"]))
+    print(f"\n{name}: gradients differ by {apart:.1e} (< {APART:.0e}), token ratio {flat / once:.2f}")
+    print(f"{_mark(gain >= shape.goal)} learner's step {gain:.2f}x as fast as TRL's (>= {shape.goal})")
+    print(f"{_mark(whole >= shape.whole)} whole step {whole:.2f}x as fast as TRL's (>= {shape.whole})")
     for way, tokens in (("ours", once), ("TRL", flat)):
-        print(f"      {way:5} {tokens:6} tokens   {1e3 * median(seconds[way]):8.1f} ms CPU", flush=True)
-    return good
+        learn, drawn = (1e3 * median(times[way]) for times in (seconds, drawing))
+        print(f"      {way:5} {tokens:6} tokens   {learn:8.1f} ms CPU to learn {drawn:9.1f} ms to draw", flush=True)
+    with counted() as counter:
+        ours(learner, trees)
+    floors = {way: counter.get_total_flops() / rate / own for way, rate in rates(learner.policy, once, rounds).items()}
+    fits = 1 / floors["PyTorch"] <= FLOOR
+    said = ", ".join(f"{1 / share:.2f} at the rate of {way}" for way, share in floors.items())
+    print(f"{_mark(fits)} learner's step over the time of its products: {said} (<= {FLOOR} of PyTorch)", flush=True)
+    return apart < APART and gain >= shape.goal and whole >= shape.whole and fits
+
+
+def _mark(good: bool) -> str:
+    return "ok   " if good else "SHORT"
 
 
 def _by_path(learner: Learner, packed: Packed) -> Tensor:
@@ -261,7 +366,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="draws tokens and scores")
     parser.add_argument("--size", choices=SIZES, default="3M", help="of the model")
     parser.add_argument("--shape", type=int, choices=range(len(SHAPES)), help="one shape alone, by its number")
+    parser.add_argument("--quick", action="store_true", help="one round")
     options = parser.parse_args()
+    options.rounds = 1 if options.quick else options.rounds
     torch.set_num_threads(1)
     disable_progress_bar()
     import trl
