@@ -1,8 +1,7 @@
 """The math environments, made from their options, and their tasks: generated problems and known data sets.
 
 A generated problem is fixed by its index. Its text decides its split: a tenth of all texts is `valid`, a tenth `test`,
-the others `train`, so no two splits ever share a problem, whatever their seeds, families and difficulties. A new family
-is a table of kinds and one line in `FAMILIES`.
+the others `train`, so no two splits ever share a problem, whatever their seeds, families and difficulties.
 """
 
 from __future__ import annotations
@@ -19,12 +18,9 @@ from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, pro
 from ..rows import SHAPES, Fields, SourceOptions, as_text
 from ..sources import DataSet, is_file, load_tasks
 from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split, strict
-from .algebra import LINEAR, SYSTEMS
-from .arithmetic import ARITHMETIC, NUMBER_THEORY, SEQUENCES
 from .extract import extract_answer
+from .families import FAMILIES
 from .grade import MathGrader
-from .problem import Family
-from .quantities import FRACTIONS, PERCENT, UNITS_FAMILY, WORDS
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
 SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
@@ -35,17 +31,6 @@ FULL = (  # what a stock model has to be told
     "Solve the problem step by step. {calls}End with the final answer, and nothing but the answer, in \\boxed{{}}."
 )
 
-FAMILIES: dict[str, Family] = {
-    "arithmetic": ARITHMETIC,
-    "words": WORDS,
-    "fractions": FRACTIONS,
-    "percent": PERCENT,
-    "units": UNITS_FAMILY,
-    "linear": LINEAR,
-    "systems": SYSTEMS,
-    "number-theory": NUMBER_THEORY,
-    "sequences": SEQUENCES,
-}
 DIFFICULTIES = (1, 2, 3, 4, 5)
 ATTEMPTS = 10_000
 

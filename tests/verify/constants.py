@@ -144,7 +144,8 @@ def reasoning() -> Iterator[Source]:
 def generated() -> Iterator[Source]:
     """Yield each family of generated math, at all difficulties."""
     from turngym.envs.math import MathGrader, MathTasks
-    from turngym.envs.math.make import DIFFICULTIES, FAMILIES
+    from turngym.envs.math.families import FAMILIES
+    from turngym.envs.math.make import DIFFICULTIES
 
     for family in FAMILIES:
         test, train = (MathTasks(split, DIFFICULTIES, (family,)) for split in ("test", "train"))
