@@ -93,8 +93,7 @@ class Evaluation:
             asked = self.endpoint
             found |= {"policy": asked.model, "base_url": asked.base_url, "tool_calls": asked.tool_calls}
             found |= {"request": asked.request, **asdict(self.sampling)}
-        settings: dict[str, Any] = json.loads(json.dumps(found))
-        return settings
+        return dict(json.loads(json.dumps(found)))
 
     def check_folder(self) -> None:
         """Check that the evaluation can begin in its folder, or go on there.
@@ -224,10 +223,8 @@ def prepare(
         checked_chat(source, env)
     check_levels(env)
     tasks, name = pick_tasks(split.tasks, episodes, seed), policy or "tiny"
-    server = endpoint if endpoint.model else None
-    evaluation = Evaluation(
-        env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume, server, split.note
-    )
+    evaluation = Evaluation(env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume)
+    evaluation = replace(evaluation, endpoint=endpoint if endpoint.model else None, note=split.note)
     if out is not None:
         evaluation.check_folder()
         writable(out)
@@ -254,10 +251,10 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
             write_file(out / SETTINGS, json.dumps(evaluation.settings(), indent=1) + "\n")
             done.read(out)
         usage: dict[str, Any] = {}
-        if evaluation.endpoint is not None:
-            usage = _ask(evaluation.endpoint, evaluation, done)
+        if evaluation.source is None:
+            usage = _play(evaluation, done)
         elif done.missing:
-            (_play if evaluation.source is None else _roll_out)(evaluation, done)
+            _roll_out(evaluation, done)
         trees = done.trees()
         if out is None:
             return _report(done, trees, usage)
@@ -304,26 +301,24 @@ def _report(done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Rep
     return replace(report, usage=usage, not_played=missing, failure=first)
 
 
-def _ask(options: EndpointOptions, evaluation: Evaluation, done: Progress) -> dict[str, Any]:
-    """Let the model behind a URL play what is missing; return what its answers took."""
+def _play(evaluation: Evaluation, done: Progress) -> dict[str, Any]:
+    """Let the player, or the model behind a URL, play what is missing; return what its answers took."""
+    episodes = [(task, sample) for sample, _, task, _ in done.missing]
+    if evaluation.endpoint is None:
+        player = PLAYERS[evaluation.player]()
+        play_all(evaluation.env, lambda task, sample: player, episodes, done.add)
+        return {}
     from .endpoint import Conversation, Endpoint
 
-    endpoint = Endpoint(options, evaluation.sampling, evaluation.seed)
-    if evaluation.out is not None:
-        endpoint.open(evaluation.out / REQUESTS)
-    episodes = [(task, sample) for sample, _, task, _ in done.missing]
+    endpoint = Endpoint(evaluation.endpoint, evaluation.sampling, evaluation.seed)
     try:
-        player = partial(Conversation, endpoint)
-        play_all(evaluation.env, player, episodes, done.add, options.concurrency, endpoint.close)
+        if evaluation.out is not None:
+            endpoint.open(evaluation.out / REQUESTS)
+        speaker, threads = partial(Conversation, endpoint), evaluation.endpoint.concurrency
+        play_all(evaluation.env, speaker, episodes, done.add, threads, endpoint.close)
     finally:
         endpoint.close()
     return asdict(endpoint.usage)
-
-
-def _play(evaluation: Evaluation, done: Progress) -> None:
-    player = PLAYERS[evaluation.player]()
-    episodes = [(task, seed) for seed, _, task, _ in done.missing]
-    play_all(evaluation.env, lambda task, seed: player, episodes, done.add)
 
 
 def _roll_out(evaluation: Evaluation, done: Progress) -> None:
@@ -350,13 +345,10 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
 
 
 def suited(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
-    """Return what an environment is asked for besides `options` to suit a policy; see `fitting`. None is an endpoint's.
-
-    That is nothing for turngym's own small policies, which never saw such prompts.
-    """
+    """Return what an environment is asked for besides `options` to suit a policy; None is a server's. See `fitting`."""
     if source is None:
         return fitting(env_id, options, None)
-    if source.is_own:
+    if source.is_own:  # they never saw such prompts
         return {}
     from .chat.template import Template
 
