@@ -110,7 +110,7 @@ def test_a_check_and_the_doctor_need_no_package_of_an_extra(folder):
 
 
 def test_the_command_line_imports_no_torch_for_a_mistake(folder):
-    lines = ["methods epo", "train --method grpo,rloo", "train --method epo:alpha=-1", "compare grop"]
+    lines = ["methods epo", "train --method grpo,rloo", "train --method grpo,arpo,aepo", "compare grop"]
     code = "import sys, shlex\nfrom turngym.__main__ import main\nfor line in sys.argv[1:]:\n"
     code += "    try:\n        main(shlex.split(line))\n    except SystemExit:\n        pass\n"
     code += "print([name for name in ('torch', 'transformers') if name in sys.modules])"

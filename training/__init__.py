@@ -26,8 +26,7 @@ What is computed:
     credit: advantages from scores, and means over slots
     objective: the loss, its policy terms, KL estimators
     methods/: one file a method, and their names
-    parameters: their parameters and ranges
-    signatures: their parameters, read without importing them
+    parameters: their parameters and ranges, also read without importing them
     branching: what rules that fork paths by entropy share
     imitation: which paths self-imitation keeps
 

@@ -1,15 +1,19 @@
 """The parameters of methods: declared in a function's signature, with their ranges, and checked when it is called.
 
 A parameter is a number with a `Range` (`alpha: Annotated[float, Range(0, 1)] = 0.2`), a `Literal` of texts, or a bool.
+`read_parameters` finds them in the text of a module, which needs torch to be imported.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from inspect import Signature, signature
 from math import inf, isfinite
+from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 P = ParamSpec("P")
@@ -55,6 +59,7 @@ Bound = Annotated[float, Range(0, unbounded=True)]  # how far a value may move; 
 Limit = Annotated[float, Range(1, above=True, unbounded=True)]  # of a dual clip; inf is without one
 Finite = Annotated[float, Range()]
 Count = Annotated[int, Range(1)]
+Variant = Literal["paper", "code"]  # the paper's method, or the released code where that differs
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ def checked(function: Callable[P, R], name: str = "") -> Callable[P, R]:
 
     Errors call it `name`, or what the function is called.
     """
-    method = name or function.__name__.removesuffix("_code").replace("_", "-")
+    method = name or function.__name__.replace("_", "-")
     known, bind = parameters(function), signature(function).bind
 
     @wraps(function)
@@ -137,4 +142,32 @@ def parameter(name: str, hint: Any, default: Any) -> Parameter:
     return Parameter(name, kind, default, allowed)
 
 
-VARIANT = Parameter("variant", str, "paper", ("paper", "code"))
+def read_parameters(path: Path, function: str) -> dict[str, Parameter]:
+    """Return the parameters of a function in the module at `path`, which is not imported."""
+    names = _Names(path)
+    of = next(node.args for node in names.nodes if isinstance(node, ast.FunctionDef) and node.name == function)
+    defaults = zip(of.args + of.kwonlyargs, of.defaults + of.kw_defaults)
+    return {a.arg: parameter(a.arg, names.value(a.annotation), names.value(default)) for a, default in defaults}
+
+
+class _Names(dict[str, Any]):
+    """What a module's names stand for, found out when one is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(globals())
+        self.path, self.nodes = path, ast.parse(path.read_text("utf-8")).body
+
+    def value(self, node: ast.expr | None) -> Any:
+        code = compile(ast.Expression(node or ast.Constant(None)), str(self.path), "eval")
+        return eval(code, {}, self)  # noqa: S307 (this package's own text)
+
+    def __missing__(self, name: str) -> Any:
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+                return self.value(node.value)
+            if isinstance(node, ast.ImportFrom) and node.module and name in (alias.name for alias in node.names):
+                if not node.level:
+                    return getattr(import_module(node.module), name)
+                folder = self.path.parents[node.level - 1]
+                return _Names(folder / f"{node.module.replace('.', '/')}.py")[name]
+        raise KeyError(name)

@@ -20,6 +20,8 @@ MISTAKES: dict[str, str] = {
     "play CartPole-v1": "CartPole-v1 makes a CartPoleEnv; turngym supports TextEnv environments only",
     "play --option format=tgs": "unknown tool-call format 'tgs'; did you mean 'tags'?",
     "train --method grpo,rloo": "grpo and rloo both set credit; use one of them: --method grpo or --method rloo",
+    "train --method grpo,arpo,aepo": "arpo and aepo both set branching; use one of them: --method grpo,arpo or",
+    "train --method grpo:clip_high=0.3,starpo-s": "grpo:clip_high=0.3 or --method starpo-s",
     "train --method grop": "no method is called 'grop'; did you mean 'grpo'?",
     "train --method plain:factory": "the method 'plain:factory': the module plain",
     "train --resume --out nowhere": "nowhere has no config.toml; give a run folder",

@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from itertools import pairwise
+from itertools import combinations
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...tools.plugins import Plugin, declared, find, is_foreign, load, raised
-from ..parameters import VARIANT, Parameter, checked, parameter, parameters
-from ..signatures import read_signature
+from ..parameters import Parameter, checked, parameters, read_parameters
 
 if TYPE_CHECKING:
     from ..control import Control  # needs torch, which takes a second to import
@@ -40,73 +40,80 @@ GROUP = "turngym.methods"  # of entry points
 _OF_A_MODULE = re.compile(r"([^:=]+:[^\W\d]\w*)(?:(:)(.*))?")
 
 
+Sets = dict[str, dict[str, Any]]  # what a control sets, unless all of these parameters have these values
+
+
 @dataclass(frozen=True)
 class Method:
-    """A row of `METHODS`: where the function that makes the control is, and what `turngym train NAME` runs."""
+    """A row of `METHODS`: what `turngym train NAME` runs, and where the function that makes the control is."""
 
-    module: str  # in this folder
-    function: str
+    name: str  # the function has `_` for `-`
     recipe: Mapping[str, Any] = field(default_factory=dict)  # empty for a part, which is named with another method
-    code: str = ""  # the function of `variant=code`: the released code, where it differs from the paper
+    sets: Sets = field(default_factory=dict)
+    module: str = ""  # in this folder; without one it is called what the function is
+    paper: tuple[str, ...] = ()  # parameters that variant=code does not have
 
     def __call__(self, **arguments: Any) -> Control:
         """Return the control. Raises ValueError on an argument out of range."""
-        variant = arguments.pop("variant", "paper") if self.code else "paper"
-        return self.load(variant)(**arguments)
+        return self.load()(**arguments)
 
-    def load(self, variant: str = "paper") -> Callable[..., Control]:
-        """Return the function of the paper's method, or of the released code's. Raises ValueError on another name."""
-        function: Callable[..., Control] = getattr(import_module(f".{self.module}", __package__), self._name(variant))
+    def load(self) -> Callable[..., Control]:
+        """Return the function."""
+        function: Callable[..., Control] = getattr(import_module(f".{self.path.stem}", __package__), self._function)
         return function
 
     def parameters(self, variant: str = "paper") -> dict[str, Parameter]:
-        """Return the parameters of that function, which is not imported for it. Raises ValueError as `load` does."""
-        signature = read_signature(self.path, self._name(variant))
-        return {name: parameter(name, hint, default) for name, hint, default in signature}
+        """Return the parameters of the function, which is not imported for it."""
+        known = read_parameters(self.path, self._function)
+        return {name: one for name, one in known.items() if variant != "code" or name not in self.paper}
 
     @property
     def path(self) -> Path:
         """The file of the module."""
-        return Path(__file__).parent / f"{self.module}.py"
+        return Path(__file__).parent / f"{self.module or self._function}.py"
 
-    def _name(self, variant: str) -> str:
-        if self.code:
-            VARIANT.check(self.function.replace("_", "-"), variant)
-        return self.code if self.code and variant == "code" else self.function
-
-
-METHODS: dict[str, Method | Callable[..., Control]] = {
-    "actfocus": Method("actfocus", "actfocus", {"method": "grpo,actfocus"}),
-    "aepo": Method("aepo", "aepo", {"method": "grpo,aepo", "updates": 2}, code="aepo_code"),
-    "aepo-advantage": Method("aepo", "aepo_advantage"),
-    "aepo-branching": Method("aepo_branching", "aepo_branching", code="aepo_branching_code"),
-    "aepo-clip": Method("aepo", "aepo_clip", code="aepo_clip_code"),
-    "arpo": Method("arpo", "arpo", {"method": "grpo,arpo"}, code="arpo_code"),
-    "bilevel-gae": Method("bilevel_gae", "bilevel_gae", {"method": "bilevel-gae", "updates": 2}),
-    "cispo": Method("cispo", "cispo", {"method": "grpo,cispo", "updates": 2}),
-    "dapo": Method("dapo", "dapo", {"method": "dapo", "updates": 2}, code="dapo_code"),
-    "dart": Method("dart", "dart", {"method": "dart", "updates": 2}),
-    "dr-grpo": Method("dr_grpo", "dr_grpo", {"method": "dr-grpo"}),
-    "empg": Method("empg", "empg", {"method": "grpo,empg"}),
-    "entropy-bonus": Method("entropy_bonus", "entropy_bonus", {"method": "grpo,entropy-bonus"}),
-    "epo": Method("epo", "epo", {"method": "grpo,epo"}, code="epo_code"),
-    "gigpo": Method("gigpo", "gigpo", {"method": "gigpo"}),
-    "grpo": Method("grpo", "grpo", {"method": "grpo"}),
-    "gspo": Method("gspo", "gspo", {"method": "grpo,gspo", "updates": 2}),
-    "mt-grpo": Method("mt_grpo", "mt_grpo", {"method": "mt-grpo"}),
-    "ppo": Method("ppo", "ppo", {"method": "ppo", "updates": 2}),
-    "reinforce": Method("reinforce", "reinforce", {"method": "reinforce:baseline=group"}),
-    "reinforce-pp": Method("reinforce_pp", "reinforce_pp", {"method": "reinforce-pp"}),
-    "rloo": Method("rloo", "rloo", {"method": "rloo"}, code="rloo_code"),
-    "spear": Method("spear", "spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}),
-    "starpo-s": Method("starpo_s", "starpo_s", {"method": "grpo,starpo-s", "updates": 2}),
-    "tis": Method("tis", "tis"),
-    "turn-pi": Method("turn_pi", "turn_pi", {"method": "grpo,turn-pi"}),
-}
+    @property
+    def _function(self) -> str:
+        return self.name.replace("-", "_")
 
 
+CREDIT: Sets = {"credit": {}}
+BRANCHING: Sets = {"branching": {}}
+SURROGATE: Sets = {"surrogate": {}}
+CLIP: Sets = {"clip": {"clip_low": 0.2, "clip_high": 0.2}}
+LIMIT: Sets = {"surrogate": {"limit": inf}}
+MEAN: Sets = {"aggregation": {"aggregation": "token-mean"}}
+ROWS = (
+    Method("actfocus", {"method": "grpo,actfocus"}),
+    Method("aepo", {"method": "grpo,aepo", "updates": 2}, BRANCHING | SURROGATE),
+    Method("aepo-advantage", module="aepo"),
+    Method("aepo-branching", sets=BRANCHING, paper=("threshold",)),
+    Method("aepo-clip", sets=SURROGATE, module="aepo"),
+    Method("arpo", {"method": "grpo,arpo"}, BRANCHING, paper=("threshold",)),
+    Method("bilevel-gae", {"method": "bilevel-gae", "updates": 2}, CREDIT),
+    Method("cispo", {"method": "grpo,cispo", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("dapo", {"method": "dapo", "updates": 2}, CREDIT | CLIP | LIMIT),
+    Method("dart", {"method": "dart", "updates": 2}, CREDIT | CLIP),
+    Method("dr-grpo", {"method": "dr-grpo"}, CREDIT | CLIP | {"aggregation": {}}),
+    Method("empg", {"method": "grpo,empg"}),
+    Method("entropy-bonus", {"method": "grpo,entropy-bonus"}),
+    Method("epo", {"method": "grpo,epo"}, paper=("gamma",)),
+    Method("gigpo", {"method": "gigpo"}, CREDIT),
+    Method("grpo", {"method": "grpo"}, CREDIT | CLIP | MEAN),
+    Method("gspo", {"method": "grpo,gspo", "updates": 2}, SURROGATE | {"clip": {}, "aggregation": {}}),
+    Method("mt-grpo", {"method": "mt-grpo"}, CREDIT),
+    Method("ppo", {"method": "ppo", "updates": 2}, CREDIT | LIMIT),
+    Method("reinforce", {"method": "reinforce:baseline=group"}, SURROGATE | MEAN | {"credit": {"baseline": "none"}}),
+    Method("reinforce-pp", {"method": "reinforce-pp"}, CREDIT),
+    Method("rloo", {"method": "rloo"}, CREDIT | {key: {"variant": "code"} for key in ("surrogate", "aggregation")}),
+    Method("spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}, {"replay": {}}),
+    Method("starpo-s", {"method": "grpo,starpo-s", "updates": 2}, CLIP),
+    Method("tis"),
+    Method("turn-pi", {"method": "grpo,turn-pi"}),
+)
+METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in ROWS}
 COMPARING = frozenset({"dapo", "dart", "dr-grpo", "gigpo", "grpo", "mt-grpo", "rloo"})  # paths of a group
-METHOD_RECIPES = {name: row.recipe for name, row in METHODS.items() if isinstance(row, Method) and row.recipe}
+METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
 
 
 def others() -> list[Plugin]:
@@ -131,13 +138,25 @@ def describe(name: str) -> str:
 
 
 def check_methods(text: str) -> None:
-    """Raise ValueError as `parse_methods` does, and where `text` names two base algorithms; import none of turngym."""
+    """Raise ValueError as `parse_methods` does, and where two methods set the same thing; import none of turngym."""
     named = list(_split(text))
-    for name, pairs in named:
-        _values(name, pairs) if name in METHODS else _build(name, pairs, {})
-    bases = [name for name, _ in named if METHOD_RECIPES.get(name, {}).get("method") == name]
-    for one, other in pairwise(bases):
-        raise ValueError(f"{one} and {other} both set credit; use one of them: --method {one} or --method {other}")
+    texts = [":".join(filter(None, (name, ",".join(pairs)))) for name, pairs in named]
+    sets = [_sets(name, pairs) for name, pairs in named]
+    for one, other in combinations(range(len(named)), 2):
+        for what in (name for name in sets[one] if name in sets[other]):
+            ways = (texts[:left] + texts[left + 1 :] for left in (other, one))
+            either = " or ".join(f"--method {','.join(way)}" for way in ways)
+            raise ValueError(f"{named[one][0]} and {named[other][0]} both set {what}; use one of them: {either}")
+
+
+def _sets(name: str, pairs: list[str]) -> list[str]:
+    """Return what a method sets with these `name=value` texts; that of others is made for it."""
+    row = METHODS.get(name)
+    if not isinstance(row, Method):
+        return sorted(_build(name, pairs, {}).sets)
+    known, chosen = _values(name, pairs)
+    values = {key: one.default for key, one in known.items()} | chosen
+    return [what for what, off in row.sets.items() if not off or off != {key: values[key] for key in off}]
 
 
 def check_group(text: str, group: int) -> None:
@@ -151,11 +170,9 @@ def check_group(text: str, group: int) -> None:
 
 
 def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]:
-    """Return the parameters of a method by name. Raises ValueError on an unknown method or variant."""
+    """Return the parameters of a method by name. Raises ValueError on an unknown method."""
     row = _row(name)
-    if not isinstance(row, Method):
-        return parameters(row)
-    return row.parameters(variant) | ({"variant": VARIANT} if row.code else {})
+    return row.parameters(variant) if isinstance(row, Method) else parameters(row)
 
 
 def parse_methods(text: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> list[Control]:

@@ -26,8 +26,8 @@ from torch import Tensor
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, State, chain
 from ..objective import gradient_keeping
-from ..parameters import Finite, NonNegative, checked
-from .aepo_branching import Group, aepo_branching, aepo_branching_code
+from ..parameters import Finite, NonNegative, Variant, checked
+from .aepo_branching import Group, aepo_branching
 from .arpo import Vocabulary
 
 
@@ -39,38 +39,17 @@ def aepo(
     penalty: NonNegative = 0.05,
     scale: NonNegative = 0.2,
     vocabulary: Vocabulary = 151_936,
+    variant: Variant = "paper",
 ) -> Control:
     """Return AEPO with all its parts; they can be had one by one."""
-    branching = aepo_branching(group=group, beta=beta, penalty=penalty, vocabulary=vocabulary)
-    return replace(chain(branching, aepo_clip(), aepo_advantage(scale=scale)), name="aepo")
+    branching = aepo_branching(group=group, beta=beta, penalty=penalty, vocabulary=vocabulary, variant=variant)
+    return replace(chain(branching, aepo_clip(variant=variant), aepo_advantage(scale=scale)), name="aepo")
 
 
 @checked
-def aepo_code(
-    *,
-    group: Group = 12,
-    beta: Finite = 0.5,
-    penalty: NonNegative = 0.05,
-    scale: NonNegative = 0.2,
-    vocabulary: Vocabulary = 151_936,
-) -> Control:
-    """Return AEPO with all its parts as released."""
-    branching = aepo_branching_code(group=group, beta=beta, penalty=penalty, vocabulary=vocabulary)
-    return replace(chain(branching, aepo_clip_code(), aepo_advantage(scale=scale)), name="aepo")
-
-
-def aepo_clip() -> Control:
-    """Return the clip that keeps gradients, within the run's clip bounds."""
-    return _clip(inf)
-
-
-def aepo_clip_code() -> Control:
-    """Return the clip as released: where A < 0 the term is not allowed below 3·A."""
-    return _clip(3.0)
-
-
-def _clip(limit: float) -> Control:
-    surrogate = gradient_keeping(limit)
+def aepo_clip(*, variant: Variant = "paper") -> Control:
+    """Return the clip that keeps gradients, within the run's bounds; as released, where A < 0, not below 3·A."""
+    surrogate = gradient_keeping(inf if variant == "paper" else 3.0)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(terms, surrogate=surrogate)

@@ -17,15 +17,14 @@ tree was forked (in the code: passes over all trees of a batch, in which paths a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import exp
 from typing import Annotated
 
 from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..branching import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
 from ..control import Control, State
-from ..parameters import Count, Finite, NonNegative, Range, checked
-from .arpo import Fork, Vocabulary
+from ..parameters import Count, Finite, NonNegative, Range, Variant, checked
+from .arpo import Vocabulary
 
 Group = Annotated[int, Range(2)]  # a path at the prompt and one to fork
 
@@ -42,50 +41,28 @@ def aepo_branching(
     threshold: Finite = 0.5,
     tokens: Count = 20,
     vocabulary: Vocabulary = 151_936,
+    variant: Variant = "paper",
 ) -> Control:
     """Return the budget and the rule; `group` and `vocabulary` are the run's."""
+    paper = variant == "paper"
 
     def begin(probe: Tree) -> int:
-        return prompt_paths(group, beta * probed(probe, tokens, vocabulary))
+        tilt = beta * probed(probe, tokens, vocabulary, first=1 if paper else 0)
+        return prompt_paths(group, tilt) if paper else code_prompt_paths(group, tilt)
 
     def fork(tree: Tree, event: Event, key: Key, turns: list[int]) -> list[Spawn]:
         rise = weight * surprise(tree, turns[-1], turns[0], tokens, vocabulary)
-        score = (base + rise) * max(0.0, 1 - penalty * forked_before(tree, turns))
-        return forks(answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0)
-
-    return _branching(group, begin, fork, rest=[])
-
-
-@checked
-def aepo_branching_code(
-    *,
-    group: Group = 12,
-    beta: Finite = 0.5,
-    penalty: NonNegative = 0.05,
-    beam: Count = 2,
-    base: Finite = 0.5,
-    weight: NonNegative = 0.2,
-    tokens: Count = 20,
-    vocabulary: Vocabulary = 151_936,
-) -> Control:
-    """Return the branching as released; the parameters are those of `aepo_branching`."""
-
-    def begin(probe: Tree) -> int:
-        return code_prompt_paths(group, beta * probed(probe, tokens, vocabulary, first=0))
-
-    def fork(tree: Tree, event: Event, key: Key, turns: list[int]) -> list[Spawn]:
-        rise = weight * surprise(tree, turns[-1], turns[0], tokens, vocabulary)
+        if paper:
+            score = (base + rise) * max(0.0, 1 - penalty * forked_before(tree, turns))
+            return forks(answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0)
         chance = fork_chance(base, rise, penalty * forks_in_a_row(tree, len(turns)))
         return forks(event.node, draws(chance, beam - 1, (*key, len(turns))) if event.kind == "turn" else 0)
 
-    return _branching(group, begin, fork, rest=[Spawn(0)])
-
-
-def _branching(group: int, begin: Callable[[Tree], int], fork: Fork, rest: list[Spawn]) -> Control:
     def plan(tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:
         if event.kind == "start":
             return [Spawn(0, trained=False)]
         if event.kind == "idle":
+            rest = [] if paper else [Spawn(0)]  # none: all of the budget
             return [Spawn(0, n=begin(tree))] if event.budget == group else rest
         turns = just_taken(tree, event)
         return fork(tree, event, key, turns) if turns and 0 < event.budget < group else []  # a probe is not forked

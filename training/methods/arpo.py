@@ -22,7 +22,6 @@ Attribution "hard": a token that several paths share gets the mean of their adva
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -31,12 +30,10 @@ from ..branching import answered, decides, draws, forks, just_taken, surprise
 from ..columns import Batch, Now, Terms
 from ..control import Control, State
 from ..credit import shared_mean
-from ..parameters import Count, Finite, NonNegative, Range, checked, require
+from ..parameters import Count, Finite, NonNegative, Range, Variant, checked, require
 
-Attribution = Literal["soft", "hard"]
 Initial = Annotated[int, Range(0)]  # 0 stands for half of the group
 Vocabulary = Annotated[int, Range(2)]
-Fork = Callable[[Tree, Event, Key, list[int]], list[Spawn]]
 
 
 @checked
@@ -50,40 +47,10 @@ def arpo(
     threshold: Finite = 0.5,
     tokens: Count = 20,
     vocabulary: Vocabulary = 151_936,
-    attribution: Attribution = "soft",
+    attribution: Literal["soft", "hard"] = "soft",
+    variant: Variant = "paper",
 ) -> Control:
     """Return ARPO's branching; with `initial` = `group` it changes nothing. `group` and `vocabulary` are the run's."""
-
-    def fork(tree: Tree, event: Event, key: Key, turns: list[int]) -> list[Spawn]:
-        score = base + weight * surprise(tree, turns[-1], turns[0], tokens, vocabulary)
-        return forks(answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0)
-
-    return _arpo(group, initial, attribution, fork, rest=[])
-
-
-@checked
-def arpo_code(
-    *,
-    group: Count = 16,
-    initial: Initial = 0,
-    beam: Count = 2,
-    base: Finite = 0.5,
-    weight: NonNegative = 0.2,
-    tokens: Count = 20,
-    vocabulary: Vocabulary = 151_936,
-    attribution: Attribution = "soft",
-) -> Control:
-    """Return ARPO as released; the parameters are those of `arpo`."""
-
-    def fork(tree: Tree, event: Event, key: Key, turns: list[int]) -> list[Spawn]:
-        chance = base + weight * surprise(tree, turns[-1], turns[0], tokens, vocabulary)
-        return forks(event.node, draws(chance, beam - 1, (*key, len(turns))) if event.kind == "turn" else 0)
-
-    return _arpo(group, initial, attribution, fork, rest=[Spawn(0)])
-
-
-def _arpo(group: int, initial: int, attribution: Attribution, fork: Fork, rest: list[Spawn]) -> Control:
-    """Return the control; `rest` is what an idle tree is topped up with, none meaning all of its budget."""
     require(initial <= group, "arpo", "initial", initial, f"0 (half of the group) to {group}, the group")
     first = initial or (group + 1) // 2
 
@@ -91,9 +58,14 @@ def _arpo(group: int, initial: int, attribution: Attribution, fork: Fork, rest: 
         if event.kind == "start":
             return [Spawn(0, n=first)]
         if event.kind == "idle":
-            return rest
+            return [] if variant == "paper" else [Spawn(0)]  # none: the whole budget begins at the prompt
         turns = just_taken(tree, event)
-        return fork(tree, event, key, turns) if turns and event.budget else []
+        if not (turns and event.budget):
+            return []
+        score = base + weight * surprise(tree, turns[-1], turns[0], tokens, vocabulary)
+        if variant == "paper":
+            return forks(answered(tree, turns), beam - 1 if score > threshold and decides(tree, turns) else 0)
+        return forks(event.node, draws(score, beam - 1, (*key, len(turns))) if event.kind == "turn" else 0)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(terms, advantage=shared_mean(terms.advantage, batch)) if attribution == "hard" else terms

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 
 import torch
@@ -32,7 +31,7 @@ from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State, Verdict
 from ..objective import CLIP, dual_clip
-from ..parameters import Bound, Count, Limit, NonNegative, checked, require
+from ..parameters import Bound, Count, Limit, NonNegative, Variant, checked, require
 from .grpo import grpo
 
 
@@ -46,6 +45,7 @@ def dapo(
     longest: Count = 20480,
     cache: Count = 4096,
     overlong: NonNegative = 1.0,
+    variant: Variant = "paper",
 ) -> Control:
     """Return DAPO with all its parts; `longest` and `cache` are in tokens."""
     require(cache <= longest, "dapo", "cache", cache, f"1 to {longest}, the longest path")
@@ -59,33 +59,13 @@ def dapo(
         terms = base.shape(terms, batch, now, state)
         return terms if limit == inf else replace(terms, surrogate=surrogate)
 
-    reward = partial(_shortened, longest, cache, overlong, -1.0)
+    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+        length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path].to(batch.turns.score)
+        floor = -1.0 if variant == "paper" else -inf
+        return batch.turns.score + overlong * overlong_penalty(length, longest, cache, floor)
+
     sets = base.sets if limit == inf else base.sets | frozenset[Sets]({"surrogate"})
     return replace(base, name="dapo", sets=sets, select=select, reward=reward, shape=shape)
-
-
-@checked
-def dapo_code(
-    *,
-    clip_low: Bound = CLIP,
-    clip_high: Bound = 0.28,
-    limit: Limit = 10.0,
-    dynamic: bool = True,
-    longest: Count = 20480,
-    cache: Count = 4096,
-    overlong: NonNegative = 1.0,
-) -> Control:
-    """Return DAPO as released: a path longer than `longest` loses more than `overlong`."""
-    paper = dapo(clip_low=clip_low, clip_high=clip_high, limit=limit, dynamic=dynamic, longest=longest, cache=cache)
-    return replace(paper, reward=partial(_shortened, longest, cache, overlong, -inf))
-
-
-def _shortened(
-    longest: int, cache: int, overlong: float, floor: float, batch: Batch, state: State
-) -> Float[Tensor, "r"]:
-    """Return the scores with what the length of each path costs."""
-    length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path].to(batch.turns.score)
-    return batch.turns.score + overlong * overlong_penalty(length, longest, cache, floor)
 
 
 def tells(tree: Tree) -> bool:

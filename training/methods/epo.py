@@ -17,11 +17,10 @@ Note: with alpha·β_k ≤ 1 the band only weakens the bonus above it, so nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import exp
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
@@ -30,10 +29,7 @@ from torch import Tensor
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, Requests, State, Stats
 from ..credit import scale
-from ..parameters import NonNegative, Range, checked, require
-
-Steps = Annotated[int, Range(2)]
-Outside = Callable[[float, float, Current, Batch], Float[Tensor, "s"]]  # P, from the bounds of the band
+from ..parameters import NonNegative, Range, Variant, checked, require
 
 
 @checked
@@ -44,46 +40,25 @@ def epo(
     high: NonNegative = 2.0,
     alpha: NonNegative = 0.1,
     gamma: NonNegative = 3.0,
-    steps: Steps = 150,
+    steps: Annotated[int, Range(2)] = 150,
+    variant: Variant = "paper",
 ) -> Control:
     """Return EPO; `coef` 0 changes nothing. `steps` is the length of the run (training steps).
 
     State: sum and count of past turn-mean entropies (nats), and the step.
     """
-    return _epo("turn-mean", coef, low, high, alpha, partial(phase_weight, steps=steps, gamma=gamma), _distance)
-
-
-@checked
-def epo_code(
-    *,
-    coef: NonNegative = 0.001,
-    low: NonNegative = 0.0,
-    high: NonNegative = 2.0,
-    alpha: NonNegative = 0.1,
-    steps: Steps = 150,
-) -> Control:
-    """Return EPO as released; parameters and state are those of `epo`."""
-    return _epo("token-mean", coef, low, high, alpha, partial(code_phase_weight, steps=steps), _leaves)
-
-
-def _epo(
-    mode: Literal["turn-mean", "token-mean"],
-    coef: float,
-    low: float,
-    high: float,
-    alpha: float,
-    weight_of: Callable[[int], float],
-    outside: Outside,
-) -> Control:
     require(low < high, "epo", "high", high, f"above low, which is {low}")
+    paper = variant == "paper"
+    outside = _distance if paper else _leaves
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        weight = scale(mode, batch) / max(batch.n_slots, 1)
+        weight = scale("turn-mean" if paper else "token-mean", batch) / max(batch.n_slots, 1)
         penalties = [Penalty("epo-bonus", -coef * weight, lambda current, batch: current.entropy)]
         if state["count"]:
-            mean = state["sum"] / state["count"]
+            mean, step = state["sum"] / state["count"], state["step"]
             band = partial(outside, low * mean, high * mean)
-            penalties.append(Penalty("epo-band", coef * alpha * weight_of(state["step"]) * weight, band))
+            phase = phase_weight(step, steps, gamma) if paper else code_phase_weight(step, steps)
+            penalties.append(Penalty("epo-band", coef * alpha * phase * weight, band))
         return replace(terms, penalties=(*terms.penalties, *penalties))
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:

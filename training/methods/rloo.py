@@ -23,18 +23,19 @@ from torch import Tensor
 from ..columns import Batch
 from ..control import Control, State
 from ..credit import by_path, centred
+from ..parameters import Variant, checked
 from .reinforce import reinforce
 
 
-def rloo() -> Control:
+@checked
+def rloo(*, variant: Variant = "paper") -> Control:
     """Return RLOO."""
-    base = reinforce()
-    return replace(base, name="rloo", sets=base.sets | {"credit"}, credit=_credit)
+    base = reinforce() if variant == "paper" else Control(name="rloo")
 
+    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+        return by_path(leave_one_out, batch)
 
-def rloo_code() -> Control:
-    """Return RLOO's advantage alone."""
-    return Control(name="rloo", sets=frozenset({"credit"}), credit=_credit)
+    return replace(base, name="rloo", sets=base.sets | {"credit"}, credit=credit)
 
 
 def leave_one_out(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
@@ -42,7 +43,3 @@ def leave_one_out(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[T
     _, member, size = torch.unique(group, return_inverse=True, return_counts=True)
     others = (size - 1).clamp(min=1)
     return torch.mul(centred(score, group), (size / others)[member])
-
-
-def _credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
-    return by_path(leave_one_out, batch)

@@ -1,6 +1,7 @@
 """AEPO of Dong et al. (agentic.md, sheet D): budget, fading forks, clip and advantage, each beside its equation."""
 
 from dataclasses import replace
+from functools import partial
 from math import exp, inf, log
 
 import numpy as np
@@ -11,10 +12,9 @@ from turngym.agents.journal import to_json
 from turngym.agents.trajectory import Event, Spawn
 from turngym.training.branching import draws, forked_before, forks_in_a_row
 from turngym.training.columns import Current, Now
-from turngym.training.methods.aepo import aepo, aepo_advantage, aepo_clip, aepo_clip_code, standardized
+from turngym.training.methods.aepo import aepo, aepo_advantage, aepo_clip, standardized
 from turngym.training.methods.aepo_branching import (
     aepo_branching,
-    aepo_branching_code,
     code_prompt_paths,
     fork_chance,
     probed,
@@ -69,14 +69,16 @@ def test_the_probe_tells_how_much_surer_the_policy_is_behind_answers(tree_of) ->
     assert probed(tree, 2, 2, first=0) == pytest.approx((2.0 - (2.0 + 2 * tool) / 3) / log(2), rel=1e-6)
 
 
-@pytest.mark.parametrize(("method", "first", "paths"), [(aepo_branching, 1, 4), (aepo_branching_code, 0, 5)])
+@pytest.mark.parametrize(
+    ("method", "first", "paths"), [(aepo_branching, 1, 4), (partial(aepo_branching, variant="code"), 0, 5)]
+)
 def test_a_probe_without_an_answer_leaves_half_of_the_budget(tree_of, method, first, paths) -> None:
     assert probed(tree_of([[[2.0]]]), 2, 2, first) == probed(tree_of([[]]), 2, 2, first) == 0
     assert method(group=8, **SMALL).plan(tree_of([[[2.0]]]), Event("idle", 0, -1, 8), KEY, {}) == [Spawn(0, n=paths)]
 
 
 def test_the_plan_begins_with_a_probe_that_is_not_forked(tree_of) -> None:
-    for method in (aepo_branching, aepo_branching_code):
+    for method in (aepo_branching, partial(aepo_branching, variant="code")):
         plan = method(group=4, base=9.0, **SMALL).plan
         assert plan(tree_of([[]]), Event("start", 0, -1, 4), KEY, {}) == [Spawn(0, trained=False)]
         tree = tree_of([[[0.1], [9.0]]])
@@ -147,7 +149,7 @@ def test_grown_trees_have_a_probe_and_exact_budgets(grow) -> None:
 
 
 def test_the_code_forks_by_keyed_draws(grow) -> None:
-    control = aepo_branching_code(group=8, **SMALL)
+    control = aepo_branching(group=8, variant="code", **SMALL)
     trees = grow(control, 8)
     forked = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.parent >= 0]
     assert len(forked) > 15 and {sum(leaf.trained for leaf in tree.leaves) for tree in trees} == {8}
@@ -225,7 +227,7 @@ def clipped(batch_of, ratio, advantage, control, clip=0.2):
     ],
 )
 def test_sheet_d_table_of_the_clip(batch_of, ratio, advantage, loss, coefficient) -> None:
-    code = clipped(batch_of, ratio, advantage, aepo_clip_code())
+    code = clipped(batch_of, ratio, advantage, aepo_clip(variant="code"))
     assert code == pytest.approx((loss, coefficient), abs=1e-6)
     if ratio < 4:
         assert clipped(batch_of, ratio, advantage, aepo_clip()) == pytest.approx(code, abs=1e-12)

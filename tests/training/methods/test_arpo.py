@@ -1,6 +1,7 @@
 """ARPO (agentic.md, sheet C) on trees written by hand, and on trees that the real scheduler grew."""
 
 from dataclasses import replace
+from functools import partial
 from math import log
 
 import numpy as np
@@ -12,7 +13,7 @@ from turngym.agents.trajectory import Event, Spawn
 from turngym.training.branching import decides, draws, just_taken, surprise, uncertainty
 from turngym.training.columns import Now
 from turngym.training.credit import group_advantage, shared_mean
-from turngym.training.methods.arpo import arpo, arpo_code
+from turngym.training.methods.arpo import arpo
 from turngym.training.objective import start_terms
 
 SMALL = {"vocabulary": 2, "tokens": 2}  # so that a rise of an entropy counts
@@ -32,7 +33,7 @@ def test_sheet_c_table_of_probabilities(tree_of, rise, chance) -> None:
     """The path's second turn exceeds its first by `rise`; of many keys that share is forked."""
     tree = tree_of([[[2.0], [2.0 + rise * log(2)]]])
     tree.add(replace(tree.turns[2], parent=3))  # an answer to the second turn
-    plan, trials = arpo_code(**SMALL).plan, 4000
+    plan, trials = arpo(variant="code", **SMALL).plan, 4000
     forked = [plan(tree, Event("turn", 4, 0, 5), (0, 0, task, 0), {}) for task in range(trials)]
     assert {tuple(spawns) for spawns in forked} <= {(), (Spawn(4),)}
     assert np.mean([len(spawns) for spawns in forked]) == pytest.approx(chance, abs=0.03 if chance < 1 else 0)
@@ -144,7 +145,7 @@ def behind_topped(tree):
 
 
 def test_the_code_forks_behind_the_answer_while_the_path_goes_on(grow) -> None:
-    control = arpo_code(group=10, initial=3, **SMALL)
+    control = arpo(group=10, initial=3, variant="code", **SMALL)
     trees = grow(control, 10)
     forked = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.parent >= 0]
     assert len(forked) > 20 and {len(tree.leaves) for tree in trees} == {10}
@@ -159,7 +160,7 @@ def test_the_code_forks_behind_the_answer_while_the_path_goes_on(grow) -> None:
     assert late and any(leaf.parent in begun for _, leaf in forked)  # topped up one by one, and forked in turn
 
 
-@pytest.mark.parametrize("method", [arpo, arpo_code])
+@pytest.mark.parametrize("method", [arpo, partial(arpo, variant="code")])
 def test_without_an_answer_it_is_plain_grpo(grow, method) -> None:
     for tree in grow(method(group=7, **SMALL), 7, most=1):
         assert [leaf.parent for leaf in tree.leaves] == [-1] * 7
@@ -171,7 +172,7 @@ def test_as_many_at_the_prompt_as_there_are_paths_is_no_branching(grow) -> None:
 
 
 def test_a_beam_of_one_never_forks(grow) -> None:
-    for method in (arpo, arpo_code):
+    for method in (arpo, partial(arpo, variant="code")):
         trees = grow(method(group=6, beam=1, base=9.0), 6, tasks=5)
         assert {leaf.parent for tree in trees for leaf in tree.leaves} == {-1}
 

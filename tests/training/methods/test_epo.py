@@ -5,7 +5,7 @@ import torch
 from turngym.training.columns import Current, Now
 from turngym.training.control import Control, Stats
 from turngym.training.methods import METHODS
-from turngym.training.methods.epo import epo, epo_code, phase_weight
+from turngym.training.methods.epo import epo, phase_weight
 from turngym.training.objective import objective, start_terms
 
 ENTROPY = [1.0, 0.5, 0.2, 0.4, 0.4, 0.1, 2.0, 0.6]
@@ -43,14 +43,14 @@ def test_sheet_example_of_the_whole_loss_and_its_gradient(example) -> None:
 
 
 def test_the_band_of_the_code_has_no_gradient(example) -> None:
-    values, entropy = penalties(example, epo_code(**{"coef": 1.0, **NARROW}))
+    values, entropy = penalties(example, epo(variant="code", **{"coef": 1.0, **NARROW}))
     sum(values.values()).backward()
     assert entropy.grad.tolist() == pytest.approx([-1 / 8] * 8, abs=1e-12)
 
 
 def test_the_bounds_of_the_code_are_strict(batch_of) -> None:
     batch, state = batch_of([[3]], entropy=[0.0, 1.0, 0.5]), {"sum": 1.5, "count": 3, "step": 0}
-    values, _ = penalties(batch, epo_code(coef=1.0, alpha=1.0), state)
+    values, _ = penalties(batch, epo(coef=1.0, alpha=1.0, variant="code"), state)
     assert values["epo-band"].item() == pytest.approx(2 / 3, abs=1e-6)
     values, _ = penalties(batch, epo(coef=1.0, alpha=1.0), state)
     assert values["epo-band"].item() == 0
@@ -70,9 +70,9 @@ def test_the_band_pushes_entropy_down_only_where_alpha_times_phase_exceeds_one(e
         assert np.sign(entropy.grad[6].item()) == sign
 
 
-def descended(batch, logits, steps=60, method=epo, **parameters):
+def descended(batch, logits, steps=60, **parameters):
     """Return the entropies of slots, each with logits of its own, after descending on EPO's terms alone."""
-    terms = method(coef=1.0, **parameters).shape(start_terms(batch.logp_old), batch, Now.at_start(batch), HISTORY)
+    terms = epo(coef=1.0, **parameters).shape(start_terms(batch.logp_old), batch, Now.at_start(batch), HISTORY)
     for _ in range(steps):
         logits = logits.detach().requires_grad_()
         entropy = torch.distributions.Categorical(logits=logits).entropy()
@@ -92,7 +92,7 @@ def test_the_smoothing_term_moves_a_turn_back_into_the_band_by_its_own_gradient(
     assert after[:2].tolist() == pytest.approx([0.84, 0.84], abs=0.03)
     assert after[2] > 0.56 and (after < 0.87).all()
     bonus = descended(batch, logits, alpha=0.0, **band)
-    assert torch.equal(descended(batch, logits, method=epo_code, alpha=2.0, **band), bonus)  # four tokens: equal means
+    assert torch.equal(descended(batch, logits, variant="code", alpha=2.0, **band), bonus)  # four tokens: equal means
     # At the published alpha and β the bonus is only weaker above the band: entropy still rises there.
     published = descended(batch, logits, steps=8, alpha=0.1, **band)
     assert (published[:2] > before[:2]).all() and (

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import pytest
 
+from turngym.training import methods
 from turngym.training.control import Control, chain
 from turngym.training.methods import METHODS, check_methods, describe, parameters, parse_methods, title
 
@@ -33,8 +34,8 @@ def test_names_cards_and_parameters_are_read_and_checked_without_torch() -> None
 @pytest.mark.parametrize("name", METHODS)
 def test_the_text_of_a_signature_says_what_the_function_does(name) -> None:
     row = METHODS[name]
-    for variant in ("paper", "code") if row.code else ("paper",):
-        assert list(row.parameters(variant).values()) == list(parameters(row.load(variant)).values())
+    assert list(row.parameters().values()) == list(parameters(row.load()).values())
+    assert row.parameters("code").keys() == row.parameters().keys() - set(row.paper)
 
 
 def test_two_base_algorithms_are_refused_before_they_are_built() -> None:
@@ -49,6 +50,41 @@ def test_two_base_algorithms_are_refused_before_they_are_built() -> None:
             check_methods(recipe["method"])
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_row_says_what_its_control_sets(name) -> None:
+    others = {"clip_low": 0.3, "clip_high": 0.3, "limit": 2.0, "aggregation": "turn-mean", "baseline": "group"}
+    rules = [rule for rule in METHODS[name].sets.values() if rule]
+    single = [{key: value} for rule in rules for key in rule for value in (rule[key], others.get(key, "paper"))]
+    for values in ({}, *rules, *single, {key: value for rule in rules for key, value in rule.items()}):
+        text = ",".join(f"{key}={value}" for key, value in values.items())
+        (control,) = parse_methods(f"{name}:{text}" if text else name)
+        assert set(methods._sets(name, text.split(",") if text else [])) == control.sets
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "grpo,arpo,aepo",
+            "arpo and aepo both set branching; use one of them: --method grpo,arpo or --method grpo,aepo",
+        ),
+        ("grpo,cispo:hi=2,gspo", "cispo and gspo both set surrogate; use one of them: --method grpo,cispo:hi=2 or"),
+        ("grpo:clip_high=0.3,starpo-s", "grpo and starpo-s both set clip"),
+        ("rloo,reinforce", "rloo and reinforce both set surrogate"),
+        ("rloo:variant=code,reinforce", ""),
+        ("grpo:aggregation=turn-mean,gspo", "grpo and gspo both set aggregation"),
+        ("grpo,starpo-s,cispo:lo=0.5", "starpo-s and cispo both set clip"),
+    ],
+)
+def test_methods_that_set_the_same_are_refused_before_they_are_built(text, message) -> None:
+    if not message:
+        return check_methods(text)
+    with pytest.raises(ValueError, match=message):
+        check_methods(text)
+    with pytest.raises(ValueError, match="both set "):
+        chain(*parse_methods(text))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -56,6 +92,8 @@ def test_two_base_algorithms_are_refused_before_they_are_built() -> None:
         ("grpo:normalise=std", "no parameter of grpo is called 'normalise'; did you mean 'normalize'"),
         ("grpo:ddof=1.5", "grpo: ddof is '1.5'; it must be a whole number"),
         ("grpo,,epo", "write names with commas between"),
+        ("epo:variant=code,gamma=3", "no parameter of epo is called 'gamma'"),
+        ("arpo:threshold=1,variant=code", "no parameter of arpo is called 'threshold'"),
     ],
 )
 def test_a_wrong_parameter_is_found_without_the_method(text, message) -> None:
