@@ -22,10 +22,10 @@ from turngym.agents.trajectory import Leaf, Turn
 from turngym.envs import Outcome
 from turngym.envs.rows import load_jsonl
 from turngym.tests.support.pages import ROOT, Block, blocks, commands, names, tables
-from turngym.training.alarms import Kind
 from turngym.training.comparison import report
 from turngym.training.comparison.plan import Comparison
 from turngym.training.config import from_run
+from turngym.training.run_folder import Kind
 
 FILES, TELEMETRY = tables("docs/files.md"), tables("docs/telemetry.md")
 ELSEWHERE = {"docs/evaluate.md": "tests/agents/endpoint/test_page.py"}  # pages whose blocks another test runs

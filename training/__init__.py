@@ -2,10 +2,9 @@
 
 Command line and runs:
     commands: `turngym train | compare | methods | audit`, and the display of runs
-    config: what a run is, how long it lasts, recipes, `config.toml`
-    fitting: recipes for other policies and environments
+    config: what a run is, how long it lasts, recipes and what they leave to other policies, `config.toml`
     run: a run from its config: check, load, train
-    run_folder: what a run writes, and reads to continue
+    run_folder: what a run writes, and reads to continue; alarms
     parallel: the processes that train together
     process: which of them this one is
     comparison/: comparing methods on the same tasks, seeds and budget
@@ -32,6 +31,5 @@ What is computed:
 
 What is measured:
     telemetry: statistics of rollouts and updates
-    alarms: signs in the metrics that a run goes wrong
     accounting: whether every step of a run adds up
 """

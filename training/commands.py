@@ -27,8 +27,7 @@ from ..agents.commands import Warmup
 from ..agents.scores import Interval
 from ..agents.terminal import console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
-from .config import TrainConfig, from_run, read_recipe
-from .fitting import Fitted, fit
+from .config import TrainConfig, adjust, from_run, read_recipe
 from .methods import METHODS, check_methods, describe, foreign, others, title
 
 if TYPE_CHECKING:
@@ -83,12 +82,12 @@ class Train:
 
             from . import run
 
-            fits = fit(self.config, self.recipe, self.named) if self.recipe else Fitted(self.config)
-            prepared = run.prepare(fits.config)
+            config, lines = adjust(self.config, self.recipe, self.named) if self.recipe else (self.config, ())
+            prepared = run.prepare(config)
         console.quiet = not prepared.launch.first
         begins = f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
         notes = filter(None, (prepared.train.note, prepared.valid.note))
-        console.print(begins, *fits.lines, *notes, sep="\n", markup=False, soft_wrap=True)
+        console.print(begins, *lines, *notes, sep="\n", markup=False, soft_wrap=True)
         if self.config.engine.own_server:
             console.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         try:

@@ -4,10 +4,10 @@ import re
 import pytest
 
 from turngym.agents.settings import flat
-from turngym.training import alarms as module
-from turngym.training.alarms import ADVICE, Alarm, Level, alarms, begun
+from turngym.training import run_folder as module
 from turngym.training.config import TrainConfig
 from turngym.training.methods import parse_methods
+from turngym.training.run_folder import ADVICE, Alarm, Level, alarms
 
 TURN = "entropy_turn/1"
 
@@ -135,13 +135,6 @@ def test_null_and_nan_are_the_same():
     for hole in range(15):
         told = [[*values[:hole], none, *values[hole + 1 :]] for none in (None, math.nan)]
         assert raised(TURN, told[0]) == raised(TURN, told[1])
-
-
-def test_each_kind_is_told_once_a_run():
-    clipping, silent = Alarm("clipping", ()), Alarm("silent-groups", ())
-    past = [{"step": 0}, {"alarms": []}, {"alarms": ["clipping"]}, {"alarms": []}]
-    assert begun([silent, clipping], past) == (silent,)
-    assert begun([silent, clipping], past[:2]) == (silent, clipping)
 
 
 def test_an_alarm_says_what_was_measured_and_what_to_do():

@@ -16,7 +16,7 @@ from turngym.agents.source import GIB, MODELS, check_fits
 from turngym.tests.support.pages import blocks, commands, tables
 from turngym.training import run
 from turngym.training.commands import Train
-from turngym.training.fitting import fit
+from turngym.training.config import adjust
 
 PAGE = "docs/models.md"
 COMMANDS = [words for block in blocks("sh") if block.page == PAGE for words in commands(block) if words[0] == "train"]
@@ -58,9 +58,9 @@ def test_a_command_of_the_page_is_prepared_with_what_fits_its_model(words, small
     kept, quiet = list[Train](), SimpleNamespace(run=lambda: 0)
     with pytest.raises(SystemExit):
         cli.main(words)
-    fits = fit(kept[0].config, kept[0].recipe, kept[0].named)
-    assert fits.lines[0].startswith("from the defaults for models, as the recipe math-python is made for")
-    prepared = run.prepare(fits.config)
+    config, lines = adjust(kept[0].config, kept[0].recipe, kept[0].named)
+    assert lines[0].startswith("from the defaults for models, as the recipe math-python is made for")
+    prepared = run.prepare(config)
     prepared.close()
     values = flat(prepared.config)
     row = next(row for most, row in MODELS if SHAPES[size_of(name)][1] <= most)

@@ -18,8 +18,7 @@ from ...agents.journal import writable
 from ...agents.settings import flat
 from ...agents.source import find
 from .. import run
-from ..config import TrainConfig, from_mapping, read_recipe, recipe_keys, recipe_values, reserved_of
-from ..fitting import fitted
+from ..config import TrainConfig, adjusted, from_mapping, read_recipe, recipe_keys, recipe_values, reserved_of
 from ..methods import foreign
 from ..process import launched
 from ..run_folder import CONFIG
@@ -108,15 +107,15 @@ def plan(
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
     allowed = reserved_of(from_mapping(changes, "the command"))
     _check_policy(on, changes.get("policy", read_recipe(on, allowed=allowed).policy))
-    fits = fitted(on, changes, allowed)
-    configs = _configs(methods, flat(fits.config))
+    base, lines = adjusted(on, changes, allowed)
+    configs = _configs(methods, flat(base))
     if find_spec("matplotlib") is None:
         raise ValueError(
             "matplotlib is not installed; the picture of a comparison needs the report extra: "
             'pip install "turngym[report]"'
         )
     first = next(iter(configs.values())).seed
-    comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)), fits.lines)
+    comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)), lines)
     for trial in comparison.trials:
         if trial.begun:
             run.check_same(

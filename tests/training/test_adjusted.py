@@ -6,8 +6,7 @@ from turngym.agents import source
 from turngym.agents.settings import flat
 from turngym.agents.source import MODELS
 from turngym.training.commands import train_of
-from turngym.training.config import read_recipe, recipe_names
-from turngym.training.fitting import fit, fitted
+from turngym.training.config import adjust, adjusted, read_recipe, recipe_names
 
 SEARCH, HOUSEHOLD, MATH = "turngym/Search-v0", "turngym/Household-v0", "turngym/MathPython-v0"
 SMALL = MODELS[0][1]
@@ -20,20 +19,19 @@ def policy(stranger):
 
 def changed(recipe, **values):
     """What of a recipe's config is other than the recipe says."""
-    now, before = flat(fitted(recipe, values).config), flat(read_recipe(recipe))
+    now, before = flat(adjusted(recipe, values)[0]), flat(read_recipe(recipe))
     return {name: value for name, value in now.items() if value != before[name] and name not in values}
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name not in ("household", "search")])
 def test_a_recipe_stays_as_it_is_with_the_policy_it_is_made_for(name):
-    found = fitted(name, {})
-    assert found.lines == ()
+    assert adjusted(name, {})[1] == ()
     assert changed(name) == {"max_tokens": 96}
 
 
 def test_no_value_of_a_shipped_recipe_that_was_fitted_to_its_policy_reaches_a_model(policy):
     for name in recipe_names():
-        found = flat(fitted(name, policy).config)
+        found = flat(adjusted(name, policy)[0])
         assert {key: found[key] for key in SMALL if key != "difficulty"} == {
             key: value for key, value in SMALL.items() if key != "difficulty"
         }
@@ -44,27 +42,27 @@ def test_no_value_of_a_shipped_recipe_that_was_fitted_to_its_policy_reaches_a_mo
 @pytest.mark.parametrize(("size", "row"), [(4.9e8, 0), (1.5e9, 1), (7.6e9, 2)])
 def test_the_defaults_are_those_of_the_models_size(policy, monkeypatch, size, row):
     monkeypatch.setattr(source, "parameters", lambda folder: size)
-    found = flat(fitted("math-python", policy).config)
+    found = flat(adjusted("math-python", policy)[0])
     assert {key: found[key] for key in MODELS[row][1]} == MODELS[row][1]
 
 
 def test_what_is_given_stays(policy):
     given = {"max_tokens": 7, "lr": 0.5, "difficulty": (5,), "option": ("max_turns=9",), "checkpointing": False}
-    values = flat(fitted("math-python", {**policy, **given}).config)
+    values = flat(adjusted("math-python", {**policy, **given})[0])
     assert {name: values[name] for name in given} == given
 
 
 def test_a_run_says_what_it_took_from_where(policy):
-    assert fitted("math-python", {**policy, "lr": 1e-4, "prompts": 4}).lines == (
+    assert adjusted("math-python", {**policy, "lr": 1e-4, "prompts": 4})[1] == (
         "from the defaults for models, as the recipe math-python is made for the policy tiny: max_tokens 512, "
         "difficulty 1 2 3, group 8, micro_tokens 2048, checkpointing true",
         "not taken from the recipe math-python, as they are for the policy tiny: option max_turns=3",
     )
-    assert fitted("search", {**policy, "env": HOUSEHOLD, **SMALL}).lines == (
+    assert adjusted("search", {**policy, "env": HOUSEHOLD, **SMALL})[1] == (
         f"not taken from the recipe search, as they are for the environment {SEARCH}: "
         "option size=tiny hops=1 k=1 max_turns=3",
     )
-    assert fitted("math-python", {"env": HOUSEHOLD, "difficulty": (2,)}).lines == (
+    assert adjusted("math-python", {"env": HOUSEHOLD, "difficulty": (2,)})[1] == (
         f"not taken from the recipe math-python, as they are for the environment {MATH}: option max_turns=3",
     )
 
@@ -77,21 +75,21 @@ def test_options_of_one_environment_are_never_sent_to_another():
 def test_a_recipe_file_of_ones_own_keeps_what_it_sets(policy, tmp_path):
     mine = tmp_path / "mine.toml"
     mine.write_text(f'policy = "{policy["policy"]}"\nlr = 0.002\noption = ["max_turns=2"]\ntasks = "x.jsonl"\n')
-    found = fitted(str(mine), {})
-    values = flat(found.config)
+    config, lines = adjusted(str(mine), {})
+    values = flat(config)
     assert (values["lr"], values["option"], values["tasks"]) == (0.002, ("max_turns=2",), "x.jsonl")
     assert (values["max_tokens"], values["difficulty"]) == (512, None)  # a file of tasks has its own difficulty
-    assert found.lines == (
+    assert lines == (
         f"from the defaults for models, as {mine} leaves them out: max_tokens 512, prompts 8, group 8, "
         "micro_tokens 2048, checkpointing true",
     )
-    values = flat(fitted(str(mine), {"env": SEARCH}).config)
+    values = flat(adjusted(str(mine), {"env": SEARCH})[0])
     assert (values["lr"], values["option"], values["tasks"]) == (0.002, (), None)
 
 
 def test_a_policy_that_goes_on_from_a_run_draws_turns_as_long_as_before(policy, monkeypatch):
-    monkeypatch.setattr("turngym.training.fitting.max_tokens", lambda source: 300)
-    assert fitted("math-python", policy).config.sampling.max_tokens == 300
+    monkeypatch.setattr("turngym.training.config.max_tokens", lambda source: 300)
+    assert adjusted("math-python", policy)[0].sampling.max_tokens == 300
 
 
 @pytest.mark.parametrize(
@@ -116,4 +114,4 @@ def test_a_run_that_goes_on_takes_nothing_from_a_recipe(tmp_path):
 
 def test_a_policy_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match="'nowhere' is not a folder"):
-        fit(read_recipe("grpo").changed(policy="./nowhere"), "grpo", ["policy"])
+        adjust(read_recipe("grpo").changed(policy="./nowhere"), "grpo", ["policy"])
