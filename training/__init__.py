@@ -11,8 +11,7 @@ Command line and runs:
     recipes/: configs of shipped environments
 
 The loop:
-    loop: step after step, with checkpoints and validations in between
-    step: the order of tasks, rollouts and validations; from a rollout to optimizer steps and the controls' new state
+    loop: steps of rollout, optimizer steps and the controls' new state; checkpoints and validations in between
     learner: the gradient of an optimizer step, and the step
     optimizer: moments of AdamW and modules of controls, saved as safetensors
 

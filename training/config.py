@@ -192,8 +192,8 @@ def adjusted(
 def adjust(config: TrainConfig, recipe: str, named: Collection[str]) -> tuple[TrainConfig, tuple[str, ...]]:
     """Return the config of a recipe, adjusted to its policy and environment, and lines that say what came from where.
 
-    A model that turngym did not make takes the defaults of its size, except what the command has `named`, or what a recipe
-    file of the user's own sets.
+    A model that turngym did not make takes the defaults of its size, except what the command has `named`, or what a
+    recipe file of the user's own sets.
 
     Raises:
         ValueError, OSError: there is no such recipe or policy, or it is damaged.

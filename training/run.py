@@ -196,8 +196,7 @@ def resume_hint(folder: Path, config: TrainConfig | None = None) -> str:
 
 def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loop:
     from .learner import Learner
-    from .loop import Loop
-    from .step import Rollouts
+    from .loop import Loop, Rollouts
 
     config = prepared.config
     control = _control(config, prepared.chat)

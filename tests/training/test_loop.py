@@ -22,8 +22,7 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
 from turngym.envs.question import QuestionEnv
-from turngym.training import alarms, learner, loop, run_folder
-from turngym.training import step as learning
+from turngym.training import learner, loop, run_folder
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
@@ -165,7 +164,7 @@ def check_splits(calls: list[tuple[Any, ...]]) -> None:
     """Rollouts are of train tasks; validations of the same valid tasks with the same key, which share no problem."""
     trained, validated = set(), []
     for _, env, tasks, options in calls:
-        if options["key"][1] == learning.VALIDATION:
+        if options["key"][1] == loop.VALIDATION:
             assert env.tasks.split == "valid"
             validated.append((options["key"], [env.tasks[task].prompt for task in tasks]))
         else:
@@ -179,7 +178,7 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
     config = TINY.changed(
         tasks=str(questions(tmp_path)), method="reinforce", prompts=5, group=1, max_tokens=1, eval_every=99
     )
-    calls, orders = spy(monkeypatch, learning, "collect"), []
+    calls, orders = spy(monkeypatch, loop, "collect"), []
     for seed, count in ((0, 10), (1, 1)):
         prepared = prepare(config.changed(steps=count, seed=seed, out=str(tmp_path / str(seed))))
         total = len(prepared.env.tasks)
@@ -198,7 +197,7 @@ def test_steps_take_different_tasks_and_an_epoch_takes_each_once(monkeypatch, tm
 
 
 def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_true_ones(monkeypatch, tmp_path):
-    learned = spy(monkeypatch, learning, "pack")
+    learned = spy(monkeypatch, loop, "pack")
     config = TINY.changed(prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
     train(config)
     (((trees, _),), (true,)) = learned, journal(tmp_path / "run")
@@ -247,7 +246,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     propose = learner.Learner.propose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learner.Learner, "propose", lambda *args: run.shares.append(args[3]) or propose(*args))
-        run.collected, run.packed = spy(patch, learning, "collect"), spy(patch, learning, "pack")
+        run.collected, run.packed = spy(patch, loop, "collect"), spy(patch, loop, "pack")
         run.records = run_with(control, run.folder, patch)
     return run
 
@@ -282,7 +281,7 @@ def test_knobs_reach_the_rollout_of_training_but_not_the_validation(watched):
     for tree in journal(watched.folder)[0]:
         assert {turn.temperature for turn in tree.turns if turn.role == "assistant"} == {0.5}
     for *_, options in watched.collected:
-        assert options["sampling"].temperature == (1.0 if options["key"][1] == learning.VALIDATION else 0.5)
+        assert options["sampling"].temperature == (1.0 if options["key"][1] == loop.VALIDATION else 0.5)
 
 
 def test_the_learning_rate_falls_linearly_towards_its_end(watched):
@@ -351,7 +350,7 @@ def go_on(config: TrainConfig) -> list[loop.Record]:
 
 KILLS = {  # one after another in one run
     "before the first checkpoint has its name": (Path, "rename", 1, False),
-    "in the first validation": (learning.Rollouts, "validate", 1, False),
+    "in the first validation": (loop.Rollouts, "validate", 1, False),
     "after a journal": (run_folder.Logbook, "add_trees", 1, True),
     "in the middle of a checkpoint": (Policy, "save_adapter", 1, False),
     "between a checkpoint and its line": (run_folder.Logbook, "add_metrics", 2, False),
@@ -381,14 +380,14 @@ def test_a_run_that_is_killed_at_named_points_comes_to_the_same_bytes(quiet, tmp
 
 
 PHASES = {  # one after another in one run: what strikes, and the step of the checkpoint that must be there then
-    "first validation": (learning.Rollouts, "validate", 1, 0),
-    "rollout": (learning, "collect", 2, 0),
+    "first validation": (loop.Rollouts, "validate", 1, 0),
+    "rollout": (loop, "collect", 2, 0),
     "gradient": (learner.Learner, "_backward", 1, 0),
     "weights": (learner.Learner, "apply", 1, 1),
     "line": (run_folder.Logbook, "add_metrics", 1, 1),
     "an environment's answer": (QuestionEnv, "on_step", 1, 1),
     "moments": (torch.optim.AdamW, "step", 1, 2),
-    "validation": (learning.Rollouts, "validate", 1, 2),
+    "validation": (loop.Rollouts, "validate", 1, 2),
     "checkpoint": (Policy, "save_adapter", 1, 3),
     "last line": (run_folder.Logbook, "add_metrics", 1, 3),
 }
@@ -491,7 +490,7 @@ def test_a_control_state_that_is_no_json_ends_the_run_before_the_weights_change(
 
 def test_the_first_checkpoint_is_there_before_the_first_validation(tmp_path, monkeypatch):
     found = []
-    hit(monkeypatch, learning.Rollouts, "validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
+    hit(monkeypatch, loop.Rollouts, "validate", 1, lambda: found.extend(steps(tmp_path / "run" / "checkpoints")))
     train(QUICK.changed(steps=1, out=str(tmp_path / "run")), until=0)
     assert [path.name for path in found] == ["step-000000"]
 
@@ -514,7 +513,7 @@ def test_a_damaged_checkpoint_is_passed_over_written_down_and_replaced(quiet, tm
 
 def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = Outcome.INFRA_ERROR) -> None:
     """Have every path of some steps fail, and `collect` say so."""
-    collect = learning.collect
+    collect = loop.collect
 
     def lost(*arguments: Any, **options: Any) -> list[Tree]:
         trees = collect(*arguments, **options)
@@ -525,7 +524,7 @@ def failing(patch: pytest.MonkeyPatch, bad: Container[int], outcome: Outcome = O
         gone = {"outcome": outcome, "stop": str(outcome), "score": math.nan}
         return [replace(tree, leaves=[replace(leaf, **gone) for leaf in tree.leaves]) for tree in trees]
 
-    patch.setattr(learning, "collect", lost)
+    patch.setattr(loop, "collect", lost)
 
 
 def incidents(folder: Path) -> list[dict[str, Any]]:
@@ -578,7 +577,7 @@ def test_broken_weights_end_the_run_and_leave_its_checkpoints(tmp_path, monkeypa
     def breaks() -> None:
         raise FloatingPointError("the policy's logits are not finite")
 
-    hit(monkeypatch, learning, "collect", 3, breaks)
+    hit(monkeypatch, loop, "collect", 3, breaks)
     with pytest.raises(FloatingPointError, match="the policy's logits are not finite"):
         train(QUICK.changed(out=str(tmp_path / "run")))
     assert [path.name for path in steps(tmp_path / "run" / "checkpoints")] == ["step-000000"]
@@ -642,10 +641,10 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
 
 @pytest.mark.slow
 def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(alarms, "WINDOW", 2)
-    monkeypatch.setattr(alarms, "SILENT", -1.0)
-    monkeypatch.setattr(alarms, "CUT", 1.0)  # its turns are short
-    monkeypatch.setattr(alarms, "CUT_AT_ONCE", 1.0)
+    monkeypatch.setattr(run_folder, "WINDOW", 2)
+    monkeypatch.setitem(run_folder.SHARES, "silent_groups", ("silent-groups", -1.0))
+    monkeypatch.setitem(run_folder.SHARES, "turns/cut", ("cut-turns", 1.0))  # its turns are short
+    monkeypatch.setattr(run_folder, "CUT_AT_ONCE", 1.0)
     config = QUICK.changed(steps=4, out=str(tmp_path / "run"))
     records = train(config)
     assert [[one.kind for one in record.begun] for record in records] == [[], [], ["silent-groups"], [], []]

@@ -20,8 +20,8 @@ from turngym.envs import Outcome
 from turngym.training.config import Schedule
 from turngym.training.control import Stats
 from turngym.training.learner import Update
+from turngym.training.loop import Learned
 from turngym.training.run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
-from turngym.training.step import Learned
 
 AT = Boundary(
     control='[{}, {"sum": 0.30000000000000004}]',

@@ -36,8 +36,8 @@ _MODULES = (  # imported before the first job
 )
 _PHASES = {  # where a phase begins
     "loading": "turngym.agents.policy.load_policy",
-    "validation": "turngym.training.step.Rollouts.validate",
-    "rollout": "turngym.training.step.Rollouts.train",
+    "validation": "turngym.training.loop.Rollouts.validate",
+    "rollout": "turngym.training.loop.Rollouts.train",
     "tool": "turngym.tools.python.tool.PythonTool.call",
     "grading": "turngym.envs.math.grade.MathGrader.grade",
     "gradient": "turngym.training.learner.Learner.propose",
