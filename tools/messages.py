@@ -126,10 +126,8 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one packet; raises OSError when nobody can receive it."""
     body = json.dumps(message).encode()
-    if fds:
-        socket.send_fds(sock, [body], fds)
-    else:
-        sock.send(body)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+    sock.sendmsg([body], rights)
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:

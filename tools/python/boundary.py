@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,7 +83,7 @@ class Boundary:
         self.init, self.prepared = start_init()
         self.pidfd = os.pidfd_open(self.init)
         map_users(self.init)
-        messages.send(self.prepared, {})
+        self.prepared.send(b"!")
         return self.prepared
 
     def ended(self, wait: float = 0.0) -> bool:
@@ -176,8 +177,9 @@ class Stock:
 def start_init() -> tuple[int, socket.socket]:
     """Start the first process of new namespaces; return it and the socket on which it waits for its user ids.
 
-    It then prepares its file systems, answers `{}` or `{"failed": reason}`, and judges until it is killed what the
-    worker that joins it and sends a listener is allowed.
+    It prepares its file systems, answers `{}` or `{"failed": reason}`, and judges until it is killed what the worker
+    that joins it and sends a listener is allowed. As this process, it ignores SIGCHLD, so that the kernel reaps its
+    orphans, and has no handler, without which no signal from inside reaches it.
     """
     ours, theirs = messages.pair()
     pid = linux.clone(_NAMESPACES)
@@ -185,18 +187,15 @@ def start_init() -> tuple[int, socket.socket]:
         theirs.close()
         return pid, ours
     try:
-        # The kernel lets no signal from inside reach a first process, unless it has a handler.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps its orphans
         ours.close()
-        messages.receive(theirs)
+        theirs.recv(1)
         become_agent()
         linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else nobody may join its namespaces
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         mount_private()
-        messages.send(theirs, {})
-        _, (listener,) = messages.receive(theirs)
-        os.dup2(listener, 0)
+        theirs.send(b"{}")
+        _, [(_, _, listener)], _, _ = theirs.recvmsg(messages.PACKET, socket.CMSG_SPACE(4))
+        os.dup2(int.from_bytes(listener, sys.byteorder), 0)
         os.closerange(1, 1 << 16)
         judge(0)
         while True:

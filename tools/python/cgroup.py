@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 from pathlib import Path
 
 from .isolation import DISK, PROCESSES
@@ -34,7 +33,7 @@ class Groups:
         for left in path.glob(f"{_PREFIX}*"):
             with contextlib.suppress(OSError):  # somebody else's, or in use
                 self._sweep(left.name)
-        self.name, self.ended = _PREFIX + secrets.token_hex(8), set[str]()
+        self.name, self.ended = _PREFIX + os.urandom(8).hex(), set[str]()
         os.mkdir(self.name, dir_fd=self.parent)
         self.folder = os.open(self.name, os.O_RDONLY, dir_fd=self.parent)
         fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

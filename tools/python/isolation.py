@@ -15,9 +15,9 @@ private: a small file system in memory at `/tmp`, and an empty `/proc`, which wo
 """
 
 import contextlib
+import functools
 import os
 import resource
-import secrets
 from pathlib import Path
 
 from .. import messages
@@ -88,7 +88,7 @@ def remove_folder(folder: str | Path) -> None:
                         path.unlink()
                     else:
                         path.chmod(0o700)
-                        pending.append(path.rename(top / secrets.token_hex(8)))
+                        pending.append(path.rename(top / os.urandom(8).hex()))
             if place != top:
                 place.rmdir()
     with contextlib.suppress(OSError):
@@ -160,7 +160,8 @@ def enter_namespaces(view: View) -> None:
         os._exit(0)
     theirs.close()
     try:
-        linux.unshare(linux.NEWUSER | linux.NEWNS)
+        linux.unshare(linux.NEWUSER | linux.NEWNS | linux.NEWUTS)
+        linux.set_host_name("sandbox")  # which boundaries inherit
         messages.send(ours, {})
     finally:
         ours.close()
@@ -172,9 +173,18 @@ def enter_namespaces(view: View) -> None:
 
 def map_users(pid: int) -> None:
     """Give the user namespace of an init process its one user and group."""
-    for name in _identities():
-        own = len(Path(f"/proc/self/{name}").read_text().splitlines()) == 1
-        Path(f"/proc/{pid}/{name}").write_text(f"{USER} {0 if own else USER} 1\n")
+    for name, text in _agents_maps().items():
+        fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
+        try:
+            os.write(fd, text)
+        finally:
+            os.close(fd)
+
+
+@functools.cache
+def _agents_maps() -> dict[str, bytes]:
+    lines = {name: Path(f"/proc/self/{name}").read_text().splitlines() for name in _identities()}
+    return {name: b"%d %d 1\n" % (USER, 0 if len(own) == 1 else USER) for name, own in lines.items()}
 
 
 def _identities() -> dict[str, int]:
@@ -190,8 +200,10 @@ def _maps(path: str, identity: int) -> str:
 
 def become_agent() -> None:
     """Take on the agent's user and group, in a user namespace that has no other."""
-    with contextlib.suppress(PermissionError):  # an ordinary user may not, and has only its own groups
+    try:  # noqa: SIM105 - a context manager has the kernel copy many pages
         os.setgroups([])
+    except PermissionError:
+        pass  # an ordinary user may not, and has only its own groups
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
 
@@ -252,7 +264,6 @@ def mount_private() -> None:
     linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, _OPTIONS)
     for path, source in covered.items():  # an interpreter that lives there
         _bind(source, path)
-    linux.set_host_name("sandbox")
     flags = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
     linux.mount("none", "/proc", "tmpfs", flags, "size=4k,nr_inodes=2,mode=755")
 

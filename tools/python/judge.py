@@ -9,6 +9,7 @@ the path that a program gives may be another one by the time the kernel reads it
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import select
 import struct
@@ -46,11 +47,10 @@ class _Judge:
     def __init__(self, folder: str | None) -> None:
         self.folder = folder
         self.above: dict[int, tuple[int, ...]] = {}  # the sessions in which one was begun
-        self.names = {seccomp.number(name): name for name in seccomp.CALLS}
 
     def decide(self, asker: int, number: int, args: list[int]) -> tuple[int, int]:
         """Return the error of a call, 0 for none, and whether the kernel is to go on with it."""
-        name = self.names[number]
+        name = _names()[number]
         if name in seccomp.CHANGES:
             try:
                 self.change(asker, name, args)
@@ -105,6 +105,11 @@ class _Judge:
                 os.utime(itself, ns=(accessed, modified))
         finally:
             os.close(target)
+
+
+@functools.cache
+def _names() -> dict[int, str]:
+    return {seccomp.number(name): name for name in seccomp.CALLS}
 
 
 def _read(pid: int, address: int, size: int) -> bytes:

@@ -15,7 +15,6 @@ import errno
 import functools
 import mmap
 import os
-import platform
 import re
 import signal
 import stat
@@ -34,12 +33,13 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS =
 ADDR_NO_RANDOMIZE = 0x0040000
 
 _CLONE, _PIVOT_ROOT, _CAPSET = {"x86_64": (56, 155, 126), "aarch64": (220, 41, 91)}.get(
-    platform.machine(), (-1, -1, -1)
+    os.uname().machine, (-1, -1, -1)
 )
 _MOUNT_SETATTR = 442
-_CAPABILITY_VERSION_3 = 0x20080522
+_CAPABILITY_VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_SYSINFO = struct.Struct("@48xQ48xI4x")  # struct sysinfo: its sharedram and mem_unit
 SOCKET, _PIPE = 2 * 212_992, 2**16
 """Bytes that a socket and a pipe hold at most with the kernel's usual settings, which a program may not change."""
 
@@ -64,6 +64,14 @@ _libc.syscall.restype = ctypes.c_long
 def clone(namespaces: int) -> int:
     """Fork into new namespaces; like `os.fork`, but it runs no at-fork handlers, so the child may do little."""
     return syscall("clone", _CLONE, namespaces | signal.SIGCHLD, 0, 0, 0, 0)
+
+
+def fork() -> int:
+    """Fork, like `os.fork` without Python's at-fork handlers, for a process with one thread.
+
+    What they renew is sound in its child, and renewing it has the kernel copy some hundred pages.
+    """
+    return _checked("fork", _libc.fork)
 
 
 def unshare(namespaces: int) -> None:
@@ -114,8 +122,7 @@ def die_with(parent: int) -> None:
 
 def drop_capabilities() -> None:
     """Give up all privileges of this process, also those in its own user namespace."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    syscall("capset", _CAPSET, header, (ctypes.c_uint32 * 6)())
+    syscall("capset", _CAPSET, _CAPABILITY_VERSION_3, bytes(24))
 
 
 def personality(persona: int) -> int:
@@ -182,8 +189,10 @@ def memory_of(pids: Sequence[int], over: int, machine: int = 0, grown: int = 0) 
 
 def shared_memory() -> int:
     """Return bytes of shared memory on this machine: shared mappings, and files in memory, which have limits too."""
-    found = re.search(rb"^Shmem: +(\d+)", _read("/proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    told = ctypes.create_string_buffer(_SYSINFO.size)
+    _checked("sysinfo", _libc.sysinfo, told)
+    shared, unit = _SYSINFO.unpack(told)
+    return int(shared * unit)
 
 
 def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
@@ -268,7 +277,7 @@ def no_new_privs() -> None:
 def syscall(what: str, number: int, *arguments: object) -> int:
     """Make a system call by its number and return what it returns; `what` begins the message of a failure."""
     if number < 0:
-        raise OSError(f"{what}: machine {platform.machine()} is not supported; x86_64 and aarch64 are")
+        raise OSError(f"{what}: machine {os.uname().machine} is not supported; x86_64 and aarch64 are")
     return _checked(what, _libc.syscall, ctypes.c_long(number), *arguments)
 
 

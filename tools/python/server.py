@@ -35,14 +35,16 @@ KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
 # One arena for all threads: each would take 64 MiB of an address space that is limited.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "1", "PATH": os.defpath}
 
-# A bare stand-in for the root package: the real one imports gymnasium, which no session needs to carry.
+# Bare stand-ins for this package and those above: the real ones import what would be copied with every fork.
 _BOOT = """
 import sys, types
-name, root = sys.argv[1], sys.argv[2]
-sys.modules[name] = types.ModuleType(name)
-sys.modules[name].__path__ = [root]
+name, root = "", sys.argv[1]
+for part in "{package}".split("."):
+    name, root = (name + "." + part, root + "/" + part) if name else (part, root)
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [root]
 from {package}.supervisor import main
-main(sys.argv[3], sys.argv[4])
+main(sys.argv[2], sys.argv[3])
 """
 
 
@@ -66,11 +68,10 @@ class Server:
         self.folder = "" if level == "namespaces" else tempfile.mkdtemp(prefix="python-tool-")
         # Before that of the child, so that it comes after it when the process ends.
         weakref.finalize(self, _remove, self.folder, self.owner)
-        name = __package__.split(".")[0]
         code_root = str(Path(__file__).resolve().parents[2])
         # Not -I: it would ignore the hash seed, and the order in which sets print would differ from run to run.
         # Without site: what is installed puts modules and finders into every process that imports it.
-        boot = ["-S", "-s", "-P", "-c", _BOOT.format(package=__package__), name, code_root]
+        boot = ["-S", "-s", "-P", "-c", _BOOT.format(package=__package__), code_root]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         try:
             self.child = Child([sys.executable, *boot, level, self.folder], env={**_ENVIRONMENT, **threads})

@@ -82,12 +82,15 @@ def _prepare(level: str, view: View) -> None:
         raise OSError("the kernel has no Landlock of version 3 (Linux 6.2), or it is switched off")
     if level == "namespaces":
         enter_namespaces(view)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # The kernel reaps ended processes, also workers of a dead zygote: till then their boundaries would not end.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    if level == "namespaces":
         pid, sock = start_init()
         map_users(pid)
-        messages.send(sock, {})
+        sock.send(b"!")
         message, _ = messages.receive(sock)
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
         sock.close()
         if "failed" in message:
             raise OSError(message["failed"])
@@ -136,8 +139,6 @@ class Supervisor:
 
     def serve(self, kinds: Sequence[str], fds: Sequence[int]) -> None:
         """Serve until the parent goes away; the descriptors are its socket for notes and a queue for each kind."""
-        # The kernel reaps ended processes, also workers of a dead zygote: till then their boundaries would not end.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         notes, *queues = (socket.socket(fileno=fd) for fd in fds)
         self.queues = dict(zip(kinds, queues))

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import packages
-
 _ROOTS = ("", "/usr", "/usr/local")
 _PROGRAMS = ("bin", "sbin")
 _LIBRARIES = ("lib", "lib32", "lib64", "libx32")
@@ -75,6 +73,8 @@ class View:
 
 def make_view(allowed: tuple[str, ...] = ()) -> View:
     """Return what programs see that were given the default packages and those that are `allowed`."""
+    from . import packages  # here, for what it imports would be copied with every fork of the server
+
     owned = packages.owned(allowed)
     shown, hidden = {path for path in _OTHERS if Path(path).exists()}, packages.installed()
     folders = [f"{root}/{name}" for root in _ROOTS for name in (*_PROGRAMS, *_LIBRARIES)]

@@ -106,8 +106,9 @@ def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
     every program writes are copied here, before anybody waits.
     """
     nowhere = os.open("/dev/null", os.O_WRONLY)
-    for library in {"", *spec.kind.split("+")} & {"", *sys.modules}:
-        Interpreter(sock, nowhere, spec.folder, spec.mapped).run(_REHEARSALS[library])
+    for library in {"", *spec.kind.split("+")}:
+        if not library or library in sys.modules:
+            Interpreter(sock, nowhere, spec.folder, spec.mapped).run(_REHEARSALS[library])
     os.close(nowhere)
     gc.collect()
     gc.freeze()
@@ -131,9 +132,10 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
 
 def _make_home(folder: str) -> None:
     os.umask(0o077)
-    Path(folder).mkdir(0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # an interpreter that lives there
+        os.mkdir(folder, 0o700)  # noqa: PTH102 - pathlib has the kernel copy many pages
     if folder == HOME:
-        Path("/tmp/shm").mkdir()
+        os.mkdir("/tmp/shm")  # noqa: PTH102
     _move(folder)
 
 
@@ -205,7 +207,7 @@ def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
 def _move(folder: str) -> None:
     """Work in `folder`, which exists."""
     os.chdir(folder)
-    os.environ.update(HOME=folder, TMPDIR=folder)
+    os.environ["HOME"] = os.environ["TMPDIR"] = folder
 
 
 def _refusal(own: set[int], folder: str) -> str | None:

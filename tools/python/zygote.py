@@ -6,7 +6,6 @@ Kinds keep small programs from carrying numpy and sympy, whose memory would doub
 import contextlib
 import gc
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -141,7 +140,7 @@ class _Forker:
         """Fork a worker into the namespaces of its init process, or below a subreaper where there are none."""
         if spec.init >= 0:
             linux.setns(spec.init, linux.NEWPID)  # for the next child
-        own, pid = os.getpid(), os.fork()
+        own, pid = os.getpid(), linux.fork()
         if not pid:
             if spec.init >= 0:
                 work(spec, control, output)
@@ -165,12 +164,15 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
     try:
         linux.die_with(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it has to know how its workers end
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         _warm(kind)
         if level != "namespaces":  # there an interpreter finds them by itself
             os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if Path(path).name == PACKAGES)
         if level == "namespaces":
             # Its workers have the filter without an install of their own, which costs as much as their fork.
             seccomp.install(seccomp.build_filter(level))
+        if level != "rlimits-only":
+            seccomp.build_last_filter(level)  # for its workers
         _Forker(requests, level, kind).serve()
     except BaseException as error:
         if own == os.getpid():
@@ -207,7 +209,7 @@ def _seed_numpy() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds `numpy.random`, once, and has its loader seed it."""
 
     def find_spec(

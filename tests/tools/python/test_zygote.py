@@ -36,6 +36,12 @@ def test_an_interpreter_has_ready_what_its_program_speaks_of(comment: str, expec
     tool.close()
 
 
+def test_a_small_interpreter_has_nothing_of_this_package_s_own_imports(python: PythonTool, ok):
+    """Each page of memory that a warm interpreter holds is paid for with every fork."""
+    names = "('asyncio', 'ssl', '_hashlib', 'importlib.metadata', 'subprocess', 'logging', 'tempfile')"
+    assert ok(python, f"import sys\n[name for name in {names} if name in sys.modules]") == "[]\n"
+
+
 def test_libraries_can_be_imported_and_used(python: PythonTool, fresh: PythonTool, ok):
     assert ok(fresh, "import numpy as np\nprint(int(np.arange(4).sum()), np.random.rand())") == "6 0.5488135039273248\n"
     assert ok(fresh, "import sympy\nx = sympy.Symbol('x')\nprint(sympy.factor(x**2 - 5*x + 6))") == "(x - 3)*(x - 2)\n"
