@@ -149,7 +149,7 @@ def check_fit(template: Template, env: TextEnv) -> None:
     if env.max_turns == 1:
         return
     calls = env if isinstance(env, QuestionEnv) and len(env.toolbox) else None
-    if lacks := _lacks(template, opening, calls, calls and calls.format):
+    if lacks := _lacks(template, opening, calls, calls.format if calls else None):
         styles = [style.name for style in FORMATS.values() if calls and not _lacks(template, opening, calls, style)]
         way = f"choose another call format: --option format={' or '.join(styles)}" if styles else _FIX
         raise TemplateError(f"{template.name} has a chat template {lacks}; {way}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from functools import wraps
 from typing import Any, SupportsIndex
 
@@ -48,8 +48,7 @@ _METHODS: dict[type, frozenset[str]] = {
     tuple: frozenset(("count", "index")),
 }
 _REPEATING = ("replace", "indent", "join")  # filters and methods that can make much of little
-_VIEWS = (type({}.values()), type({}.items()), type({}.keys()))
-_NESTED: tuple[type, ...] = (dict, list, tuple, set, frozenset, range, Namespace, *_VIEWS)
+_NESTED: tuple[type, ...] = (dict, list, tuple, set, frozenset, range, Namespace, KeysView, ValuesView, ItemsView)
 
 
 class MarkedText(str):

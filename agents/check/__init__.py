@@ -2,8 +2,7 @@
 
 clauses: the list of clauses, and how they are run
 episodes: the episodes that a check plays
-steps: what `reset` and `step` give
-tasks: tasks by their index, and splits
+steps: what `reset` and `step` give; tasks by their index, and splits
 single: Gymnasium's check, golds, seeds, processes, generators, threads
 copies: forks, snapshots, journals, vector environments
 canary: golds are seen nowhere

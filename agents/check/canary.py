@@ -106,7 +106,7 @@ class _Log(logging.Handler):
 
 
 def check_canary(case: Case) -> str:
-    """Hunt for a canary in some episodes."""
+    """A random text in place of the gold answers appears nowhere."""
     _check_ids(case)
     cases = [replace(case, seed=case.seed + i) for i in range(EPISODES)]
     if not all(hunt(one) for one in cases):

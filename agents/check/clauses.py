@@ -12,8 +12,7 @@ from .canary import check_canary
 from .copies import check_fork, check_journal, check_snapshot, check_vector
 from .episodes import Broken, Case
 from .single import check_generators, check_gold, check_gymnasium, check_process, check_seeds, check_threads
-from .steps import check_any_text, check_steps
-from .tasks import check_tasks
+from .steps import check_any_text, check_steps, check_tasks
 
 
 @dataclass(frozen=True)
@@ -36,40 +35,18 @@ class Result:
     note: str = ""
 
 
-CLAUSES = (
-    Clause("gymnasium", "Gymnasium's check_env passes without a warning", check_gymnasium),
-    Clause("gold", "playing the gold earns a total reward of 1", check_gold),
-    Clause(
-        "seeds", "a seed gives the same episode in every instance, and not all seeds give the same one", check_seeds
-    ),
-    Clause("tasks", "a task is chosen by its index, and no split has the tasks of another", check_tasks),
-    Clause("process", "a seed gives the same episode in another process with another hash seed", check_process),
-    Clause("generators", "the global generators of random and numpy.random do not change", check_generators),
-    Clause(
-        "threads",
-        "environments that are stepped in turn, each from its own thread, behave as they do alone",
-        check_threads,
-    ),
-    Clause(
-        "fork",
-        "a fork at every turn, also through wrappers, continues as the original does and does not affect it",
-        check_fork,
-    ),
-    Clause(
-        "snapshot",
-        "a snapshot is JSON; restored in a fresh environment, it continues as the original does",
-        check_snapshot,
-    ),
-    Clause("journal", "replaying the journal of an episode gives the same episode", check_journal),
-    Clause(
-        "vector",
-        "make_vec, sync and async, with default arguments gives the same episodes as single environments",
-        check_vector,
-    ),
-    Clause("steps", "observations, info, rewards and ends have the promised form", check_steps),
-    Clause("any-text", "every text that an agent can write is answered in that form", check_any_text),
-    Clause("canary", "a random text in place of the gold answers appears nowhere", check_canary),
+def _clause(promise: Callable[[Case], str]) -> Clause:
+    """Return the clause of a function whose docstring says what it promises."""
+    about = (promise.__doc__ or "").rstrip(".")
+    name = promise.__name__.removeprefix("check_").replace("_", "-")
+    return Clause(name, about[:1].lower() + about[1:], promise)
+
+
+PROMISES = (
+    *(check_gymnasium, check_gold, check_seeds, check_tasks, check_process, check_generators, check_threads),
+    *(check_fork, check_snapshot, check_journal, check_vector, check_steps, check_any_text, check_canary),
 )
+CLAUSES = tuple(_clause(promise) for promise in PROMISES)
 
 
 def check(env_id: str, options: Mapping[str, Any] | None = None, seed: int = 0) -> Iterator[Result]:

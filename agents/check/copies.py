@@ -27,11 +27,10 @@ MODES = ("sync", "async")
 SECONDS = 120.0  # that an asynchronous vector may take for a turn
 
 E = TypeVar("E", bound=gymnasium.Env[str, str])
-Vector = VectorEnv[Any, Any, Any]
 
 
 def check_fork(case: Case) -> str:
-    """Fork at every turn, bare and through wrappers: twins go on as the original, and none changes another."""
+    """A fork at every turn, also through wrappers, continues as the original does and does not affect it."""
     forks = 0
     for scenario in case.scenarios:
         with case.bare() as env:
@@ -81,7 +80,7 @@ def _closing(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
 
 
 def check_snapshot(case: Case) -> str:
-    """Write the episode down at every turn; a fresh environment restored from it goes on as the original."""
+    """A snapshot is JSON; restored in a fresh environment, it continues as the original does."""
     snapshots = 0
     for scenario in case.scenarios:
         straight = case.episode(scenario)[1:]
@@ -110,7 +109,7 @@ def _as_json(snapshot: Any, where: str) -> str:
 
 
 def check_journal(case: Case) -> str:
-    """Play tasks, write the journal, read it back and replay it in a fresh environment."""
+    """Replaying the journal of an episode gives the same episode."""
     with case.bare() as env:
         trees = []
         for scenario in case.scenarios:
@@ -129,7 +128,7 @@ def check_journal(case: Case) -> str:
 
 
 def check_vector(case: Case) -> str:
-    """Play two episodes at once, each begun again where it ends, in sync and in async mode."""
+    """make_vec, sync and async, with default arguments gives the same episodes as single environments."""
     scenarios = case.scenarios[1:3]
     rounds = max(len(scenario.actions) for scenario in scenarios) + 2
     singles = [_single(case, scenario, rounds) for scenario in scenarios]
@@ -146,12 +145,11 @@ def _single(case: Case, scenario: Scenario, rounds: int) -> list[str]:
         for turn in range(rounds):
             if over:
                 observation, info = env.reset()
-                seen.append(_moment(observation, 0.0, False, False, info))
-                over = False
+                answer = (observation, 0.0, False, False, info)
             else:
-                observation, reward, terminated, truncated, info = env.step(_action(scenario, turn))
-                seen.append(_moment(observation, reward, terminated, truncated, info))
-                over = terminated or truncated
+                answer = env.step(_action(scenario, turn))
+            seen.append(_moment(*answer))
+            over = answer[2] or answer[3]
     return seen
 
 
@@ -159,12 +157,13 @@ def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -
     envs = gymnasium.make_vec(spec_of(case.env_id), len(scenarios), vectorization_mode=mode, **case.options)
     whole = False
     try:
-        opening, info = _reset(envs, [scenario.seed for scenario in scenarios])
+        opening, info = _ask(envs, "reset", seed=[scenario.seed for scenario in scenarios])
         seen = [[_moment(opening[i], _pick(info, i))] for i in range(len(scenarios))]
         for turn in range(rounds):
-            observations, *numbers, info = _step(envs, tuple(_action(scenario, turn) for scenario in scenarios))
+            actions = tuple(_action(scenario, turn) for scenario in scenarios)
+            *columns, info = _ask(envs, "step", actions=actions)
             for i in range(len(scenarios)):
-                seen[i].append(_moment(observations[i], *(values[i] for values in numbers), _pick(info, i)))
+                seen[i].append(_moment(*(values[i] for values in columns), _pick(info, i)))
         whole = True
     except Late:
         raise Broken(f"a vector in {mode} mode did not answer within {SECONDS:g} s") from None
@@ -173,18 +172,12 @@ def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -
     return seen
 
 
-def _reset(envs: Vector, seeds: Any) -> Any:
+def _ask(envs: VectorEnv[Any, Any, Any], what: str, **given: Any) -> Any:
+    """Return what `reset` or `step` gives; asynchronous environments have `SECONDS` for it."""
     if not isinstance(envs, AsyncVectorEnv):
-        return envs.reset(seed=seeds)
-    envs.reset_async(seed=seeds)
-    return envs.reset_wait(timeout=SECONDS)
-
-
-def _step(envs: Vector, actions: tuple[str, ...]) -> Any:
-    if not isinstance(envs, AsyncVectorEnv):
-        return envs.step(actions)
-    envs.step_async(actions)
-    return envs.step_wait(timeout=SECONDS)
+        return getattr(envs, what)(**given)
+    getattr(envs, f"{what}_async")(**given)
+    return getattr(envs, f"{what}_wait")(timeout=SECONDS)
 
 
 def _action(scenario: Scenario, turn: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import resource
 import stat
 import sys
@@ -34,12 +35,7 @@ def search(head: str, tail: str, since: float) -> list[str]:
 
 
 def _holds(data: bytes, head: bytes, tail: bytes) -> bool:
-    at = data.find(head)
-    while at >= 0:
-        if data.startswith(tail, at + len(head)):
-            return True
-        at = data.find(head, at + 1)
-    return False
+    return re.search(re.escape(head) + b"(?=" + re.escape(tail) + b")", data) is not None
 
 
 def _places(since: float) -> Iterator[tuple[str, bytes]]:

@@ -8,10 +8,11 @@ import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -28,7 +29,7 @@ SECONDS = 300.0  # that a second process may take
 
 
 def check_gymnasium(case: Case) -> str:
-    """Run Gymnasium's own check, and an episode with its passive checker; no warning may be given."""
+    """Gymnasium's check_env passes without a warning."""
     scenario, level = case.scenarios[0], gymnasium.logger.min_level
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -46,7 +47,7 @@ def check_gymnasium(case: Case) -> str:
 
 
 def check_gold(case: Case) -> str:
-    """Play the gold of some tasks, as it is at the start and as it is at every turn."""
+    """Playing the gold earns a total reward of 1."""
     with case.bare() as env:
         for seed in range(case.seed, case.seed + GOLDS):
             env.reset(seed=seed)
@@ -72,19 +73,16 @@ def _earn(env: TextEnv, what: str, actions: Iterator[str]) -> None:
 
 
 def check_seeds(case: Case) -> str:
-    """Compare an episode with itself, in a fresh environment and in one that has played before; compare seeds."""
+    """A seed gives the same episode in every instance, and not all seeds give the same one."""
     with case.bare() as used:
         for scenario in case.scenarios:
             first = _and_next(used, scenario)
             with case.bare() as fresh:
                 again = _and_next(fresh, scenario)
             advice = "draw randomness only from the rng of on_reset and self.np_random, and begin afresh in on_reset"
-            same(first, again, f"seed {scenario.seed} is another episode in a fresh environment ({advice})")
-            same(
-                first,
-                _and_next(used, scenario),
-                f"seed {scenario.seed} is another episode when it is played again ({advice})",
-            )
+            what = f"seed {scenario.seed} is another episode"
+            same(first, again, f"{what} in a fresh environment ({advice})")
+            same(first, _and_next(used, scenario), f"{what} when it is played again ({advice})")
         seen = 1
         for actions in (case.scenarios[i].actions for i in (2, 0, 1)):  # what is hidden shows in answers to an expert
             tried = [Scenario(case.seed + i, actions) for i in range(SEEDS)]
@@ -104,21 +102,57 @@ def _and_next(env: TextEnv, scenario: Scenario) -> list[str]:
 
 
 def check_process(case: Case) -> str:
-    """Compare episodes with those of a second process."""
+    """A seed gives the same episode in another process with another hash seed."""
+    spec = spec_of(case.env_id)
+    if not isinstance(spec.entry_point, str):
+        return f"not checked: {case.env_id} is registered with an object; register it by name, as 'module:factory'"
+    request = {
+        "id": case.env_id,
+        "entry_point": spec.entry_point,
+        "kwargs": spec.kwargs,
+        "options": dict(case.options),
+        "scenarios": [(scenario.seed, scenario.actions) for scenario in case.scenarios],
+    }
     try:
-        found = episodes_elsewhere(case, case.scenarios)
-    except NoOtherProcess as reason:
-        return f"not checked: {reason}"
+        found = _elsewhere(json.dumps(request))
+    except TypeError as error:
+        return f"not checked: the options of {case.env_id} have no JSON form: {error}"
     for scenario, seen in zip(case.scenarios, found, strict=True):
-        what = (
-            f"seed {scenario.seed} is another episode in a second process (does it use hash() or the order of a set?)"
-        )
-        same(case.episode(scenario), seen, what)
+        doubt = "is another episode in a second process (does it use hash() or the order of a set?)"
+        same(case.episode(scenario), seen, f"seed {scenario.seed} {doubt}")
     return f"{len(found)} episodes"
 
 
+def _elsewhere(request: str) -> list[list[str]]:
+    """Return what is seen of the episodes of a request in a second process."""
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
+    told: dict[str, Any] = {"capture_output": True, "encoding": "utf-8", "errors": "replace"}
+    try:
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
+        done = subprocess.run(command, input=request, timeout=SECONDS, env=env, **told)
+    except subprocess.TimeoutExpired:
+        raise Broken(f"a second process did not play its episodes within {SECONDS:g} s") from None
+    if done.returncode:
+        words = done.stderr.strip().splitlines()[-1:] or ["it wrote no error message"]
+        raise Broken(f"a second process ended with exit code {done.returncode}: {words[0]}")
+    seen: list[list[str]] = json.loads(done.stdout)
+    return seen
+
+
+def main() -> None:
+    """Play what the request on standard input says and write what was seen to standard output."""
+    request, output = json.load(sys.stdin), sys.stdout
+    sys.stdout = sys.stderr  # whatever an environment prints is no answer
+    if request["id"] not in gymnasium.registry:
+        gymnasium.register(request["id"], entry_point=request["entry_point"], kwargs=request["kwargs"])
+    case = Case(request["id"], request["options"])
+    json.dump([case.episode(Scenario(seed, tuple(actions))) for seed, actions in request["scenarios"]], output)
+
+
 def check_generators(case: Case) -> str:
-    """Look whether episodes moved a generator that everyone shares, or set its seed."""
+    """The global generators of random and numpy.random do not change."""
     scenarios, generators = case.scenarios, (random.getstate(), np.random.get_state())
     try:
         # A state that no environment sets by itself: one that seeds with 0 would leave that of 0 as it is.
@@ -139,7 +173,7 @@ def check_generators(case: Case) -> str:
 
 
 def check_threads(case: Case) -> str:
-    """Step several environments in turn, each from a thread of its own."""
+    """Environments that are stepped in turn, each from its own thread, behave as they do alone."""
     scenarios = case.scenarios
     with ExitStack() as stack:
         envs = [stack.enter_context(case.bare()) for _ in scenarios]
@@ -151,69 +185,6 @@ def check_threads(case: Case) -> str:
                 if turn < len(scenario.actions) and env.live:
                     seen.append(moment(*pool.submit(env.step, scenario.actions[turn]).result()))
     for scenario, seen in zip(scenarios, found, strict=True):
-        what = (
-            f"seed {scenario.seed} is another episode beside others, each on a thread of its own (do they share state?)"
-        )
+        what = f"seed {scenario.seed} is another episode beside others, each on its own thread (do they share state?)"
         same(case.episode(scenario), seen, what)
     return f"{len(scenarios)} environments"
-
-
-class NoOtherProcess(Exception):
-    """The environment cannot be made in another process, and why."""
-
-
-def episodes_elsewhere(case: Case, scenarios: Sequence[Scenario]) -> list[list[str]]:
-    """Return what is seen of `scenarios` in a second process.
-
-    Raises:
-        NoOtherProcess: what makes the environment has no name or no JSON form by which another process could know it.
-        Broken: the second process failed where this one did not.
-    """
-    request = _request(case, scenarios)
-    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    code = f"from {__name__} import main; main()"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            input=request,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SECONDS,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths},
-        )
-    except subprocess.TimeoutExpired:
-        raise Broken(f"a second process did not play {len(scenarios)} episodes within {SECONDS:g} s") from None
-    if done.returncode:
-        words = done.stderr.strip().splitlines()[-1:] or ["it wrote no error message"]
-        raise Broken(f"a second process ended with exit code {done.returncode}: {words[0]}")
-    seen: list[list[str]] = json.loads(done.stdout)
-    return seen
-
-
-def main() -> None:
-    """Play what the request on standard input says and write what was seen to standard output."""
-    request, output = json.load(sys.stdin), sys.stdout
-    sys.stdout = sys.stderr  # whatever an environment prints is no answer
-    if request["id"] not in gymnasium.registry:
-        gymnasium.register(request["id"], entry_point=request["entry_point"], kwargs=request["kwargs"])
-    case = Case(request["id"], request["options"])
-    json.dump([case.episode(Scenario(seed, tuple(actions))) for seed, actions in request["scenarios"]], output)
-
-
-def _request(case: Case, scenarios: Sequence[Scenario]) -> str:
-    spec = spec_of(case.env_id)
-    if not isinstance(spec.entry_point, str):
-        raise NoOtherProcess(f"{case.env_id} is registered with an object; register it by name, as 'module:factory'")
-    request = {
-        "id": case.env_id,
-        "entry_point": spec.entry_point,
-        "kwargs": spec.kwargs,
-        "options": dict(case.options),
-        "scenarios": [(scenario.seed, scenario.actions) for scenario in scenarios],
-    }
-    try:
-        return json.dumps(request)
-    except TypeError as error:
-        raise NoOtherProcess(f"the options of {case.env_id} have no JSON form: {error}") from None

@@ -1,4 +1,4 @@
-"""Promises about what `reset` and `step` give, whatever the agent writes."""
+"""Promises about what `reset` and `step` give: tasks by their index and their splits, and answers to any text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 import gymnasium
 
 from ...envs import Outcome, StopReason, TextEnv, outcome_of
+from ...envs.registry import make, takes
+from ...envs.splits import begin, has_tasks, task_count
+from ...envs.tasks import SPLITS
 from .episodes import Broken, Case, example_calls, expert, moment, same
 
 ODD = (
@@ -37,11 +40,12 @@ ODD = (
     "9" * 5_000,
     "nan",
 )
+LOOKED = 16  # tasks of an environment, and of a split
 _SPEAKERS = ("system", "user", "assistant", "tool")
 
 
 def check_steps(case: Case) -> str:
-    """Look at all that episodes give: observations, info, rewards, and how they end."""
+    """Observations, info, rewards and ends have the promised form."""
     ended = 0
     for scenario in case.scenarios:
         seen = []
@@ -66,7 +70,7 @@ def check_steps(case: Case) -> str:
 
 
 def check_any_text(case: Case) -> str:
-    """Say odd things, alone, in tool calls and inside the expert's answer: nothing raises, nothing fails."""
+    """Every text that an agent can write is answered in that form."""
     tried = 0
     with case.bare() as env:
         golds = expert(env, case.seed)[-1:]
@@ -174,3 +178,77 @@ def _check_info(where: str, info: Mapping[str, Any]) -> None:
             or not isinstance(message.get("content"), str)
         ):
             raise Broken(f"{where}: info['messages'] must be messages of role and content; it is {messages!r:.200}")
+
+
+def check_tasks(case: Case) -> str:
+    """A task is chosen by its index, and no split has the tasks of another."""
+    with case.bare() as env:
+        try:
+            count = task_count(env)
+        except ValueError as error:
+            raise Broken(str(error)) from None
+        if not has_tasks(env):
+            return "there are no tasks: episodes begin by seed, and each split has seeds of its own"
+        ids = set()
+        for task in _some(count):
+            one, other = (_id(env, task, seed) for seed in (case.seed, case.seed + 1))
+            ids.add(one)
+            if one != other:
+                raise Broken(
+                    f"task {task} has the id {one!r} with seed {case.seed} and {other!r} with the next; in on_reset, "
+                    "begin the task options['task'] where it is given, and draw one from rng where it is not"
+                )
+        if count > 1 and len(ids) == len(set(_seen(env, case, count))) == 1:
+            raise Broken(f"all {count} tasks are one and the same episode; in on_reset, begin the task options['task']")
+    return f"{count} tasks; {_check_splits(case)}"
+
+
+def _check_splits(case: Case) -> str:
+    """Compare what the splits begin with; return what was found."""
+    if not takes(case.env_id, "split"):
+        return "without an option `split`, every tenth is for valid and every tenth for test"
+    if {"split", "tasks"} & case.options.keys():
+        return "the splits of these options are not compared"
+    seen: dict[str, list[str]] = {}
+    for split in SPLITS:
+        try:
+            env = make(case.env_id, **{**case.options, "split": split})
+        except (ValueError, LookupError) as error:
+            raise Broken(
+                f"it cannot be made with split={split!r} ({type(error).__name__}: {error}); training takes train and "
+                "valid, evaluation test"
+            ) from error
+        try:
+            seen[split] = _seen(env, case, task_count(env))
+        finally:
+            env.close()
+        same = next((other for other in seen if other != split and seen[other] == seen[split]), None)
+        if same is not None and len(set(seen[split])) > 1:
+            raise Broken(f"split={split!r} has the tasks of split={same!r}; choose `tasks` by the option `split`")
+    return "three splits"
+
+
+def _some(count: int) -> list[int]:
+    return sorted({round(i * (count - 1) / (LOOKED - 1)) for i in range(LOOKED)})
+
+
+def _seen(env: TextEnv, case: Case, count: int) -> list[str]:
+    """Return what some tasks show and answer to the expert of the first of them, with one seed."""
+    actions = expert(env, case.seed, 0)
+    found = []
+    for task in _some(count):
+        observation, info = _begin(env, task, case.seed)
+        answers = [env.step(action)[:2] for action in actions if env.live]
+        found.append(moment(observation, info["messages"], answers))
+    return found
+
+
+def _id(env: TextEnv, task: int, seed: int) -> str:
+    return str(_begin(env, task, seed)[1]["task_id"])
+
+
+def _begin(env: TextEnv, task: int, seed: int) -> tuple[str, dict[str, Any]]:
+    try:
+        return begin(env, task, seed)
+    except Exception as error:
+        raise Broken(f"reset(options={{'task': {task}}}) raises {type(error).__name__}: {error}") from error

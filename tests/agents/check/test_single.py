@@ -357,7 +357,7 @@ def test_a_second_process_that_ends_is_seen(words):
 
 def test_a_second_process_that_does_not_answer_is_left(words, monkeypatch):
     monkeypatch.setattr(single, "SECONDS", 0.01)
-    assert process(words()).problem == "a second process did not play 4 episodes within 0.01 s"
+    assert process(words()).problem == "a second process did not play its episodes within 0.01 s"
 
 
 def test_what_has_no_name_in_another_process_is_said_not_to_be_checked(words, world, register):
