@@ -289,7 +289,6 @@ def add_named_tokens(tokenizer: Tokenizer, config: Mapping[str, Any]) -> None:
 
 
 def _is_control(bare: Tokenizer, index: int, token: AddedToken) -> bool:
-    """Return whether an added token is more than text."""
     letter = len(token.content) == 1
     if letter and index in bare.encode(token.content, add_special_tokens=False).ids:
         return False
@@ -311,7 +310,6 @@ def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
 
 
 def _find(patterns: Sequence[re.Pattern[str]], text: str, start: int, end: int) -> Iterator[re.Match[str]]:
-    """Find each pattern where the ones before it found nothing."""
     if not patterns:
         return
     for found in patterns[0].finditer(text, start, end):

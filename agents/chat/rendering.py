@@ -68,31 +68,24 @@ class MarkedText(str):
         return self
 
     def __add__(self, other: str) -> MarkedText:
-        """Join with what follows."""
         return join((self, other)) if isinstance(other, str) else NotImplemented
 
     def __radd__(self, other: str) -> MarkedText:
-        """Join with what stands before."""
         return join((other, self)) if isinstance(other, str) else NotImplemented
 
     def __getitem__(self, key: SupportsIndex | slice) -> MarkedText:
-        """Cut a piece out."""
         return MarkedText(super().__getitem__(key), self.marks[key])
 
     def lstrip(self, chars: str | None = None, /) -> MarkedText:
-        """Trim the left."""
         return self[len(self) - len(super().lstrip(chars)) :]
 
     def rstrip(self, chars: str | None = None, /) -> MarkedText:
-        """Trim the right."""
         return self[: len(super().rstrip(chars))]
 
     def strip(self, chars: str | None = None, /) -> MarkedText:
-        """Trim both sides."""
         return self.lstrip(chars).rstrip(chars)
 
     def join(self, pieces: Iterable[str], /) -> MarkedText:
-        """Join pieces with this one between them."""
         parts = [part for piece in pieces for part in (self, piece)]
         return join(parts[1:])
 
@@ -319,5 +312,4 @@ class _Writer(NodeTransformer):
 
 
 def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
-    """Return an expression whose value passes a filter."""
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=node.environment)

@@ -311,7 +311,7 @@ def _with_marked_role(message: Message) -> Message:
 
 def _change(what: str, before: str, after: str) -> str:
     at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
-    was, now = str.__str__(before)[at : at + 40], str.__str__(after)[at : at + 40]
+    was, now = (str.__str__(text)[at : at + 40] for text in (before, after))
     return f"adding {what} turns {was!r} into {now!r}"
 
 

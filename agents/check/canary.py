@@ -13,14 +13,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 import logging
 import re
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +40,7 @@ EPISODES = 4
 IDS = 8  # of tasks, each beside its gold
 ODD = 4  # of the odd actions, tried in each episode
 DIGITS = 15  # of a canary: a number that every grader takes, and that no float rounds
+_WORD = re.compile(r"[^\W_]+")
 
 
 class Detector:
@@ -122,15 +122,11 @@ def _check_ids(case: Case) -> None:
         for seed in range(case.seed, case.seed + IDS):
             observation, info = env.reset(seed=seed)
             ids.append(str(info["task_id"]))
-            golds.append({*re.findall(r"[^\W_]+", env.gold()[-1])} - {*re.findall(r"[^\W_]+", observation)})
+            golds.append({*_WORD.findall(env.gold()[-1])} - {*_WORD.findall(observation)})
     common: set[str] = set.intersection(*golds) if golds else set()
-    told = [
-        name
-        for name, gold in zip(ids, golds, strict=False)
-        if (own := gold - common) and own <= {*re.findall(r"[^\W_]+", name)}
-    ]
-    if len(told) == IDS:
-        raise Broken(f"info['task_id'] tells the gold, as {told[0]!r} does; name the task by its index, or not at all")
+    told = (common < gold <= common | {*_WORD.findall(name)} for gold, name in zip(golds, ids, strict=False))
+    if len(golds) == IDS and all(told):
+        raise Broken(f"info['task_id'] tells the gold, as {ids[0]!r} does; name the task by its index, or not at all")
 
 
 def hunt(case: Case) -> bool:
@@ -176,21 +172,14 @@ def _episode(env: TextEnv, watch: Detector, seed: int, actions: Sequence[str]) -
         _watched(watch, "what step gives", lambda: env.step(action))  # noqa: B023 (called at once)
     watch.look("the snapshot", env.snapshot())
     watch.look("the repr", repr(env), str(env))
-    _watched(watch, "the journal", lambda: _journal(env, seed, actions))
+    _watched(watch, "the journal", lambda: to_json(play(env, Script(actions), seed % task_count(env), seed)))
     env.reset(seed=seed)
-    _watched(watch, "what a fork gives", lambda: _forked(env, actions[:1]))
 
+    def forked() -> list[Any]:
+        with closing(env.fork()) as twin:
+            return [*map(twin.step, actions[:1]), repr(twin), twin.snapshot()]
 
-def _forked(env: TextEnv, actions: Sequence[str]) -> list[Any]:
-    twin = env.fork()
-    try:
-        return [*(twin.step(action) for action in actions), repr(twin), twin.snapshot()]
-    finally:
-        twin.close()
-
-
-def _journal(env: TextEnv, seed: int, actions: Sequence[str]) -> str:
-    return json.dumps(to_json(play(env, Script(actions), seed % task_count(env), seed)), default=repr)
+    _watched(watch, "what a fork gives", forked)
 
 
 def _watched(watch: Detector, what: str, work: Callable[[], Any]) -> None:
@@ -204,7 +193,6 @@ def _watched(watch: Detector, what: str, work: Callable[[], Any]) -> None:
 
 
 def _mistakes(env: TextEnv, watch: Detector) -> None:
-    """Look at what is said of mistakes."""
     env.reset()
     _watched(watch, "a restored snapshot", lambda: env.restore({**env.snapshot(), "digest": "another"}))
     _watched(watch, "a step with None", lambda: env.step(cast(str, None)))

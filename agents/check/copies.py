@@ -145,7 +145,7 @@ def _single(case: Case, scenario: Scenario, rounds: int) -> list[str]:
         for turn in range(rounds):
             if over:
                 observation, info = env.reset()
-                answer = (observation, 0.0, False, False, info)
+                answer: tuple[Any, ...] = (observation, 0.0, False, False, info)
             else:
                 answer = env.step(_action(scenario, turn))
             seen.append(_moment(*answer))

@@ -6,7 +6,7 @@ What was seen is kept as text, so that episodes of other instances, threads and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -18,7 +18,7 @@ from ...envs import TextEnv
 from ...envs.question import QuestionEnv
 from ...envs.registry import make, spec_of
 from ...envs.splits import begin
-from ...tools import PythonTool, Tool, ToolCall
+from ...tools import PythonTool, ToolCall
 
 LONGEST = 32  # turns of an expert's episode that are played: what is done at every turn is done this often at most
 # Every call of a session that keeps its variables prints another number.
@@ -78,7 +78,6 @@ class Case:
         )
 
     def episode(self, scenario: Scenario) -> list[str]:
-        """Return what is seen of an episode in a fresh environment."""
         with self.bare() as env:
             return episode(env, scenario)
 
@@ -134,7 +133,6 @@ def expert(env: TextEnv, seed: int, task: int | None = None) -> tuple[str, ...]:
 
 
 def words(env: TextEnv, seed: int, count: int = 3) -> tuple[str, ...]:
-    """Return words drawn from the action space."""
     env.action_space.seed(seed)
     return tuple(env.action_space.sample() for _ in range(count))
 
@@ -144,18 +142,11 @@ def example_calls(env: TextEnv, text: str | None = None) -> Iterator[str]:
     if not isinstance(env, QuestionEnv):
         return
     for tool in env.toolbox.tools.values():
-        try:
-            yield env.format.render(ToolCall(tool.name, _arguments(tool, text)))
-        except ValueError:  # the format has no words for this call, so no agent can make it
-            continue
-
-
-def _arguments(tool: Tool, text: str | None) -> dict[str, Any]:
-    parameters = tool.schema["function"]["parameters"]
-    fields = {name: parameters["properties"][name] for name in parameters.get("required", ())}
-    if isinstance(tool, PythonTool) and text is None:
-        return {"code": COUNTER}
-    return {name: _example(field, text) for name, field in fields.items()}
+        arguments = _example({"type": "object", **tool.schema["function"]["parameters"]}, text)
+        if isinstance(tool, PythonTool) and text is None:
+            arguments = {"code": COUNTER}
+        with suppress(ValueError):  # where the format has no words for this call, no agent can make it
+            yield env.format.render(ToolCall(tool.name, arguments))
 
 
 def _example(field: Mapping[str, Any], text: str | None) -> Any:

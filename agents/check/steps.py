@@ -204,7 +204,6 @@ def check_tasks(case: Case) -> str:
 
 
 def _check_splits(case: Case) -> str:
-    """Compare what the splits begin with; return what was found."""
     if not takes(case.env_id, "split"):
         return "without an option `split`, every tenth is for valid and every tenth for test"
     if {"split", "tasks"} & case.options.keys():

@@ -112,8 +112,7 @@ class TreeGrower:
             return False
         node, branch = (0, -1) if path is None else (path.node, path.branch)
         before = len(self.paths)
-        event = Event(kind, node, branch, self.left)
-        for spawn in self.plan(self.tree, event, (*self.tree.key, branch)):
+        for spawn in self.plan(self.tree, Event(kind, node, branch, self.left), (*self.tree.key, branch)):
             await self._grant(spawn)
         return len(self.paths) > before
 
@@ -197,7 +196,7 @@ class TreeGrower:
                 async with self.forking:
                     path.env = await driver.fork(self.root, path)
                 if point.node:
-                    await driver.replay(path.env, point.snapshot, path)
+                    await driver.call(partial(path.env.restore, point.snapshot), path, "replaying the path")
             while (leaf := await driver.turn(path)) is None and self.plan is None:
                 pass
             return leaf

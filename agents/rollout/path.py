@@ -6,9 +6,9 @@ Invariant: every wait of a rollout has a deadline, so that nothing that never an
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -143,12 +143,8 @@ def tokens_before(tokens: NDArray[np.int32], characters: int, decode: Callable[[
     """Return how many `tokens` there are in front of the one that holds the character behind the first `characters`."""
     if characters <= 0:
         return 0
-    ids = tokens.tolist()
-    low, high = 0, len(ids)
-    while low < high:  # the text of more tokens is never shorter
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if len(decode(ids[: middle + 1])) <= characters else (low, middle)
-    return low
+    ids = tokens.tolist()  # the text of more tokens is never shorter
+    return bisect_right(range(len(ids)), characters, key=lambda n: len(decode(ids[: n + 1])))
 
 
 class PathFailed(Exception):
@@ -170,11 +166,10 @@ class FirstTurn:
 
     def prefix(self, tree: Tree) -> Turn:
         """Return the turn as far as it is not drawn."""
-        if self.twin < 0:
-            prefix = Turn.unsampled(-1, "assistant", "", NO_TOKENS)
-        else:
-            twin, part = tree.turns[self.twin], slice(self.copied)
-            columns = {name: getattr(twin, name)[part] for name in _COLUMNS}
+        prefix = Turn.unsampled(-1, "assistant", "", NO_TOKENS)
+        if self.twin >= 0:
+            twin = tree.turns[self.twin]
+            columns = {name: getattr(twin, name)[: self.copied] for name in _COLUMNS}
             prefix = replace(twin, **columns, twin=self.twin, copied=self.copied)
         if self.forced is None:
             return prefix
@@ -207,11 +202,9 @@ class Path:
         self.tree, self.shared = replace(tree, turns=list(tree.turns)), len(tree.turns)
 
     def end(self, stop: StopReason, info: dict[str, Any]) -> Leaf:
-        """Return the end of the path where it is."""
         return Leaf.ended(self.node, self.branch, stop, self.score, info)
 
     def failure(self, error: Exception) -> PathFailed:
-        """Return what to raise where `error` ends the path."""
         if isinstance(error, Overdue):
             info = {"error": str(error), "deadline": error.deadline}
         elif isinstance(error, EngineFailure):
@@ -315,12 +308,7 @@ class Driver:
             return failed_step(failed.leaf.info)
 
     async def fork(self, env: TextEnv, path: Path) -> TextEnv:
-        """Return a copy of `env` for `path`."""
         return await self.call(env.fork, path, "forking the environment", late=lambda twin: twin.close())
-
-    async def replay(self, env: TextEnv, snapshot: dict[str, Any], path: Path) -> None:
-        """Bring `env`, in which the task has begun, to where `snapshot` was taken."""
-        await self.call(partial(env.restore, snapshot), path, "replaying the path")
 
     async def call(self, work: Callable[[], T], path: Path, what: str, late: Callable[[T], None] | None = None) -> T:
         """Return what `work` returns on a thread of its own; `late` gets what it returns after the caller has left."""

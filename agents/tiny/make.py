@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import random
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,65 +26,47 @@ from ...envs.tasks import Task, Tasks
 from ...tools import Format, ToolCall, get_format
 from ..chat.chat import Chat
 from ..chat.template import Template
-from ..warmup.supervised import Example, Trainer, TrainerOptions, new_model, tokenize
-from ..warmup.tokenizer import TEMPLATE, train_tokenizer, write_tokenizer
+from ..settings import WarmupOptions
+from ..warmup.supervised import TEMPLATE, Example, Trainer, new_model, tokenize, train_tokenizer, write_tokenizer
 
 log = logging.getLogger(__name__)
 
 WORDS = r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"  # do not merge
-VOCABULARY = 640
-CONTEXT = 4096
 MIX = {"good": 0.38, "guess": 0.30, "slip": 0.16, "misread": 0.16}
 _OPERATOR = re.compile(r"\*\*|//|[+*%]|(?<=[\d)])-")
 _NUMBER = re.compile(r"\d+")
 _TOOLS = [{"type": "function", "function": {"name": "python"}}]
 
 
-@dataclass(frozen=True)
-class Make:
-    """How the tiny policy is made."""
-
-    out: Path
-    """Folder to write."""
-    episodes: int = 120_000
-    """Demonstrated episodes, each seen once."""
-    batch: int = 64
-    """Episodes an optimizer step."""
-    lr: float = 2e-3
-    """Peak learning rate; linear warm-up, cosine decay."""
-    seed: int = 0
-    threads: int = 2
+OPTIONS = WarmupOptions(120_000, 1875, 64, 2e-3, size="small", vocabulary=640, context=4096, threads=2)
 
 
-def make(config: Make) -> None:
-    """Make the tokenizer, train the model, write the folder."""
-    torch.manual_seed(config.seed)
-    torch.set_num_threads(config.threads)
-    config.out.mkdir(parents=True, exist_ok=True)
+def make(out: Path, options: WarmupOptions = OPTIONS) -> None:
+    """Make the tokenizer, train the model on each episode once, write the folder `out`."""
+    torch.manual_seed(options.seed)
+    torch.set_num_threads(options.threads)
+    out.mkdir(parents=True, exist_ok=True)
     form = get_format("hermes")
     tasks = MathTasks("train", (1, 2))
-    tokenizer = make_tokenizer(list(demos(tasks, form, 8_000, seed=config.seed + 1)))
-    write_tokenizer(tokenizer, config.out, CONTEXT)
+    tokenizer = make_tokenizer(list(demos(tasks, form, 8_000, seed=options.seed + 1)))
+    write_tokenizer(tokenizer, out, options.context)
     chat = Chat(tokenizer, Template(TEMPLATE))
-    model = new_model(chat, "small", CONTEXT)
-    log.info("%d parameters", sum(p.numel() for p in model.parameters()))
-    examples = [encode(chat, one) for one in demos(tasks, form, config.episodes, seed=config.seed)]
-    trainer = Trainer(model, TrainerOptions(config.episodes // config.batch, config.batch, config.lr, config.seed))
-    began = time.monotonic()
+    model = new_model(chat, options.size, options.context)
+    examples = [encode(chat, one) for one in demos(tasks, form, options.episodes, seed=options.seed)]
+    trainer = Trainer(model, options)
     for loss in trainer.learn(examples):
         if trainer.step % 50 == 1:
-            seconds = time.monotonic() - began
-            log.info("step %d/%d loss %.4f %.0f s", trainer.step, trainer.options.steps, loss, seconds)
-    model.half().save_pretrained(config.out)
+            log.info("step %d/%d loss %.4f", trainer.step, options.steps, loss)
+    model.half().save_pretrained(out)
 
 
 def make_tokenizer(corpus: list[Demo]) -> Tokenizer:
-    """Train a BPE of `VOCABULARY` tokens, with one token for each fixed part of a call."""
+    """Train a BPE of 640 tokens, with one token for each fixed part of a call."""
     call = get_format("hermes").render(ToolCall("python", {"code": "0"}))
     opener, _, closer = call.partition("0")
     frame = SYSTEM_TOOL + "\nTools: python\nsystem\nuser\nassistant\ntool\n"
     texts = [part for one in corpus for part in (frame, one.prompt, *one.says, *one.results)]
-    return train_tokenizer(texts, VOCABULARY, (opener, closer), WORDS)
+    return train_tokenizer(texts, OPTIONS.vocabulary, (opener, closer), WORDS)
 
 
 def encode(chat: Chat, one: Demo) -> Example:
@@ -115,7 +96,6 @@ def demos(tasks: Tasks, form: Format, count: int, seed: int) -> Iterator[Demo]:
 
 
 def demo(task: Task, kind: str, form: Format, rng: random.Random) -> Demo:
-    """Play one task in one of the ways of `MIX`."""
     if task.solution is None:
         raise ValueError(f"task {task.id} has no solution program to demonstrate")
     numbers = _NUMBER.findall(task.prompt)
@@ -161,4 +141,4 @@ if __name__ == "__main__":
     import tyro
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    make(tyro.cli(Make))
+    tyro.cli(make)

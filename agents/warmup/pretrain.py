@@ -1,5 +1,8 @@
 """Warming up: a tokenizer and a small policy for an environment, made in minutes from its expert's play.
 
+The expert plays with some wrong actions on purpose: a policy that learns from it can do what the expert does and does
+not always do it, so that reinforcement learning has something to select.
+
 `prepare` finds every mistake without importing torch; `run` makes the folder. A warm-up that died goes on from its last
 checkpoint, to the same weights.
 """
@@ -7,9 +10,10 @@ checkpoint, to the same weights.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,18 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...envs import Message, TextEnv
 from ...envs.registry import check_levels
-from ...envs.splits import Split, open_split
+from ...envs.splits import Split, begin, open_split, task_count
 from ..checkpoint import latest, read_state, save
 from ..evaluate import cut
 from ..journal import writable, write_file
 from ..model_folder import read_json
 from ..settings import WarmupOptions
-from .demonstrations import Demonstration, demonstrations
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat
-    from .supervised import Example, Trainer
+    from .supervised import Example
 
 SETTINGS = "warmup.json"
 CHECKPOINTS = "checkpoints"
@@ -47,7 +51,6 @@ class Settings:
     training: WarmupOptions
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data, as `warmup.json` holds it."""
         return {"env": self.env, "options": self.options, **asdict(self.training)}
 
 
@@ -69,6 +72,77 @@ class Progress:
     total: int
     loss: float | None = None
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One episode: the messages and tools it opens with, what was said in each turn, and the answers in between."""
+
+    opening: list[Message]
+    tools: list[dict[str, Any]]
+    says: tuple[str, ...]
+    answers: tuple[list[Message], ...]  # one less than `says`: nothing answers the last turn
+    reward: float
+
+    def texts(self) -> Iterator[str]:
+        for message in (*self.opening, *(message for answer in self.answers for message in answer)):
+            yield f"{message['role']}\n"
+            yield str(message["content"])
+        yield from self.says
+
+
+def demonstrations(
+    env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int] = ()
+) -> Iterator[Demonstration]:
+    """Yield `count` episodes on tasks of `env` in order; the same arguments give the same episodes.
+
+    Args:
+        env: What is played; it needs a gold.
+        count: How many episodes; tasks are played again when they run out.
+        noise: Chance that a turn is wrong: another command that is allowed, or a turn of another task's gold.
+        seed: Decides which turns are wrong, and how.
+        tasks: Which; all by default.
+    """
+    tasks = tasks or range(task_count(env))
+    for index in range(count):
+        yield _demonstrate(env, tasks, index % len(tasks), noise, random.Random(f"{seed}/{index}"))
+
+
+def _demonstrate(env: TextEnv, tasks: Sequence[int], place: int, noise: float, rng: random.Random) -> Demonstration:
+    """Play one of `tasks` in a fork of `env`; wrong turns are from the gold of others of them."""
+    env = env.fork()
+    try:
+        observation, info = begin(env, tasks[place], rng.getrandbits(31))
+        opening, tools = info["messages"], info["tools"]
+        expert = env.expert() if hasattr(env, "expert") else None  # what plays well from what it is shown
+        says: list[str] = []
+        answers: list[list[Message]] = []
+        reward = 0.0
+        while env.live:
+            says.append(expert.act(observation) if expert else env.gold()[0])
+            if rng.random() < noise:
+                says[-1] = _wrong_action(env, tasks, rng)
+                if expert:
+                    expert.command = says[-1]
+            observation, earned, _, _, info = env.step(says[-1])
+            answers.append(info["messages"])
+            reward += earned
+        return Demonstration(opening, tools, tuple(says), tuple(answers[:-1]), reward)
+    finally:
+        env.close()
+
+
+def _wrong_action(env: TextEnv, tasks: Sequence[int], rng: random.Random) -> str:
+    """Return an action that the environment takes, though not for what it may lead to."""
+    allowed = getattr(env, "admissible_commands", None)
+    if allowed is not None:
+        return str(rng.choice(allowed()))
+    other = env.fork()
+    try:
+        begin(other, tasks[rng.randrange(len(tasks))], None)
+        return rng.choice(other.gold())
+    finally:
+        other.close()
 
 
 def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
@@ -95,8 +169,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     """Play, make the tokenizer, train and write the folder, telling of each episode and step."""
     import torch
 
-    from .supervised import Trainer, TrainerOptions, new_model
-    from .tokenizer import write_tokenizer
+    from .supervised import Trainer, new_model, write_tokenizer
 
     settings, out = prepared.settings, prepared.out
     training = settings.training
@@ -119,29 +192,23 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
         model = new_model(chat, training.size, training.context)
-    options = TrainerOptions(training.steps, training.batch, training.lr, training.seed, CONTEXT_WEIGHT)
-    trainer = Trainer(model, options)
+    trainer = Trainer(model, training, CONTEXT_WEIGHT)
     if prepared.checkpoint is not None:
         trainer.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
-    yield from _trained(trainer, examples, out)
+    for loss in trainer.learn(examples):
+        if trainer.step % SAVE_EVERY == 0:
+            save(out / CHECKPOINTS, trainer.step, {}, trainer.save)
+        yield Progress(trainer.step, training.steps, loss)
     write_tokenizer(chat.tokenizer, out, training.context)
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     yield Progress(training.steps, training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
-def _trained(trainer: Trainer, examples: list[Example], out: Path) -> Iterator[Progress]:
-    for loss in trainer.learn(examples):
-        if trainer.step % SAVE_EVERY == 0:
-            save(out / CHECKPOINTS, trainer.step, {}, trainer.save)
-        yield Progress(trainer.step, trainer.options.steps, loss)
-
-
 def _chat(played: list[Demonstration], settings: Settings) -> Chat:
-    """Return a chat format with a tokenizer of the environment's own texts."""
     from ..chat.chat import Chat
     from ..chat.template import Template
-    from .tokenizer import TEMPLATE, train_tokenizer
+    from .supervised import TEMPLATE, train_tokenizer
 
     texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
     return Chat(train_tokenizer(texts, settings.training.vocabulary), Template(TEMPLATE))

@@ -1,13 +1,16 @@
 """Supervised learning of whole episodes: the model learns the tokens of the agent's turns, given all before them.
 
+Its tokenizer is a byte-level BPE trained on an environment's texts, with a plain ChatML template.
+
 Matrices are learned by Muon (Jordan et al. 2024), which takes far fewer steps here than Adam alone; the embedding, the
 head and the norms by AdamW (Loshchilov and Hutter, arXiv:1711.05101).
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +19,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from ...envs import Message
 from ..chat.chat import Chat
 from ..engine import Cut
 from ..model_folder import header
-from ..settings import SIZES
-from .tokenizer import END, PAD
+from ..settings import SIZES, WarmupOptions
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises
 PADDING, CONTEXT, TARGET = range(3)
+PAD, START, END = SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\\n' + message.content }}"
+    "{%- if loop.first and tools %}{{- '\\nTools:' }}"
+    "{%- for tool in tools %}{{- ' ' + tool.function.name }}{%- endfor %}{%- endif %}"
+    "{{- '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+# A word with a capital has the same tokens with a blank in front and without: a name can be copied to any place.
+WORDS = r"\d| ?[a-z]+|[A-Z][A-Za-z]*| ?[^\sA-Za-z\d]+|\s+"
 
 
 @dataclass(frozen=True)
@@ -38,19 +53,44 @@ class Example:
     assistant: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class TrainerOptions:
-    """How examples are learned: `batch` a step, each once before any comes again, at a learning rate up to `lr`.
+def train_tokenizer(texts: Iterable[str], vocabulary: int, fixed: Sequence[str] = (), words: str = WORDS) -> Tokenizer:
+    """Train a BPE of at most `vocabulary` tokens on `texts`: digits are single tokens, `words` do not merge.
 
-    `context_weight` is the weight of a token that the agent read, that of its own tokens being 1. Predicting what it
-    reads teaches a model early to copy names; its own tokens alone teach that late.
+    Each of `fixed` (long texts that the agent says again and again) becomes a token of its own. Any text can be
+    encoded: the alphabet holds all bytes.
     """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(words), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - len(SPECIAL) - len(fixed),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    for part in fixed:
+        texts = [text.replace(part, "") for text in texts]
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed])
+    return tokenizer
 
-    steps: int
-    batch: int = 32
-    lr: float = 2e-3
-    seed: int = 0
-    context_weight: float = 0.0
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json`, with the template, for a model of `context` positions."""
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": END,
+        "pad_token": PAD,
+        "model_max_length": context,
+        "chat_template": TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def tokenize(
@@ -105,10 +145,15 @@ def new_model(chat: Chat, size: str, context: int) -> Any:
 
 
 class Trainer:
-    """A model that learns, with its optimizers and the steps it has taken."""
+    """A model that learns, with its optimizers and the steps it has taken.
 
-    def __init__(self, model: Any, options: TrainerOptions) -> None:
-        self.model, self.options, self.step = model, options, 0
+    `options` say how many `steps` there are, of `batch` examples (each once before any comes again), at a learning rate
+    up to `lr`. `context_weight` is the weight of a token that the agent read, that of its own tokens being 1.
+    Predicting what it reads teaches a model early to copy names; its own tokens alone teach that late.
+    """
+
+    def __init__(self, model: Any, options: WarmupOptions, context_weight: float = 0.0) -> None:
+        self.model, self.options, self.context_weight, self.step = model, options, context_weight, 0
         ends = {model.model.embed_tokens.weight, model.lm_head.weight}
         inner = [weight for weight in model.parameters() if weight.ndim == 2 and weight not in ends]
         others = [weight for weight in model.parameters() if weight.ndim != 2 or weight in ends]
@@ -132,7 +177,7 @@ class Trainer:
         rate *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / options.steps))
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
             group["lr"] = options.lr * rate
-        weights = torch.tensor([0.0, options.context_weight, 1.0])[kinds[:, 1:]]
+        weights = torch.tensor([0.0, self.context_weight, 1.0])[kinds[:, 1:]]
         learned = weights > 0
         hidden = self.model.model(input_ids=tokens).last_hidden_state[:, :-1][learned]
         losses = torch.nn.functional.cross_entropy(self.model.lm_head(hidden), tokens[:, 1:][learned], reduction="none")

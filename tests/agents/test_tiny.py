@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
 from turngym.agents.settings import SIZES, SamplingOptions
 from turngym.agents.source import TINY
-from turngym.agents.tiny.make import MIX, VOCABULARY, Demo, Make, demo, demos, encode, make, run
-from turngym.agents.warmup.tokenizer import TEMPLATE
+from turngym.agents.tiny.make import MIX, OPTIONS, Demo, demo, demos, encode, make, run
+from turngym.agents.warmup.supervised import TEMPLATE
 from turngym.envs.math import MathTasks, make_math_python
 from turngym.envs.registry import make as make_env
 from turngym.envs.tasks import Task
@@ -31,7 +32,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     threads = torch.get_num_threads()
     with torch.random.fork_rng():
-        make(Make(folder, episodes=96, batch=16, threads=1))
+        make(folder, replace(OPTIONS, episodes=96, steps=6, batch=16, threads=1))
     torch.set_num_threads(threads)
     return folder
 
@@ -71,7 +72,7 @@ def test_what_ships_is_small_finite_and_untied():
 
 def test_digits_are_single_tokens_and_so_are_the_fixed_parts_of_a_call():
     tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))
-    assert tokenizer.get_vocab_size() <= VOCABULARY
+    assert tokenizer.get_vocab_size() <= OPTIONS.vocabulary
     assert tokenizer.encode("9075", add_special_tokens=False).tokens == list("9075")
     opener, closer = '<tool_call>\n{"name": "python", "arguments": {"code": "', '"}}\n</tool_call>'
     tokens = tokenizer.encode(f"{opener}1+2{closer}", add_special_tokens=False).tokens

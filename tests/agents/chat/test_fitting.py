@@ -8,7 +8,7 @@ from turngym.agents.chat.fitting import fitting
 from turngym.agents.chat.template import Template
 from turngym.agents.model_folder import template_digest
 from turngym.agents.source import OWN, TINY, Source, find
-from turngym.agents.warmup.tokenizer import TEMPLATE
+from turngym.agents.warmup.supervised import TEMPLATE
 from turngym.envs.registry import defaults_of, make
 from turngym.training.config import TrainConfig, read_recipe, to_toml
 from turngym.training.run import prepare

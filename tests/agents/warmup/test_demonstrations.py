@@ -2,8 +2,7 @@
 
 import pytest
 
-from turngym.agents import warmup
-from turngym.agents.warmup.demonstrations import demonstrations
+from turngym.agents.warmup.pretrain import demonstrations
 from turngym.envs.household.env import make_household
 from turngym.envs.registry import make
 
@@ -70,6 +69,6 @@ def test_the_expert_hears_what_was_done_in_its_place(house, monkeypatch):
             self.command = "look"
             return self.command
 
-    monkeypatch.setattr(warmup.demonstrations, "_expert", lambda env: Looker())
+    monkeypatch.setattr(type(house), "expert", lambda env: Looker())
     one = next(demonstrations(house, 1, 0.5, seed=0))
     assert heard == ["", *one.says[:-1]] and len(set(one.says)) > 1

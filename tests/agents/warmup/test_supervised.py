@@ -9,21 +9,21 @@ from safetensors.torch import load_file
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
-from turngym.agents.settings import SIZES
+from turngym.agents.settings import SIZES, WarmupOptions
 from turngym.agents.warmup import supervised
 from turngym.agents.warmup.supervised import (
     CONTEXT,
     PADDING,
     TARGET,
+    TEMPLATE,
     Example,
     Trainer,
-    TrainerOptions,
     batches,
     new_model,
     pad,
     tokenize,
+    train_tokenizer,
 )
-from turngym.agents.warmup.tokenizer import TEMPLATE, train_tokenizer
 from turngym.tools import get_format
 
 CHAT = Chat(train_tokenizer(["ask tell go to shelf user assistant"] * 9, 300), Template(TEMPLATE))
@@ -34,7 +34,7 @@ ASK = [{"role": "user", "content": "ask"}]
 def options():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield TrainerOptions(steps=6, batch=2, lr=1e-3)
+    yield WarmupOptions(steps=6, batch=2, lr=1e-3)
     torch.set_num_threads(threads)
 
 
@@ -110,7 +110,7 @@ def test_only_what_the_agent_said_counts(options):
 
 
 def gradients(example, read):
-    trainer = Trainer(model(), TrainerOptions(steps=6, batch=2, lr=1e-3, context_weight=read))
+    trainer = Trainer(model(), WarmupOptions(steps=6, batch=2, lr=1e-3), read)
     next(trainer.learn([example]))
     return {name: weight.grad for name, weight in trainer.model.named_parameters()}
 
@@ -134,7 +134,7 @@ def test_a_new_models_head_begins_as_the_embedding_and_goes_its_own_way():
     embedding, head = one.model.embed_tokens.weight, one.lm_head.weight
     assert torch.equal(embedding, head) and embedding is not head
     assert float(head.detach().std()) == pytest.approx(SIZES["small"]["hidden_size"] ** -0.5, rel=0.02)
-    list(Trainer(one, TrainerOptions(steps=2, batch=2, lr=1e-3)).learn(EXAMPLES))
+    list(Trainer(one, WarmupOptions(steps=2, batch=2, lr=1e-3)).learn(EXAMPLES))
     assert not torch.equal(embedding, head)
 
 

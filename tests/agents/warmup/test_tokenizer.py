@@ -3,7 +3,7 @@
 from tokenizers import Tokenizer
 
 from turngym.agents.chat.chat import Chat
-from turngym.agents.warmup.tokenizer import END, SPECIAL, TEMPLATE, train_tokenizer, write_tokenizer
+from turngym.agents.warmup.supervised import END, SPECIAL, TEMPLATE, train_tokenizer, write_tokenizer
 
 TEXTS = ["go to shelf 12", "go to desk 3", "You arrive at shelf 12."] * 20
 
