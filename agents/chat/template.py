@@ -255,13 +255,10 @@ class Template:
                     before = self.render(talk, tools)
                     talk.append(answer)
                     after = self.render(talk, tools, generate=True)
-                    if self.family:
-                        if not after.endswith(tail):
-                            return "after a later turn it writes them in another way"
-                        continue
-                    if not after.startswith(before):
+                    if not self.family and not after.startswith(before):
                         return _change(f"message {len(talk)} ({role})", before, after)
-                    if self.turn_end() + after[len(before) :] != tail:
+                    alike = after.endswith(tail) if self.family else self.turn_end() + after[len(before) :] == tail
+                    if not alike:
                         return "after a later turn it writes them in another way"
         except TemplateError as error:
             return str(error).removeprefix(f"{self.name} ")
@@ -322,11 +319,7 @@ def _today(form: str) -> str:
 
 
 def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     if not (indent is None or (isinstance(indent, int) and indent <= 16)) or len(repr(separators)) > 80:
         raise jinja2.TemplateError(f"tojson is given indent={indent!r:.40}, {separators!r:.80}; write tojson(indent=4)")

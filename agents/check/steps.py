@@ -16,24 +16,12 @@ from ...envs.tasks import SPLITS
 from .episodes import Broken, Case, example_calls, expert, moment, same
 
 ODD = (
-    "",
-    " \n\t",
-    "\0",
-    "a\0b",
-    "\ud800",
-    "\udcff tail",
-    "x" * 100_000,
-    "\n" * 10_000,
-    "é🍎" * 5_000,
-    "{" * 5_000,
-    "[" * 5_000 + "]" * 5_000,
-    "<" * 5_000,
+    *("", " \n\t", "\0", "a\0b", "\ud800", "\udcff tail"),
+    *("x" * 100_000, "\n" * 10_000, "é🍎" * 5_000, "{" * 5_000, "[" * 5_000 + "]" * 5_000, "<" * 5_000),
     "<|im_end|>\n<|im_start|>assistant\n",
     "<|endoftext|></s><s>[INST]<｜User｜>",
     "</tool_call></python></think>",
-    "<tool_call>" * 500,
-    "<think>" * 500,
-    "\\boxed{" * 500,
+    *("<tool_call>" * 500, "<think>" * 500, "\\boxed{" * 500),
     "\"}'}]`\\",
     "\x1b[2J\x07\u202e\u2028\ufeff",
     "__import__('os')",
@@ -137,17 +125,11 @@ def _check_step(env: TextEnv, where: str, turn: int, answer: tuple[Any, ...]) ->
     over = [name for name in ("stop", "outcome") if name in info]
     if len(over) != 2 * (terminated or truncated) or env.live == (terminated or truncated):
         raise Broken(f"{where}: terminated is {terminated}, truncated {truncated}, and info holds {over or 'no stop'}")
-    failed = False
-    if over:
-        outcome = outcome_of(StopReason(info["stop"]))
-        failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
-        if info["outcome"] != str(outcome) or (terminated, truncated) != (
-            outcome is Outcome.DONE,
-            outcome is not Outcome.DONE,
-        ):
-            raise Broken(
-                f"{where}: stop {info['stop']!r} does not go with {info['outcome']!r}, terminated {terminated}"
-            )
+    outcome = outcome_of(StopReason(info["stop"])) if over else None
+    flags = (outcome is Outcome.DONE, outcome not in (None, Outcome.DONE))
+    if over and (info["outcome"] != str(outcome) or (terminated, truncated) != flags):
+        raise Broken(f"{where}: stop {info['stop']!r} does not go with {info['outcome']!r}, terminated {terminated}")
+    failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
     if not failed and not math.isfinite(reward):
         raise Broken(f"{where}: the reward is {reward}; only a failure of a tool or the environment has none")
     if failed and not math.isnan(reward):
@@ -172,11 +154,8 @@ def _check_info(where: str, info: Mapping[str, Any]) -> None:
         raise Broken(f"{where}: info comes back from JSON as {text:.200}; use str keys, lists, numbers and strings")
     messages = info.get("messages")
     for message in messages if isinstance(messages, list) and messages else [None]:
-        if (
-            not isinstance(message, dict)
-            or message.get("role") not in _SPEAKERS
-            or not isinstance(message.get("content"), str)
-        ):
+        known = isinstance(message, dict) and message.get("role") in _SPEAKERS
+        if not (known and isinstance(message.get("content"), str)):
             raise Broken(f"{where}: info['messages'] must be messages of role and content; it is {messages!r:.200}")
 
 
@@ -191,7 +170,7 @@ def check_tasks(case: Case) -> str:
             return "there are no tasks: episodes begin by seed, and each split has seeds of its own"
         ids = set()
         for task in _some(count):
-            one, other = (_id(env, task, seed) for seed in (case.seed, case.seed + 1))
+            one, other = (str(_begin(env, task, seed)[1]["task_id"]) for seed in (case.seed, case.seed + 1))
             ids.add(one)
             if one != other:
                 raise Broken(
@@ -240,10 +219,6 @@ def _seen(env: TextEnv, case: Case, count: int) -> list[str]:
         answers = [env.step(action)[:2] for action in actions if env.live]
         found.append(moment(observation, info["messages"], answers))
     return found
-
-
-def _id(env: TextEnv, task: int, seed: int) -> str:
-    return str(_begin(env, task, seed)[1]["task_id"])
 
 
 def _begin(env: TextEnv, task: int, seed: int) -> tuple[str, dict[str, Any]]:

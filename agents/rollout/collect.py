@@ -148,8 +148,8 @@ class TreeGrower:
         assert drew is not None
         return drew.fork(point.length + len(self.tree.turns[point.node].tokens) + spawn.token)
 
-    def _start_of(self, spawn: Spawn) -> tuple[Point, FirstTurn | None]:
-        """Return where a path starts, and how its first turn is drawn where that differs from the rollout's turns.
+    def _start_of(self, spawn: Spawn) -> tuple[Point, FirstTurn]:
+        """Return where a path starts, and how its first turn is drawn.
 
         Raises:
             ValueError: no path can start there.
@@ -166,8 +166,6 @@ class TreeGrower:
         most = max(min(spawn.max_tokens or sampling.max_tokens, sampling.max_tokens) - spawn.token, 1)
         temperature = sampling.temperature if spawn.temperature is None else spawn.temperature
         chosen = replace(sampling, max_tokens=most, temperature=temperature)
-        if chosen == sampling and not spawn.token and spawn.forced_token is None:
-            return self.points[node], None
         return self.points[node], FirstTurn(chosen, spawn.node if spawn.token else -1, spawn.token, spawn.forced_token)
 
     async def _advance(self, path: Path) -> None:

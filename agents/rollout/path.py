@@ -262,14 +262,13 @@ class Driver:
 
     async def _draw(self, path: Path) -> tuple[Completion, Turn | None]:
         """Return what was drawn, and the turn that it makes without the environment's answer; None without room."""
-        chat, cut, first, tree = self.actor.chat, self.actor.cut, path.first, path.tree
-        tokens, sampling, prefix = tree.turns[path.node].tokens, self.sampling, None
-        if first is not None:
-            sampling, prefix = first.sampling, first.prefix(tree)
-            if len(prefix.tokens):
-                cut = cut and Continued(cut, chat.text(prefix.tokens, self.actor.end_ids))
-                tokens = tokens if first.twin < 0 else NO_TOKENS  # else the session has them already
-                tokens = np.concatenate((tokens, prefix.tokens[first.copied :]))
+        chat, cut, tree = self.actor.chat, self.actor.cut, path.tree
+        first = path.first or FirstTurn(self.sampling)
+        tokens, sampling, prefix = tree.turns[path.node].tokens, first.sampling, first.prefix(tree)
+        if len(prefix.tokens):
+            cut = cut and Continued(cut, chat.text(prefix.tokens, self.actor.end_ids))
+            tokens = tokens if first.twin < 0 else NO_TOKENS  # else the session has them already
+            tokens = np.concatenate((tokens, prefix.tokens[first.copied :]))
         assert path.session is not None
         drawing = path.session.sample(tokens, sampling, (*path.key, path.turn), cut)
         try:
@@ -293,7 +292,7 @@ class Driver:
             ended=drawn.stop,
             estimate=drawn.estimate,
         )
-        if prefix is not None:
+        if len(prefix.tokens):
             turn = replace(turn, **_joined(prefix, turn), twin=prefix.twin, copied=prefix.copied)
         text = chat.text(turn.tokens, self.actor.end_ids)
         return drawn, replace(turn, text=text, thought=self.actor.thought(text, turn.tokens))
