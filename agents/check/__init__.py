@@ -1,9 +1,8 @@
 """The contract of environments.
 
-clauses: the list of clauses, and how they are run
+clauses: the list of clauses, and how they are run; Gymnasium's check, golds, seeds, processes, generators, threads
 episodes: the episodes that a check plays
 steps: what `reset` and `step` give; tasks by their index, and splits
-single: Gymnasium's check, golds, seeds, processes, generators, threads
 copies: forks, snapshots, journals, vector environments
 canary: golds are seen nowhere
 search: the program that looks for a canary in its own process

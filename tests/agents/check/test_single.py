@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from turngym.agents.check import single
+from turngym.agents.check import clauses
 from turngym.agents.check.clauses import CLAUSES, check, run
 from turngym.agents.check.episodes import Broken, Case
 from turngym.envs import Reply, TextEnv
@@ -242,7 +242,7 @@ def test_the_clause_on_generators_puts_them_back(world, register):
     np.random.seed(5)
     before = random.getstate(), repr(np.random.get_state())
     with pytest.raises(Broken):
-        single.check_generators(case)
+        clauses.check_generators(case)
     assert (random.getstate(), repr(np.random.get_state())) == before
 
 
@@ -356,7 +356,7 @@ def test_a_second_process_that_ends_is_seen(words):
 
 
 def test_a_second_process_that_does_not_answer_is_left(words, monkeypatch):
-    monkeypatch.setattr(single, "SECONDS", 0.01)
+    monkeypatch.setattr(clauses, "SECONDS", 0.01)
     assert process(words()).problem == "a second process did not play its episodes within 0.01 s"
 
 
