@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -42,6 +43,12 @@ class Runner(ABC):
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is cached: numbers that are not finite would spoil other rows."""
+        self._cache: list[tuple[Tensor, Tensor]] = []
+        self._slots = self._width = 0
 
     @torch.inference_mode()
     def prefill(self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[NDArray[np.int64]]) -> None:
@@ -69,21 +76,34 @@ class Runner(ABC):
         rows = slice(0, len(tokens))
         return self._forward(self._tensor(tokens)[:, None], positions, rows, index, window, logits=True).float()
 
-    @abstractmethod
+    @torch.inference_mode()
     def reserve(self, slots: int, width: int) -> None:
         """Make room for `slots` rows of `width` positions, at least doubling so that growth costs linear time."""
+        if slots <= self._slots and width <= self._width:
+            return
+        if slots > self._slots:
+            self._slots = max(ceil_to(slots, 8), 2 * self._slots)
+        if width > self._width:
+            self._width = max(ceil_to(width, WINDOW), 2 * self._width)
+        for layer, old in enumerate(self._cache):
+            have, heads, size, wide = old[0].shape
+            self._cache[layer] = keys, values = self._room(heads, size, old[0].dtype)
+            keys[:have, ..., :wide], values[:have, :, :wide] = old
 
-    @abstractmethod
+    @torch.inference_mode()
     def copy(self, source: int, target: int, length: int) -> None:
         """Give slot `target` the first `length` tokens of slot `source`."""
+        self.reserve(target + 1, 0)
+        for keys, values in self._cache:
+            keys[target, ..., :length] = keys[source, ..., :length]
+            values[target, :, :length] = values[source, :, :length]
 
-    @abstractmethod
+    @torch.inference_mode()
     def exchange(self, one: int, other: int) -> None:
         """Let two slots change places."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Drop what is cached: numbers that are not finite would spoil other rows."""
+        self.reserve(max(one, other) + 1, 0)
+        for cached in (part for layer in self._cache for part in layer):
+            cached[[one, other]] = cached[[other, one]]
 
     def refresh(self) -> None:  # noqa: B027 (a runner of the model itself has nothing to do)
         """Take the weights as they are now."""
@@ -97,6 +117,16 @@ class Runner(ABC):
         `rows` selects the same slots, as a slice where that spares a copy. Returns the logits [r, vocabulary] behind
         the last tokens, or anything where they are not asked for.
         """
+
+    def _layer(self, number: int, heads: int, size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """A layer's keys `[slots, heads, d, positions]` and values `[slots, heads, positions, d]`."""
+        if number == len(self._cache):
+            self._cache.append(self._room(heads, size, kind))
+        return self._cache[number]
+
+    def _room(self, heads: int, size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        new = partial(torch.zeros, dtype=kind, device=self.device)
+        return new(self._slots, heads, size, self._width), new(self._slots, heads, self._width, size)
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
