@@ -14,14 +14,16 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from .journal import Incident, OnIncident, ignore, sync
+from .journal import Incident, OnIncident, ignore, refuse, sync
+from .model_folder import unique
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
+KEPT = 2  # checkpoints of a run
 
 _NAME = re.compile(r"step-(\d{6,})(\.old)?")  # `.old`: the same step is being saved again, and this one still counts
 
@@ -30,8 +32,8 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be trusted, or cannot be written: the message names the file and what is wrong."""
 
 
-def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Path], None], keep: int = 2) -> Path:
-    """Write the checkpoint of `step` into `folder`, and then remove all but the newest `keep` up to that step.
+def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
+    """Write the checkpoint of `step` into `folder`, and then remove all but the newest `KEPT` up to that step.
 
     Args:
         folder: Where checkpoints live.
@@ -39,14 +41,11 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
             gone on from them.
         state: JSON data (control state, counters).
         write: Writes the tensors (adapter, optimizer) into a folder it is given.
-        keep: How many checkpoints stay.
 
     Raises:
-        ValueError: `keep` is below 1, or `state` is not JSON data.
+        ValueError: `state` is not JSON data.
         CheckpointError: it cannot be written, for want of space, say. Those before it are untouched.
     """
-    if keep < 1:
-        raise ValueError(f"keep is {keep}; a run needs at least its newest checkpoint")
     final = folder / f"step-{step:06d}"
     temporary = folder / f".{final.name}.tmp"
     try:
@@ -66,7 +65,7 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         ) from error
     past = [path for path in steps(folder) if path == final or _number(path) < step]
     for path in steps(folder):
-        if path not in past[-keep:]:
+        if path not in past[-KEPT:]:
             _remove(path)
     return final
 
@@ -137,7 +136,6 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def _fill(folder: Path, state: Mapping[str, Any], write: Callable[[Path], None]) -> None:
-    """Write all files of a checkpoint, and wait until they are on the disk."""
     folder.mkdir()
     write(folder)
     (folder / STATE).write_text(json.dumps(state, indent=1, allow_nan=False))
@@ -177,9 +175,7 @@ def _manifest(checkpoint: Path) -> dict[str, str]:
 def _files(folder: Path) -> set[str]:
     """Return the names of all files below `folder`, relative to it."""
     names = set()
-    with os.scandir(folder) as found:
-        entries = list(found)
-    for entry in entries:
+    for entry in list(os.scandir(folder)):
         if entry.is_dir(follow_symlinks=False):
             names |= {f"{entry.name}/{name}" for name in _files(folder / entry.name)}
         elif entry.is_file(follow_symlinks=False):
@@ -191,20 +187,9 @@ def _files(folder: Path) -> set[str]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+        return json.loads(path.read_text("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error})") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
-
-
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _number(checkpoint: Path) -> int:

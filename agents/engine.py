@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from hashlib import blake2b
 from math import isfinite
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,21 +114,18 @@ class Continued:
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """Those of the cut."""
         return self.inner.closers
 
     def complete(self, text: str) -> bool:
-        """Return whether the turn is complete with `text` behind its first words."""
         return self.inner.complete(self.opened + text)
 
 
 class Session(Protocol):
-    """One conversation with its cached prefix; `length` counts its tokens, fed and drawn."""
+    """One conversation with its cached prefix."""
 
     @property
     def length(self) -> int:
         """Tokens so far, fed and drawn."""
-        ...
 
     async def sample(
         self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
@@ -139,18 +136,15 @@ class Session(Protocol):
         `cut`. Where `tokens` leave no room in the context the completion is empty, stops with "context", and nothing is
         appended. Raises EngineFailure where the engine could not draw; the session cannot go on then.
         """
-        ...
 
-    def fork(self, length: int | None = None) -> "Session":
+    def fork(self, length: int | None = None) -> Session:
         """Return an independent sibling with the same first `length` tokens, all where it is left out.
 
         What it draws is what this session would have drawn behind them. A closed session can be forked too.
         """
-        ...
 
     def close(self) -> None:
         """Free the session's place; a turn in progress is cancelled."""
-        ...
 
 
 class Engine(Protocol):
@@ -160,7 +154,6 @@ class Engine(Protocol):
 
     def session(self) -> Session:
         """Return a new, empty conversation."""
-        ...
 
     async def sync(self) -> None:
         """Draw from now on with the policy's weights as they are now; no session may be open.
@@ -168,17 +161,9 @@ class Engine(Protocol):
         Raises:
             EngineFailure: that cannot be had, or cannot be verified.
         """
-        ...
 
     def close(self) -> None:
         """Release threads, memory and connections; open sessions end."""
-        ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 def keyed_rng(key: tuple[int, ...]) -> np.random.Generator:
@@ -226,7 +211,7 @@ class StopRule:
     """Decides whether the newest token of a turn ends it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self._decode: Callable[[list[int]], str] = partial(tokenizer.decode, skip_special_tokens=False)
         self._pieces: dict[int, str] = {}
 
     def reason(self, turn: Generation, end_ids: frozenset[int]) -> Stop | None:
@@ -255,10 +240,6 @@ class StopRule:
         tail = self._decode(tokens[-longest - 1 :])
         return any(closer in tail for closer in closers)
 
-    def _decode(self, tokens: list[int]) -> str:
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
-        return text
-
 
 class OpenSession(Protocol):
     """What `check_turn` looks at."""
@@ -267,8 +248,7 @@ class OpenSession(Protocol):
     closed: bool
 
     @property
-    def tokens(self) -> list[int]:
-        """All tokens so far."""
+    def tokens(self) -> list[int]: ...
 
 
 def check_turn(session: OpenSession, policy: Policy, drawing: bool, tokens: NDArray[np.int32], cut: Cut | None) -> None:
@@ -282,8 +262,8 @@ def check_turn(session: OpenSession, policy: Policy, drawing: bool, tokens: NDAr
         raise RuntimeError(f"the session is {'closed' if session.closed else 'drawing a turn'}; open or fork another")
     if session.version not in (None, policy.version):
         raise RuntimeError(
-            f"the session began with weights {session.version} and the policy is at {policy.version}; "
-            f"end sessions before the policy is updated"
+            f"the session began with weights {session.version} and the policy is at {policy.version}; end sessions "
+            "before the policy is updated"
         )
     if not session.tokens and not len(tokens):
         raise ValueError("tokens is empty and so is the session; begin with at least 1 token")

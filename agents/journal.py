@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
+from math import nan
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from .. import __version__
 from ..envs import Outcome, TextEnv
-from .trajectory import Leaf, Tree, Turn
+from .trajectory import Key, Leaf, Tree, Turn
 
 FORMAT = 3  # of the lines; a journal of another format is refused
 
@@ -49,11 +50,11 @@ class Incident:
 
     kind: str
     what: str
-    key: tuple[int, ...] = ()
+    key: Key = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data."""
-        return {"kind": self.kind, "what": self.what, "key": list(self.key)}
+        return {**vars(self), "key": list(self.key)}
 
 
 OnIncident = Callable[[Incident], None]
@@ -100,8 +101,11 @@ def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
     Raises:
         ValueError: two trees have the same key, or one holds what is not JSON data.
     """
-    trees = list(trees)
-    _all_different(trees)
+    keys = set[Key]()
+    for tree in (trees := list(trees)):
+        if tree.key in keys:
+            raise ValueError(f"two trees have the key {tree.key}; a journal holds the tree of a key once")
+        keys.add(tree.key)
     header = _sealed({"journal": FORMAT, **asdict(origin), "trees": len(trees)})
     write_file(path, chain([header], map(_line, trees)))
 
@@ -113,9 +117,7 @@ def read_trees(path: Path) -> Iterator[Tree]:
         ValueError: a line is not what was written, or trees are missing; the message names the file and the line.
     """
     with _plain(path) as file:
-        _, count = _header(path, file)
-        keys: set[tuple[int, ...]] = set()
-        number = 1
+        (_, count), keys, number = _header(path, file), set[Key](), 1
         for number, line in enumerate(file, 2):
             try:
                 tree = from_json(_opened(line))
@@ -141,16 +143,11 @@ def read_origin(path: Path) -> Origin:
 
 def to_json(tree: Tree) -> dict[str, Any]:
     """Return a tree as JSON data; a missing score or reward (NaN) is null."""
-    return {
-        "key": list(tree.key),
-        "task": tree.task,
-        "task_id": tree.task_id,
-        "turns": [_turn_json(turn) for turn in tree.turns],
-        "leaves": [
-            {**vars(leaf), "outcome": str(leaf.outcome), "score": _number(leaf.score), "info": dict(leaf.info)}
-            for leaf in tree.leaves
-        ],
-    }
+    leaves = [
+        {**vars(leaf), "outcome": str(leaf.outcome), "score": _number(leaf.score), "info": dict(leaf.info)}
+        for leaf in tree.leaves
+    ]
+    return {**vars(tree), "key": list(tree.key), "turns": list(map(_turn_json, tree.turns)), "leaves": leaves}
 
 
 def from_json(data: dict[str, Any]) -> Tree:
@@ -219,16 +216,8 @@ def _opened(line: bytes) -> dict[str, Any]:
     body = line[:-_SEALED]
     if line[-_SEALED:] != _SEAL % zlib.crc32(body):
         raise ValueError("its checksum does not fit: it was cut, damaged or changed")
-    data: dict[str, Any] = json.loads((body + b"}").decode("utf-8", "surrogatepass"), parse_constant=_refuse)
+    data: dict[str, Any] = json.loads((body + b"}").decode("utf-8", "surrogatepass"), parse_constant=refuse)
     return data
-
-
-def _all_different(trees: Iterable[Tree]) -> None:
-    keys: set[tuple[int, ...]] = set()
-    for tree in trees:
-        if tree.key in keys:
-            raise ValueError(f"two trees have the key {tree.key}; a journal holds the tree of a key once")
-        keys.add(tree.key)
 
 
 def _turn_json(turn: Turn) -> dict[str, Any]:
@@ -242,7 +231,7 @@ def _number(value: float) -> float | None:
 
 
 def _score(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+    return nan if value is None else float(value)
 
 
 def _path(value: Any) -> str:
@@ -251,7 +240,8 @@ def _path(value: Any) -> str:
     raise TypeError(f"a {type(value).__name__} is not")
 
 
-def _refuse(word: str) -> NoReturn:
+def refuse(word: str) -> NoReturn:
+    """Raise ValueError for NaN and infinities: for `parse_constant`."""
     raise ValueError(f"{word} is not JSON")
 
 
@@ -367,8 +357,7 @@ def _complete(path: Path) -> int:
         while end:
             start = max(end - 4096, 0)
             file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
+            if (found := file.read(end - start).rfind(b"\n")) >= 0:
                 return start + found + 1
             end = start
     return 0

@@ -27,8 +27,8 @@ def write(mark):
     return tensors
 
 
-def save(folder, step, **options):
-    return checkpoint.save(folder, step, STATE, write(step % 200), **options)
+def save(folder, step):
+    return checkpoint.save(folder, step, STATE, write(step % 200))
 
 
 PICKLED = Path("pickled")
@@ -71,14 +71,8 @@ def test_only_the_newest_stay(tmp_path):
         save(tmp_path, step)
     assert [path.name for path in checkpoint.steps(tmp_path)] == ["step-999999", "step-1000000"]
     assert checkpoint.latest(tmp_path).name == "step-1000000"
-    save(tmp_path, 1_000_001, keep=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-1000001"]
-
-
-def test_keeping_none_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="keep is 0; a run needs at least its newest checkpoint"):
-        save(tmp_path, 1, keep=0)
-    assert [*tmp_path.iterdir()] == []
+    save(tmp_path, 1_000_001)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1000000", "step-1000001"]
 
 
 def test_a_step_can_be_saved_again(tmp_path):
@@ -278,9 +272,10 @@ def test_a_checkpoint_that_cannot_be_read_is_passed_over(tmp_path, monkeypatch):
     assert checkpoint.latest(tmp_path).name == "step-000001"
 
 
-def test_what_was_passed_over_is_gone_when_the_run_has_gone_on(tmp_path):
+def test_what_was_passed_over_is_gone_when_the_run_has_gone_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "KEPT", 3)
     for step in (10, 20, 30):
-        save(tmp_path, step, keep=3)
+        save(tmp_path, step)
     linked_whole(tmp_path / "step-000030")
     (tmp_path / "step-000020" / "state.json").unlink()
     assert checkpoint.latest(tmp_path).name == "step-000010"
@@ -311,16 +306,19 @@ def test_a_kill_at_any_instant_leaves_a_whole_checkpoint_and_the_next_save_clean
     while True:
         folder = tmp_path / str(moments)
         for step in (1, 2):
-            save(folder, step, keep=3)
+            save(folder, step)
         with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "KEPT", 1)
             _end_after(patch, moments)
             try:
-                checkpoint.save(folder, 2, STATE, write(50), keep=1)
+                checkpoint.save(folder, 2, STATE, write(50))
                 break
             except Killed:
                 pass
         assert [checkpoint.verify(path) for path in checkpoint.steps(folder)] != []
-        checkpoint.save(folder, 2, STATE, write(50), keep=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "KEPT", 1)
+            checkpoint.save(folder, 2, STATE, write(50))
         assert [path.name for path in folder.iterdir()] == ["step-000002"]
         assert (checkpoint.latest(folder) / "optimizer.safetensors").read_bytes() == bytes([51]) * 32
         moments += 1
