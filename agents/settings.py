@@ -5,16 +5,17 @@ Commands and recipes take the fields of nested settings by their names alone, as
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
-from math import isfinite
+from math import inf
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from ..tools.core import did_you_mean
 
 T = TypeVar("T")
 
@@ -40,9 +41,7 @@ class SamplingOptions:
     """Sampling temperature. 0 is greedy; training refuses it."""
 
     def check(self) -> None:
-        """Raise ValueError for a value out of range."""
-        if self.max_tokens is not None:
-            check_least(self, 1, "max_tokens")
+        check_least(self, 1, "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ class EngineChoice:
 
     def check(self) -> None:
         """Raise ValueError where the parts do not fit each other or this installation."""
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine is {self.engine!r}; it must be one of {', '.join(ENGINES)}")
+        _require(self, ["engine"], ENGINES.__contains__, f"one of {', '.join(ENGINES)}")
         for name in ("server", "server_option"):
             if self.engine != "vllm" and (value := getattr(self, name)):
                 raise ValueError(f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm")
@@ -76,7 +74,7 @@ class EngineChoice:
 
     @property
     def own_server(self) -> bool:
-        """Return whether a server has to be started."""
+        """Whether a server has to be started."""
         return self.engine == "vllm" and not self.server
 
 
@@ -109,11 +107,9 @@ class EndpointOptions:
             if getattr(self, one) and not getattr(self, other):
                 flags = [f"--{name.replace('_', '-')}" for name in (one, other)]
                 raise ValueError(f"{flags[0]} is {getattr(self, one)!r}, and {flags[1]} is not given; give both")
-        check_least(self, 1, "concurrency")
+        check_least(self, 1, "concurrency", "token_budget")
         check_least(self, 0, "retries")
         check_positive(self, "timeout")
-        if self.token_budget is not None:
-            check_least(self, 1, "token_budget")
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,6 @@ class Deadlines:
     """How often a path with an infrastructure failure is started again, with the same key."""
 
     def check(self) -> None:
-        """Raise ValueError for a value out of range."""
         check_positive(self, "turn_deadline", "episode_deadline", "step_deadline", "stall_after")
         check_least(self, 0, "retries")
 
@@ -152,10 +147,9 @@ class LoraOptions:
     """Data type of the LoRA weights: `float32` or `bfloat16`."""
 
     def check(self) -> None:
-        """Raise ValueError for a value out of range."""
         check_least(self, 1, "rank")
         check_positive(self, "alpha")
-        check_dtype(self, "lora_dtype")
+        _require(self, ["lora_dtype"], DTYPES.__contains__, " or ".join(DTYPES))
 
 
 @dataclass(frozen=True)
@@ -171,9 +165,9 @@ class MachineOptions:
 
     def check(self) -> None:
         """Raise ValueError for what no machine has; `check_device` knows whether this one has the device."""
-        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device):
-            raise ValueError(f"device is {self.device!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
-        check_dtype(self, "dtype")
+        known = re.compile(r"cpu|mps|cuda(:\d+)?").fullmatch
+        _require(self, ["device"], lambda name: known(name) is not None, "cpu, cuda (or cuda:0, cuda:1, …) or mps")
+        _require(self, ["dtype"], DTYPES.__contains__, " or ".join(DTYPES))
         if self.threads < 1:
             raise ValueError(f"threads is {self.threads}; torch needs at least 1")
 
@@ -187,7 +181,6 @@ def check_device(name: str) -> None:
     built = re.findall(
         r"^(cuda|hip)\b.*= '", Path(torch.origin).with_name("version.py").read_text("utf-8"), re.MULTILINE
     )
-    wrong = ""
     if kind == "mps":
         wrong = "" if sys.platform == "darwin" else "only Macs have it"
     elif not built:
@@ -226,7 +219,6 @@ class WarmupOptions:
     """CPU threads of torch. Two are faster if two cores are idle."""
 
     def check(self) -> None:
-        """Raise ValueError for a value out of range."""
         check_least(self, 1, "episodes", "steps", "batch", "threads")
         check_least(self, 0, "seed")
         check_positive(self, "lr")
@@ -234,32 +226,24 @@ class WarmupOptions:
             raise ValueError(f"noise is {self.noise}; it is a share of turns, from 0 to below 1")
         if self.vocabulary < 300:
             raise ValueError(f"vocabulary is {self.vocabulary}; bytes and control tokens alone need 300")
-        if self.size not in SIZES:
-            raise ValueError(f"size is {self.size!r}; it must be one of {', '.join(SIZES)}")
+        _require(self, ["size"], SIZES.__contains__, f"one of {', '.join(SIZES)}")
 
 
 def check_least(settings: Any, least: int, *names: str) -> None:
-    """Raise ValueError for the first of the named fields that is less than `least`."""
+    """Raise ValueError for the first of the named fields that is less than `least`; None is left out."""
     rule = f"at least {least}" if least else "0 or more"
-    for name in names:
-        _require(settings, name, getattr(settings, name) >= least, rule)
+    _require(settings, names, lambda value: value is None or value >= least, rule)
 
 
 def check_positive(settings: Any, *names: str) -> None:
     """Raise ValueError for the first of the named fields that is not above 0, or not finite."""
+    _require(settings, names, lambda value: 0 < value < inf, "above 0 and finite")
+
+
+def _require(settings: Any, names: Iterable[str], holds: Callable[[Any], bool], rule: str) -> None:
     for name in names:
-        value = getattr(settings, name)
-        _require(settings, name, isfinite(value) and value > 0, "above 0 and finite")
-
-
-def check_dtype(settings: Any, name: str) -> None:
-    """Raise ValueError where the named field is no data type of weights."""
-    _require(settings, name, getattr(settings, name) in DTYPES, " or ".join(DTYPES))
-
-
-def _require(settings: Any, name: str, holds: bool, rule: str) -> None:
-    if not holds:
-        raise ValueError(f"{name} is {getattr(settings, name)!r}; it must be {rule}")
+        if not holds(value := getattr(settings, name)):
+            raise ValueError(f"{name} is {value!r}; it must be {rule}")
 
 
 def flat(settings: Any) -> dict[str, Any]:
@@ -277,17 +261,14 @@ def changed(settings: T, values: Mapping[str, Any]) -> T:
     Raises:
         TypeError: there is no field of a name.
     """
-    if unknown := sorted(values.keys() - flat(settings).keys()):
+    known, new = flat(settings), dict[str, Any]()
+    if unknown := sorted(values.keys() - known.keys()):
         raise TypeError(f"{type(settings).__name__} has no field {', '.join(unknown)}")
-    return _changed(settings, values)
-
-
-def _changed(settings: T, values: Mapping[str, Any]) -> T:
-    new: dict[str, Any] = {}
     for field in fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, field.name)
         if is_dataclass(value):
-            new[field.name] = _changed(value, values)
+            inner = values.keys() & flat(value).keys()
+            new[field.name] = changed(value, {name: values[name] for name in inner})
         elif field.name in values:
             new[field.name] = values[field.name]
     return replace(settings, **new)  # type: ignore[type-var]
@@ -302,9 +283,7 @@ def parsed(settings: T, values: Mapping[str, Any], where: str) -> T:
     known = {field.name: (field, kind) for field, kind in _flat_fields(type(settings))}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{where}: unknown key {key!r}; {hint}keys are {', '.join(known)}")
+            raise ValueError(f"{where}: unknown key {key!r}; {did_you_mean(key, known)}keys are {', '.join(known)}")
         field, kind = known[key]
         if not _fits(value, kind):
             raise ValueError(f"{where}: {key} is {value!r}; it must be of type {field.type}")

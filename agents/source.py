@@ -8,7 +8,6 @@ Default learning rates are for LoRA on all layers. They lie between TRL's 1e-5 (
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from math import inf, prod
 from pathlib import Path
 from typing import Any
 
+from ..tools.core import did_you_mean
 from .checkpoint import latest
 from .model_folder import (
     CONFIG,
@@ -100,10 +100,9 @@ class Source:
         known = sorted(layer_names(self.folder)) if targets else []
         for name in targets:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
                 raise ValueError(
-                    f"targets name {name!r}, which is no layer of {self.folder}; {hint}it has {', '.join(known)}"
+                    f"targets name {name!r}, which is no layer of {self.folder}; {did_you_mean(name, known)}it has "
+                    f"{', '.join(known)}"
                 )
 
 
