@@ -1,6 +1,6 @@
 r"""Log-probability and entropy of drawn tokens from hidden states, forward and backward, beside TRL's, in one run.
 
-    python benchmarks/head.py [--rounds 3] [--only SHAPE] [--width 896]
+    python benchmarks/head.py [--quick] [--rounds 3] [--only SHAPE] [--width 896]
 
 - naive: the logits of all tokens, log_softmax, autograd
 - TRL: `ChunkedLogProbFunction` as its GRPOTrainer calls it (temperature 1, its own vocabulary chunk and outputs, torch
@@ -242,8 +242,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="timed steps of each way")
     parser.add_argument("--only", default="", help="shapes with this in their name, such as 'float32 32k'")
     parser.add_argument("--width", type=int, default=896, help="of hidden states")
+    parser.add_argument("--quick", action="store_true", help="one round, the smallest shapes")
     parser.add_argument("--peak", nargs=3, metavar=("SHAPE", "WAY", "BOTH"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.only = 1, options.only or "32k x 512"
     torch.set_num_threads(1)
     if options.peak:
         shape, way, both = options.peak

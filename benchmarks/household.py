@@ -1,13 +1,15 @@
 r"""The household world beside the real engine (alfworld, textworld): steps, resets, forks, memory, many environments.
 
-    python benchmarks/household.py [--real PYTHON] [--real-games 3] [--data FOLDER] [--rounds 20] [--seed 0]
+    python benchmarks/household.py [--real PYTHON] [--quick] [--data FOLDER] [--rounds 20] [--seed 0]
 
 Both play the same games and the same actions, with the admissible commands at every step, in one run on one machine,
-each in one process. The real engine is that of this Python, or of the one that `--real` names; without any, the
-figures that were measured for it on another day are quoted, and named so.
+each in one process. The real engine is that of this Python, or of the one that `--real` names:
 
-Times are the best of some rounds, as others may use the machine; the median is beside it. The exit status is 1 where a
-figure misses its goal.
+    python -m venv real && real/bin/pip install alfworld textworld
+    python benchmarks/household.py --real real/bin/python
+
+Seconds are CPU seconds, the best of some rounds; the median is beside it. The exit status is 1 where a figure misses
+its goal; what is to be beside the real engine misses it without one.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,7 +36,6 @@ from turngym.envs.household.env import ALFWorldEnv
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.household.real_engine import interpreter, recorded
 
-QUOTED = (0.062, 1.1)  # seconds a step with admissible commands and a reset of the real engine, measured once
 FASTER_STEP, FASTER_RESET = 1000, 5000
 FORK_STATE, FORK_ENV, MEMORY, FLAT = 10e-6, 50e-6, 1000.0, 0.8
 LIVE = 1000
@@ -43,9 +45,9 @@ CROWDS = (8, 64, 256, 1024)
 OPENING = """
 import sys, time
 from turngym.envs.household import make_alfworld
-began = time.perf_counter()
+began = time.process_time()
 env = make_alfworld(sys.argv[1])
-print(time.perf_counter() - began, len(env.tasks))
+print(time.process_time() - began, len(env.tasks))
 """
 
 
@@ -94,8 +96,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--real-games", type=int, default=3, help="games that both engines play")
     parser.add_argument("--real-steps", type=int, default=20, help="commands in each")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each measurement")
+    parser.add_argument("--quick", action="store_true", help="three rounds, one real game of five commands")
     parser.add_argument("--seed", type=int, default=0, help="draws games and actions")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.real_games, options.real_steps = 3, 1, 5
+    if not any(options.data.glob("games_*.jsonl*")):
+        parser.error(f"{options.data} has no games_*.jsonl; name the folder of the games: --data FOLDER")
+    return options
 
 
 def opening(data: Path, report: Report) -> None:
@@ -168,8 +176,8 @@ def speed(
     report: Report,
 ) -> None:
     """Print steps a second and resets beside those of the real engine."""
-    a_step, a_reset = theirs or QUOTED
-    how = "measured now, same games and actions" if theirs else "QUOTED from another day; --real measures it"
+    a_step, a_reset = theirs or (nan, nan)  # beside which nothing reaches its goal
+    how = "same games and actions" if theirs else "not there: --real names a Python that has it"
     report.line("real engine: a step with admissible commands", f"{1e3 * a_step:.1f} ms   ({how})")
     report.line("real engine: a reset", f"{1e3 * a_reset:.0f} ms")
     envs = [catalogue.env([script.game], max_turns=10_000) for script in scripts]
@@ -196,11 +204,11 @@ def a_step_of(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], repeats: i
     for _ in range(repeats):
         for env, script in zip(envs, scripts, strict=True):
             env.reset(options={"task": 0})
-            began = time.perf_counter()
+            began = time.process_time()
             for action in script.actions:
                 env.step(action)
                 env.admissible_commands()
-            seconds += time.perf_counter() - began
+            seconds += time.process_time() - began
             steps += len(script.actions)
     return seconds / steps
 
@@ -212,12 +220,12 @@ def a_bare_step_of(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], repea
         for env, script in zip(envs, scripts, strict=True):
             _, world = env.tasks.open(0)
             state = world.start
-            began = time.perf_counter()
+            began = time.process_time()
             for action in script.actions:
                 state, _ = step(world, state, action)
                 world.won(state)
                 commands(world, state)
-            seconds += time.perf_counter() - began
+            seconds += time.process_time() - began
             steps += len(script.actions)
     return seconds / steps
 
@@ -261,12 +269,12 @@ def throughput(envs: Sequence[ALFWorldEnv], scripts: Sequence[Script], size: int
         pairs = list(zip(envs[start : start + size], scripts[start : start + size], strict=True))
         for env, _ in pairs:
             env.reset(options={"task": 0})
-        began = time.perf_counter()
+        began = time.process_time()
         for turn in range(TURNS):
             for env, script in pairs:
                 env.step(script.actions[turn])
                 env.admissible_commands()
-        seconds += time.perf_counter() - began
+        seconds += time.process_time() - began
     return TURNS * len(envs) / seconds
 
 
@@ -277,10 +285,10 @@ def begin(env: ALFWorldEnv) -> Callable[[], Any]:
 
 def timed(call: Callable[[], Any], times: int = 1) -> float:
     """Return the seconds of a call, the mean of some."""
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(times):
         call()
-    return (time.perf_counter() - began) / times
+    return (time.process_time() - began) / times
 
 
 if __name__ == "__main__":

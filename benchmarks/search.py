@@ -1,6 +1,6 @@
 r"""The embedded index beside rank-bm25, tantivy and bm25s as they come, and the server with 1, 32 and 200 clients.
 
-    python benchmarks/search.py [--corpus FILE] [--questions FILE] [--rounds 3] [--queries 200]
+    python benchmarks/search.py [--quick] [--corpus FILE] [--questions FILE] [--rounds 3] [--queries 200]
 
 All search the same passages for the same questions in one run on one machine, in turn, query by query, so that a busy
 machine slows them alike. Those of tantivy and bm25s that are not installed are left out, and named so. Ratios are
@@ -81,7 +81,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--questions", type=Path, default=data / "questions_with_gold.jsonl", help="with gold passages")
     parser.add_argument("--rounds", type=int, default=3, help="how often each index is built")
     parser.add_argument("--queries", type=int, default=200, help="questions that are asked")
-    return parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="each index is built once and asked 50 questions")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.queries = 1, 50
+    return options
 
 
 # --- the engines

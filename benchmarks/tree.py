@@ -1,12 +1,13 @@
 r"""A learner's step on branching rollouts, computed three ways in one run: time, memory and tokens.
 
-    python benchmarks/tree.py [--rounds 5] [--trees 20] [--seed 0]
+    python benchmarks/tree.py [--quick] [--rounds 5] [--trees 20] [--seed 0]
 
 - padded: every path a row, padded on the right, the model's own causal attention (SDPA), logits of every token
 - packed: the paths end to end, each attending within itself; a token that paths share is computed on each of them
 - tree: the learner's own way, every token once
 
-All give the loss and the LoRA gradient of the same objective, which is checked first. Seconds are CPU seconds of one
+All compute linear layers as the learner does, and give the loss and the LoRA gradient of the same objective, which is
+checked first. Seconds are CPU seconds of one
 thread for forward and backward, alternately; medians. Peak memory is that of a process that does nothing else,
 above what the model takes. The gain should be the token ratio: the tokens that padded computes over those of tree.
 """
@@ -43,6 +44,7 @@ from turngym.training.columns import Current, Packed, Terms, pack
 from turngym.training.control import chain
 from turngym.training.head import token_stats
 from turngym.training.learner import Learner
+from turngym.training.linear import one_step_linears
 from turngym.training.methods import parse_methods
 from turngym.training.objective import objective, start_terms
 
@@ -133,7 +135,8 @@ def padded(learner: Learner, packed: Packed) -> Current:
     policy = learner.policy
     policy.base.config._attn_implementation = "sdpa"
     tokens = pad_sequence(packed.tokens, batch_first=True)
-    logits = policy.model(input_ids=tokens, use_cache=False).logits
+    with one_step_linears(policy.base):
+        logits = policy.model(input_ids=tokens, use_cache=False).logits
     plain = logits.float().log_softmax(-1)
     drawn = pad_sequence([sampled[1:] for sampled in packed.sampled], batch_first=True)
     entropy = -(plain.exp() * plain).sum(-1)[:, :-1]
@@ -146,10 +149,11 @@ def thrifty(learner: Learner, packed: Packed) -> Current:
     policy = learner.policy
     policy.base.config._attn_implementation = "sdpa"
     tokens = pad_sequence(packed.tokens, batch_first=True)
-    hidden = policy.base.model(input_ids=tokens, use_cache=False).last_hidden_state
     drawn = pad_sequence([sampled[1:] for sampled in packed.sampled], batch_first=True)
     head = policy.base.get_output_embeddings()
-    logp, entropy, _ = token_stats(hidden[:, :-1][drawn], head, packed.token, packed.temperature, VOCABULARY)
+    with one_step_linears(policy.base):
+        hidden = policy.base.model(input_ids=tokens, use_cache=False).last_hidden_state
+        logp, entropy, _ = token_stats(hidden[:, :-1][drawn], head, packed.token, packed.temperature, VOCABULARY)
     return Current(logp, entropy)
 
 
@@ -317,8 +321,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each way")
     parser.add_argument("--trees", type=int, default=20, help="random trees")
     parser.add_argument("--seed", type=int, default=0, help="draws trees and tokens")
+    parser.add_argument("--quick", action="store_true", help="one round, three random trees")
     parser.add_argument("--peak", nargs=3, metavar=("MODEL", "SHAPE", "WAY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.trees = 1, min(options.trees, 3)
     torch.set_num_threads(1)
     disable_progress_bar()
     if options.peak:
