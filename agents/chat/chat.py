@@ -110,12 +110,9 @@ class Chat:
     def _check_control(self) -> None:
         """Make sure that in calm text the control tokens are those that the tokenizer itself finds."""
         for text in _calm(self.template):
+            ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
             found = self.tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
-            ours, theirs = (
-                [index for index in ids if index in self.encoder.added]
-                for ids in (self.encoder.encode(text).tolist(), found)
-            )
-            if ours != theirs:
+            if ours != [index for index in found if index in self.encoder.added]:
                 raise TemplateError(
                     f"{self.template.name} has a chat template that puts control tokens together from pieces that "
                     "cannot be told from a message's text; write them out as strings in chat_template.jinja"
@@ -188,7 +185,8 @@ class Encoder:
         self._ids = dict(zip([chr(_LETTERS), *self._letters.values()], [_GAP, *tokens], strict=True))
         # As in the tokenizer itself, what is sought before normalization is found first.
         groups = [[token.content for token in tokens.values() if token.normalized is flag] for flag in (False, True)]
-        self._patterns = [_any_of(group) for group in groups if group]
+        longest_first = [map(re.escape, sorted(group, key=len, reverse=True)) for group in groups if group]
+        self._patterns = [re.compile("|".join(group)) for group in longest_first]
         self._named: dict[str, tuple[Tokenizer, dict[int, int]]] = {}
 
     def encode(self, text: MarkedText, *, inside: bool = False) -> NDArray[np.int32]:
@@ -298,15 +296,8 @@ def _is_control(bare: Tokenizer, index: int, token: AddedToken) -> bool:
 def _copy(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer with the same model and no added tokens; the model itself is shared."""
     bare = Tokenizer(tokenizer.model)
-    if tokenizer.normalizer is not None:
-        bare.normalizer = tokenizer.normalizer
-    if tokenizer.pre_tokenizer is not None:
-        bare.pre_tokenizer = tokenizer.pre_tokenizer
+    bare.normalizer, bare.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
     return bare
-
-
-def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
 
 
 def _find(patterns: Sequence[re.Pattern[str]], text: str, start: int, end: int) -> Iterator[re.Match[str]]:

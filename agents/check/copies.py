@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
+from gymnasium.wrappers import Autoreset
 
 from ...envs import fork
 from ...envs.registry import spec_of
@@ -140,17 +141,10 @@ def check_vector(case: Case) -> str:
 
 def _single(case: Case, scenario: Scenario, rounds: int) -> list[str]:
     """Return what is seen of an environment by itself that is reset instead of stepped after the end of an episode."""
-    with case.wrapped() as env:
-        seen, over = [_moment(*env.reset(seed=scenario.seed))], False
-        for turn in range(rounds):
-            if over:
-                observation, info = env.reset()
-                answer: tuple[Any, ...] = (observation, 0.0, False, False, info)
-            else:
-                answer = env.step(_action(scenario, turn))
-            seen.append(_moment(*answer))
-            over = answer[2] or answer[3]
-    return seen
+    with case.wrapped() as single:
+        env = Autoreset(single)
+        opening = _moment(*env.reset(seed=scenario.seed))
+        return [opening, *(_moment(*env.step(_action(scenario, turn))) for turn in range(rounds))]
 
 
 def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -> list[list[str]]:

@@ -154,8 +154,8 @@ def _check_info(where: str, info: Mapping[str, Any]) -> None:
         raise Broken(f"{where}: info comes back from JSON as {text:.200}; use str keys, lists, numbers and strings")
     messages = info.get("messages")
     for message in messages if isinstance(messages, list) and messages else [None]:
-        known = isinstance(message, dict) and message.get("role") in _SPEAKERS
-        if not (known and isinstance(message.get("content"), str)):
+        said = message if isinstance(message, dict) else {}
+        if said.get("role") not in _SPEAKERS or not isinstance(said.get("content"), str):
             raise Broken(f"{where}: info['messages'] must be messages of role and content; it is {messages!r:.200}")
 
 
