@@ -20,7 +20,6 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,51 +42,12 @@ class StartFailure(RuntimeError):
     """No worker could be started; it is nobody's request that failed."""
 
 
-@dataclass(frozen=True)
-class ResourceLimits:
-    """What the kernel lets a child use, and each process that it starts; None leaves a limit as it is.
-
-    Args:
-        memory_mb: Address space in MiB; what asks for more gets none.
-        files: Open descriptors.
-        cpu_seconds: Processor time, after which the process is killed.
-        core_mb: Size in MiB of the image that a crash may leave.
-    """
-
-    memory_mb: int | None = None
-    files: int | None = None
-    cpu_seconds: int | None = None
-    core_mb: int | None = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("memory_mb", 1), ("files", 1), ("cpu_seconds", 1), ("core_mb", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} is {value}; it must be at least {least}, or None for no limit")
-
-    def apply(self, pid: int) -> None:
-        """Set them for a running process of this user, none above its present hard limit."""
-        wanted = (
-            (resource.RLIMIT_AS, self.memory_mb and self.memory_mb * 2**20),
-            (resource.RLIMIT_NOFILE, self.files),
-            (resource.RLIMIT_CPU, self.cpu_seconds),
-            (resource.RLIMIT_CORE, None if self.core_mb is None else self.core_mb * 2**20),
-        )
-        for kind, most in wanted:
-            if most is not None:
-                _, hard = resource.prlimit(pid, kind)
-                most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-                resource.prlimit(pid, kind, (most, most))
-
-
-_DEFAULT = ResourceLimits()
-
-
 class Child:
     """A child process in a process group of its own; it ends with this object, or with the parent.
 
     `argv` gets the number of the inherited socket as its last argument. Requests of several threads are answered one
-    after another. Its limits hold before it gets the first request. Raises OSError when the program cannot be started.
+    after another. It leaves no core, and `memory_mb` (MiB of address space) and `cpu_seconds` limit each of its processes
+    from before the first request on, where given. Raises OSError when the program cannot be started.
     """
 
     def __init__(
@@ -96,12 +56,14 @@ class Child:
         *,
         cwd: str = "/",
         env: Mapping[str, str] | None = None,
-        limits: ResourceLimits = _DEFAULT,
+        memory_mb: int | None = None,
+        cpu_seconds: int | None = None,
     ) -> None:
         with _starting:
             self._start(argv, cwd, env)
-        with contextlib.suppress(ProcessLookupError):  # it has ended already, which the first request reports
-            limits.apply(self._process.pid)
+        _limit(self.pid, resource.RLIMIT_CORE, 0)
+        _limit(self.pid, resource.RLIMIT_AS, memory_mb and memory_mb * 2**20)
+        _limit(self.pid, resource.RLIMIT_CPU, cpu_seconds)
 
     def _start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None) -> None:
         self._asking, self._killing = threading.Lock(), threading.Lock()
@@ -237,11 +199,10 @@ class Pool:
     def __init__(
         self, script: Path, *, size: int | None = None, answers: int = 500, memory_mb: int = 2048, grown_mb: int = 512
     ) -> None:
-        self.script, self.answers, self.grown_mb = script, answers, grown_mb
+        self.script, self.answers, self.memory_mb, self.grown_mb = script, answers, memory_mb, grown_mb
         self.size = min(4, os.cpu_count() or 1) if size is None else size
         if self.size < 1 or answers < 1:
             raise ValueError(f"a pool of {self.size} workers with {answers} answers each; both must be at least 1")
-        self.limits = ResourceLimits(memory_mb=memory_mb, cpu_seconds=CPU_SECONDS)
         self._forget()
         _pools.add(self)
 
@@ -327,7 +288,8 @@ class Pool:
             old.close()
         worker, reason = None, ""
         try:
-            worker = Child([sys.executable, "-I", str(self.script), messages.__file__], limits=self.limits)
+            command = [sys.executable, "-I", str(self.script), messages.__file__]
+            worker = Child(command, memory_mb=self.memory_mb, cpu_seconds=CPU_SECONDS)
             worker.request({}, START_SECONDS)
         except Exception as error:  # whatever it is, those who wait have to hear of it
             worker, reason = None, str(error)
@@ -351,6 +313,15 @@ _living: weakref.WeakSet[Child] = weakref.WeakSet()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 # A process that is forked off in the middle of a start would keep a socket that it cannot know of.
 _starting = threading.RLock()
+
+
+def _limit(pid: int, kind: int, most: int | None) -> None:
+    """Set a limit of a running process of this user, not above its present hard limit."""
+    if most is not None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended already, which the first request reports
+            _, hard = resource.prlimit(pid, kind)
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(pid, kind, (most, most))
 
 
 def _signal_end(process: subprocess.Popen[bytes]) -> None:
