@@ -46,8 +46,8 @@ class Child:
     """A child process in a process group of its own; it ends with this object, or with the parent.
 
     `argv` gets the number of the inherited socket as its last argument. Requests of several threads are answered one
-    after another. It leaves no core, and `memory_mb` (MiB of address space) and `cpu_seconds` limit each of its processes
-    from before the first request on, where given. Raises OSError when the program cannot be started.
+    after another. It leaves no core. `memory_mb` (MiB of address space) and `cpu_seconds` limit each of its processes
+    before the first request. Raises OSError when the program cannot be started.
     """
 
     def __init__(

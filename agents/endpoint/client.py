@@ -20,8 +20,7 @@ import httpx
 
 from ...envs import Message
 from ...envs.registry import named_values
-from ...tools.http.client import JsonClient
-from ...tools.http.connections import split_url
+from ...tools.http.client import JsonClient, address
 from ...tools.http.core import Fault, HttpFailure, Limits, Node, ShapeError, serialize
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from ..journal import append_sealed, read_sealed
@@ -214,10 +213,7 @@ def _digest(request: dict[str, Any]) -> str:
 
 
 def _address(base_url: str) -> str:
-    base, secret = split_url(base_url)
-    if secret:
-        raise ValueError(f"the address {base} has a user; a key is read from the environment, see --api-key-env")
-    base = base.removesuffix("/chat/completions")
+    base = address(base_url).removesuffix("/chat/completions")
     return base if httpx.URL(base).path.strip("/") else f"{base}/v1"
 
 

@@ -1,31 +1,44 @@
-"""A client for threads: pooled connections, one deadline a request, bounded sizes.
+"""Requests over reused connections, asynchronous or from threads: one deadline a request, bounded answers, retries.
 
 The deadline covers a whole request: name lookup, waiting for a connection, each byte both ways, and all tries. Timeouts
-of sockets cannot promise that, since a server that sends a byte a second restarts them with each. So requests run on an
-event loop in a thread of the client's, where they can be cancelled at any point.
+of sockets cannot promise that, since a server that sends a byte a second restarts them with each. So requests of
+threads run on an event loop in a thread of the client's, where they can be cancelled at any point.
 """
+
+from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
+import time
 import weakref
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 
-from .connections import Connections, retried, split_url
+import httpx
+
 from .core import Fault, HttpFailure, Limits, Node, ShapeError, parse, serialize
 
 PROBE = 1.5  # seconds in which a server must show that it is there
+CONNECTIONS = 256
+KEEP = 4.0  # seconds an idle connection is kept: less than the 5 after which common servers close theirs
+BACKOFF = 0.1  # seconds before the second try; each further pause is twice as long
+EXCERPT = 200  # characters of an error page in a message
+HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "turngym"}
 
 
 class JsonClient:
     """Sends and receives JSON, from any thread; it may be used again in a forked process, with connections of its own.
 
     Args:
-        url: `http(s)://[user:password@]host[:port][/path]`; user and password are sent as basic authentication.
+        url: `http(s)://host[:port][/path]`.
         path: Added to the URL.
-        authorization: The value of that header, in place of one from the URL; never shown.
+        authorization: The value of that header; never shown.
         limits: For each request.
 
     Raises:
@@ -36,9 +49,7 @@ class JsonClient:
     _runner: "_Runner | None"
 
     def __init__(self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None) -> None:
-        base, secret = split_url(url)
-        self.url, self.limits = base + path, limits or Limits()
-        self._secret = authorization or secret
+        self.url, self.limits, self._secret = address(url) + path, limits or Limits(), authorization
         if not (self._secret.isascii() and self._secret.isprintable()):
             raise ValueError(f"the secret for {self.url} holds characters that no header can carry")
         self._closed = False
@@ -84,8 +95,7 @@ class JsonClient:
                 self._runner = _Runner(Connections(secure=self.url.startswith("https:"), headers=headers))
                 weakref.finalize(self, self._runner.stop).atexit = False  # for who forgets to close it
             connections = self._runner.connections
-            request = connections.request(method, url, content)
-            sending = retried(lambda: connections.send(request, limits.max_bytes), limits)
+            sending = retried(lambda: connections.send(method, url, content, limits.max_bytes), limits)
             future = asyncio.run_coroutine_threadsafe(sending, self._runner.loop)
         try:
             return future.result()
@@ -129,6 +139,175 @@ class _Runner:
             await asyncio.sleep(0)  # a cancelled request has yet to begin the task that ends its body
         await self.connections.aclose()
         await self.loop.shutdown_asyncgens()
+
+
+class Connections:
+    """Up to `most` connections, on one event loop.
+
+    Args:
+        secure: Whether `https` is used; without it no certificate is read, which takes long.
+        headers: Sent with each request, besides `HEADERS`.
+        most: Requests at a time; further ones wait.
+    """
+
+    def __init__(self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = CONNECTIONS) -> None:
+        self._tls = httpx.create_ssl_context(verify=secure, trust_env=False)
+        self._headers = {**HEADERS, **(headers or {})}
+        self._places, self._idle = asyncio.Semaphore(most), list[httpx.AsyncHTTPTransport]()
+
+    async def send(self, method: str, url: str, content: bytes, max_bytes: int) -> bytes:
+        """Send a request once, with JSON as `content` if any, and return the body of a good answer; else `HttpFailure`.
+
+        It is sent again where a reused connection breaks: servers close idle ones at any time.
+        """
+        headers = {**self._headers, "Content-Type": "application/json"} if content else self._headers
+        request = httpx.Request(method, url, headers=headers, content=content)
+        async with self._places:
+            reused = bool(self._idle)
+            try:
+                return await self._send(self._idle.pop() if reused else self._open(), request, max_bytes)
+            except HttpFailure as failure:
+                if not (reused and failure.fault is Fault.CONNECT):
+                    raise
+            return await self._send(self._open(), request, max_bytes)
+
+    async def aclose(self) -> None:
+        """Close idle connections."""
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    async def _send(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, max_bytes: int) -> bytes:
+        try:
+            body = await _exchange(transport, request, max_bytes)
+        except BaseException:
+            await transport.aclose()
+            raise
+        self._idle.append(transport)
+        return body
+
+    def _open(self) -> httpx.AsyncHTTPTransport:
+        # A pool of httpx looks through all its connections for each request: 200 in one triple the processor time.
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP)
+        return httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
+
+
+class BoundedBody:
+    """Collects a body of at most `most` bytes, as sent and as unpacked; `name` is for messages.
+
+    It is unpacked here, with a limit: httpx would unpack a block of any ratio at once.
+
+    Raises:
+        HttpFailure: MALFORMED or TOO_LARGE.
+    """
+
+    def __init__(self, name: str, encoding: str, most: int) -> None:
+        encoding = encoding.strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            what = f"{name} has the encoding {encoding[:60]!r}, and only gzip was offered"
+            raise HttpFailure(Fault.MALFORMED, what)
+        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
+        self._name, self._most, self._sent, self._body = name, most, 0, bytearray()
+        self.too_large = HttpFailure(Fault.TOO_LARGE, f"{name} is larger than {most} bytes")
+
+    def add(self, chunk: bytes) -> None:
+        """Take more bytes."""
+        self._sent += len(chunk)
+        try:
+            # One byte more than allowed is enough to see; 0 would mean no limit.
+            left = self._most + 1 - len(self._body)
+            self._body += self._inflate.decompress(chunk, left) if self._inflate else chunk
+        except zlib.error:
+            raise HttpFailure(Fault.MALFORMED, f"{self._name} has damaged compressed bytes") from None
+        if max(self._sent, len(self._body)) > self._most:
+            raise self.too_large
+
+    def end(self) -> bytes:
+        """Return the body."""
+        if self._inflate and not self._inflate.eof:
+            raise HttpFailure(Fault.MALFORMED, f"{self._name} has compressed bytes that end too soon")
+        return bytes(self._body)
+
+
+async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
+    """Return what `attempt` returns, trying again after an `HttpFailure` that may pass.
+
+    Raises:
+        HttpFailure: The last one, where no try is left; TIMEOUT at the deadline.
+    """
+    end, tried, last = time.monotonic() + limits.deadline, 0, ""
+    try:
+        async with asyncio.timeout(limits.deadline):
+            while True:
+                try:
+                    return await attempt()
+                except HttpFailure as failure:
+                    last = f" (before that: {failure.what})"
+                    tried += 1
+                    pause = max(BACKOFF * 2 ** (tried - 1), failure.wait or 0.0)
+                    if failure.wait is None or tried == limits.tries or time.monotonic() + pause >= end:
+                        raise
+                await asyncio.sleep(pause)
+    except TimeoutError:
+        raise HttpFailure(Fault.TIMEOUT, f"no answer within {limits.deadline:g} s{last}") from None
+
+
+def address(url: str) -> str:
+    """Return an address without its last slash; raises ValueError where it is no `http(s)://host[:port][/path]`."""
+    shown = re.sub(r"//.*@", "//", url)
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{shown!r} is no URL: {error}") from None
+    good = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 1) <= 65535
+    if not good or parsed.query or parsed.fragment:
+        raise ValueError(f"{shown!r} is no address of a server; it looks like http://127.0.0.1:8000/path")
+    base = str(parsed.copy_with(userinfo=b"")).rstrip("/")
+    if parsed.userinfo:
+        raise ValueError(f"the address {base} has a user; a key is read from the environment")
+    return base
+
+
+async def _exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request, max_bytes: int) -> bytes:
+    try:
+        response = await transport.handle_async_request(request)
+        try:
+            if not 200 <= response.status_code < 300:
+                raise await _refusal(response)
+            body = BoundedBody("its answer", response.headers.get("content-encoding", ""), max_bytes)
+            if int(response.headers.get("content-length", 0)) > max_bytes:
+                raise body.too_large
+            async for chunk in response.aiter_raw():
+                body.add(chunk)
+            return body.end()
+        finally:
+            await response.aclose()
+    except (httpx.TransportError, OSError, UnicodeError) as error:
+        cause: BaseException = error
+        while below := cause.__cause__ or cause.__context__:  # those on top name no reason
+            cause = below
+        raise HttpFailure(Fault.CONNECT, f"{type(cause).__name__}: {cause}"[:EXCERPT], 0.0) from None
+
+
+async def _refusal(response: httpx.Response) -> HttpFailure:
+    status = response.status_code
+    if 300 <= status < 400:
+        to = response.headers.get("location", "")[:EXCERPT]
+        what = f"it answered {status}, a redirect to {to!r}, which is not followed"
+        return HttpFailure(Fault.STATUS, what, None, status)
+    page = await anext(response.aiter_raw(), b"")
+    what = f"it answered {status}: {page.decode('utf-8', 'replace')[:EXCERPT]!r}"
+    wait = _retry_after(response.headers.get("retry-after", "")) if status >= 500 or status == 429 else None
+    return HttpFailure(Fault.STATUS, what, wait, status)
+
+
+def _retry_after(value: str) -> float:
+    """Return the seconds that a server asks for, as a number or as a date; else 0 (RFC 9110, section 10.2.3)."""
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, OverflowError, OSError):
+        return 0.0
 
 
 _clients: weakref.WeakSet[JsonClient] = weakref.WeakSet()

@@ -49,9 +49,6 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 < self.deadline < math.inf:
             raise ValueError(f"deadline is {self.deadline}; give seconds above 0")
-        for name in ("tries", "max_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
 
 
 class ShapeError(ValueError):

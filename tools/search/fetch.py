@@ -16,7 +16,7 @@ import httpcore
 import httpx
 
 from ..core import Overdue
-from ..http.connections import BoundedBody
+from ..http.client import BoundedBody
 from ..http.core import HttpFailure
 from .guard import Blocked, Guard, Place, follow, read_url
 

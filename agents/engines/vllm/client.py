@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tools.http.connections import Connections, split_url
+from ....tools.http.client import Connections, address
 from ....tools.http.core import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ...engine import EngineFailure, EngineFault, Sampling
 
@@ -97,10 +97,7 @@ class Endpoint:
     """
 
     def __init__(self, url: str, deadline: float = 300.0) -> None:
-        base, secret = split_url(url)
-        if secret:
-            raise ValueError(f"the address of the server {base} has a user; it looks like http://127.0.0.1:8000")
-        self.url, self.deadline = base.removesuffix("/v1"), deadline
+        self.url, self.deadline = address(url).removesuffix("/v1"), deadline
         self.model, self.why = "", ""
         self.up, self.inspected, self.flying = True, False, 0
         self._tries = itertools.count()
@@ -114,7 +111,7 @@ class Endpoint:
             self._connections = await anext(self._connecting)
         self.flying += 1
         try:
-            return await self._connections.send(self._connections.request(method, self.url + path, content), max_bytes)
+            return await self._connections.send(method, self.url + path, content, max_bytes)
         finally:
             self.flying -= 1
 

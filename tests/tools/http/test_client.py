@@ -1,4 +1,3 @@
-import base64
 import gc
 import os
 import weakref
@@ -9,8 +8,7 @@ import pytest
 from turngym.tests.support.faults import RESET, FaultServer, Kept
 from turngym.tests.tools.search.faults import GOOD, answer
 from turngym.tools.http import client as module
-from turngym.tools.http.client import JsonClient
-from turngym.tools.http.connections import split_url
+from turngym.tools.http.client import JsonClient, address
 from turngym.tools.http.core import Fault, HttpFailure, Limits
 
 FREE = "http://127.0.0.1:1"  # nobody listens there
@@ -75,21 +73,14 @@ def test_a_probe_of_a_silent_server_ends(open_client, monkeypatch):
 
 
 def test_a_secret_is_sent_and_never_shown(open_client):
-    for make, sent in (
-        (lambda url: open_client(url, authorization="Bearer s3cret"), "Bearer s3cret"),
-        (
-            lambda url: open_client(url.replace("//", "//me:s3%20cret@")),
-            f"Basic {base64.b64encode(b'me:s3 cret').decode()}",
-        ),
-    ):
-        echo = [answer(f"you sent {sent}".encode(), "401 Unauthorized")]
-        with FaultServer(lambda request, echo=echo: echo) as server:
-            client = make(server.url)
-            with pytest.raises(HttpFailure) as failed:
-                client.post({})
-        assert f"authorization: {sent}" in server.requests[0].head.replace("Authorization", "authorization")
-        for text in (str(failed.value), repr(client), client.url):
-            assert "cret" not in text and sent not in text and "me:" not in text
+    echo = [answer(b"you sent Bearer s3cret", "401 Unauthorized")]
+    with FaultServer(lambda request: echo) as server:
+        client = open_client(server.url, authorization="Bearer s3cret")
+        with pytest.raises(HttpFailure) as failed:
+            client.post({})
+    assert "authorization: Bearer s3cret" in server.requests[0].head.replace("Authorization", "authorization")
+    for text in (str(failed.value), repr(client), client.url):
+        assert "cret" not in text
 
 
 @pytest.mark.parametrize("secret", ["a\nb", "é", "a\0"])
@@ -109,18 +100,23 @@ def test_what_is_no_address_is_refused(url):
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://me:pass@host", "http://me:pass@:8000/@x", "http://me:pass@h:x", "http://me:pass@[::"]
+    "url",
+    [
+        "http://me:pass@host",
+        "ftp://me:pass@host",
+        "http://me:pass@:8000/@x",
+        "http://me:pass@h:x",
+        "http://me:pass@[::",
+    ],
 )
 def test_an_address_that_is_refused_keeps_its_secret(url):
-    with pytest.raises(ValueError, match=r"'(ftp|http)://") as refused:
+    with pytest.raises(ValueError, match=r"(ftp|http)://") as refused:
         JsonClient(url, "")
     assert "pass" not in str(refused.value)
 
 
-def test_an_address_is_taken_apart():
-    assert split_url("http://h:1/a/") == ("http://h:1/a", "")
-    assert split_url("https://u:p%40@[::1]:9") == ("https://[::1]:9", f"Basic {base64.b64encode(b'u:p@').decode()}")
-    assert split_url("http://u@h") == ("http://h", f"Basic {base64.b64encode(b'u:').decode()}")
+def test_an_address_loses_its_last_slash():
+    assert address("http://h:1/a/") == "http://h:1/a" and address("https://[::1]:9") == "https://[::1]:9"
 
 
 def test_a_host_that_no_name_can_be_is_a_failure(open_client):
