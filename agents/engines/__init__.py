@@ -51,8 +51,7 @@ def open_engine(
             if engine.forward != "own":
                 log.warning("rollouts are slower than with the usual architectures: %s", engine.forward)
         else:
-            from .vllm import VllmEngine
-            from .vllm.fleet import Fleet
+            from .vllm.engine import Fleet, VllmEngine
             from .vllm.publish import Publisher
             from .vllm.server import VllmServer
 

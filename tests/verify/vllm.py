@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -74,7 +75,7 @@ class Vllm:
     async def _turns(self, policy: Policy, server: ModelServer, numbers: Sequence[int], deadline: float) -> list[Drawn]:
         from turngym.agents.engine import EngineFailure, Sampling
         from turngym.agents.engines.vllm import VllmEngine
-        from turngym.agents.engines.vllm.fleet import Fleet
+        from turngym.agents.engines.vllm.engine import Fleet
 
         async def one(engine: VllmEngine, number: int) -> Drawn:
             given = np.array(divmod(number, BASE), np.int32)
@@ -85,7 +86,7 @@ class Vllm:
 
         with server.run() as url:
             fleet = Fleet([url], in_flight=self.in_flight, tries=3, deadline=deadline)
-            async with VllmEngine(policy, fleet, cast("Any", _Known(fleet.servers)), top=5) as engine:
+            with closing(VllmEngine(policy, fleet, cast("Any", _Known(fleet.servers)), top=5)) as engine:
                 await engine.sync()
                 return list(await asyncio.gather(*(one(engine, number) for number in numbers)))
 

@@ -12,7 +12,7 @@ import torch
 from turngym.agents.engine import Completion, Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.vllm import VllmEngine
-from turngym.agents.engines.vllm.fleet import Fleet
+from turngym.agents.engines.vllm.engine import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.policy import Policy
 

@@ -5,6 +5,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from turngym.agents.engine import Completion, Sampling
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Endpoint
-from turngym.agents.engines.vllm.fleet import Fleet
+from turngym.agents.engines.vllm.engine import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import Policy
@@ -49,7 +50,7 @@ def test_one_of_two_servers_is_killed_and_comes_back(
     async def work() -> tuple[list[Completion], dict[str, int]]:
         fleet = Fleet([server.url, other.url])
         publisher = Publisher(policy, fleet.servers, tmp_path / "adapters")
-        async with VllmEngine(policy, fleet, publisher) as engine:
+        with closing(VllmEngine(policy, fleet, publisher)) as engine:
             await engine.sync()
             monkeypatch.setattr(Endpoint, "draw", sending)
             drawn = await turns(engine, 0)

@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,8 +41,7 @@ FIXED |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
 class CompletionRequest:
     """Up to `most` tokens behind `prompt`, fewer where one of `ends` comes or, in their text, one of `stops`.
 
-    The `top` most likely tokens are shown at each. The same `seed` draws the same again. Ids from `vocabulary` on are
-    none of the policy's. Each try of a request has a `name` of its own.
+    The `top` most likely tokens are shown at each. Ids from `vocabulary` on are none of the policy's.
     """
 
     prompt: list[int]
@@ -53,15 +52,14 @@ class CompletionRequest:
     vocabulary: int
     stops: tuple[str, ...] = ()
     top: int = TOP
-    name: str = ""
 
-    def body(self, model: str) -> bytes:
-        """Return the request; it sets whatever a server has defaults for."""
+    def body(self, model: str, name: str) -> bytes:
+        """Return the request under a name; it sets whatever a server has defaults for."""
         sampling = self.sampling if self.sampling.temperature else Sampling(0.0)  # greedy turns are not truncated
         asked = {
             "model": model,
             "prompt": self.prompt,
-            "request_id": self.name,
+            "request_id": name,
             "max_tokens": self.most,
             "seed": self.seed,
             "temperature": sampling.temperature,
@@ -78,7 +76,7 @@ class Drawn(NamedTuple):
     """What was drawn: tokens [n], logp float64 [n], nats, and `top` float64 [n, at most top + 1], those shown at each.
 
     Both are at the sampler's temperature (at 1 where it is greedy) and truncation; -inf where it leaves nothing.
-    `stopped` is the text that ended it, if one did. `likeliest` is what is shown at the last, by token.
+    `stopped` is the text that ended it, if one did; `likeliest` what is shown at the last, by token.
     """
 
     tokens: list[int]
@@ -92,8 +90,8 @@ class Endpoint:
     """A server at `url`; `deadline` bounds each answer that is no turn (seconds).
 
     model: the name under which it serves the policy's weights; "" where it is not known to have them. up: whether turns
-    may be drawn there. why: what was wrong when it went down. inspected: whether it was seen to be fit since it was
-    last down. flying: requests that are there now.
+    may be drawn there; why: else, what is wrong. inspected: whether it was seen to be fit since it was last down.
+    flying: requests that are there now.
     """
 
     def __init__(self, url: str, deadline: float = 300.0) -> None:
@@ -116,12 +114,9 @@ class Endpoint:
             self.flying -= 1
 
     async def ask(self, method: str, path: str, content: bytes = b"", max_bytes: int = MAX_BYTES) -> bytes:
-        """Send a request once, for `deadline` seconds at most, and return the body of a good answer.
+        """Return the body of a good answer within `deadline` seconds, else raise `EngineFailure`.
 
         A server that breaks the connection, or does not know the weights of a turn (404), is down from then on.
-
-        Raises:
-            EngineFailure: CONNECT, TIMEOUT, FULL, STATUS or MALFORMED; its `wait` says whether another try may help.
         """
         try:
             async with asyncio.timeout(self.deadline):
@@ -137,22 +132,18 @@ class Endpoint:
             raise self.failure(fault, what, 0.0 if lost else failure.wait) from None
 
     async def draw(self, request: CompletionRequest, model: str = "") -> Drawn:
-        """Draw a turn with the policy's weights, or those of the name `model`; each try has a name of its own.
-
-        Raises:
-            EngineFailure: as `ask`, or the answer does not belong to the request.
-        """
-        model, request = model or self.model, replace(request, name=f"turngym-{request.seed:016x}-{next(self._tries)}")
+        """Draw a turn with the policy's weights, or those of the name `model`; else raise `EngineFailure`."""
+        model, name = model or self.model, f"turngym-{request.seed:016x}-{next(self._tries)}"
         # A generous bound: texts, ids and numbers of each token in full.
         max_bytes = 2**16 + 16 * len(request.prompt) + request.most * (1024 + 96 * (request.top + 2))
-        answer = await self.ask("POST", TURNS, request.body(model), max_bytes)
+        answer = await self.ask("POST", TURNS, request.body(model, name), max_bytes)
         try:
-            return read_completion(answer, request, model)
+            return read_completion(answer, request, model, name)
         except EngineFailure as failure:
             raise self.failure(failure.fault, str(failure), failure.wait) from None
 
     async def base_model(self) -> tuple[str, int]:
-        """Return the name of the model that it has without adapters, and the most tokens of a conversation with it."""
+        """Return the name of the model without adapters, and the most tokens of a conversation."""
         answer = await self.ask("GET", "/v1/models")
         try:
             for card in Node(parse(answer))["data"].array():
@@ -164,14 +155,10 @@ class Endpoint:
             raise self.failure(EngineFault.MALFORMED, f"/v1/models: {error}") from None
 
     async def load(self, name: str, folder: Path) -> None:
-        """Load an adapter, unless one of this name is loaded.
-
-        Raises:
-            EngineFailure: STATUS where the server does not take it, with its reason; else as `ask`.
-        """
+        """Load an adapter, unless one of this name is loaded; STATUS where the server does not take it."""
+        body = serialize({"lora_name": name, "lora_path": str(folder.resolve())})
         try:
-            body = {"lora_name": name, "lora_path": str(folder.resolve())}
-            await self.ask("POST", "/v1/load_lora_adapter", serialize(body))
+            await self.ask("POST", "/v1/load_lora_adapter", body)
         except EngineFailure as failure:
             if "already been loaded" not in str(failure):
                 raise
@@ -189,15 +176,9 @@ class Endpoint:
         """Return a failure that names the server."""
         return EngineFailure(fault, f"{self.url}: {message}", wait)
 
-    async def aclose(self) -> None:
-        """Close the connections of this event loop; it can be used again."""
-        if self._loop is asyncio.get_running_loop():
-            self._loop = None
-            await self._connecting.aclose()
-
     async def _connect(self) -> AsyncGenerator[Connections]:
         """Yield connections; a loop closes them when it ends, as it does all generators."""
-        # Answers are not compressed: on a network within a machine or a cluster that takes longer than it saves.
+        # On a network within a machine or a cluster compression takes longer than it saves.
         headers = {"Accept-Encoding": "identity"}
         connections = Connections(secure=self.url.startswith("https:"), headers=headers, most=2**20)
         try:
@@ -206,12 +187,11 @@ class Endpoint:
             await connections.aclose()
 
 
-def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Drawn:
+def read_completion(answer: bytes, request: CompletionRequest, model: str, sent: str) -> Drawn:
     """Check an answer and return what it holds.
 
     Raises:
-        EngineFailure: MALFORMED, MISMATCH, NUMBERS or VERSION: the answer is not what was asked for; STATUS: the
-            server aborted the request, which may be sent again.
+        EngineFailure: MALFORMED, MISMATCH, NUMBERS or VERSION: it is not what was asked for; STATUS: it was aborted.
     """
     try:
         root = Node(json.loads(answer.decode()))  # NaN and infinity are let through, to be named as what they are
@@ -219,7 +199,7 @@ def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Dr
             raise EngineFailure(EngineFault.VERSION, f"model {named[:80]!r} answered, and {model!r} was asked")
         choices, name = root["choices"].array(), root["id"].string()
         _match(len(choices) == 1, f"it holds {len(choices)} choices, and 1 was asked for")
-        _match(name == f"cmpl-{request.name}", f"it is the answer to {name[:80]!r}, and {request.name!r} was sent")
+        _match(name == f"cmpl-{sent}", f"it is the answer to {name[:80]!r}, and {sent!r} was sent")
         choice, vocabulary = choices[0], request.vocabulary
         index = choice["index"].integer(-(2**31), 2**31)
         _match(index == 0, f"it holds choice {index}, and 1 was asked for")
@@ -227,8 +207,8 @@ def read_completion(answer: bytes, request: CompletionRequest, model: str) -> Dr
         if choice["finish_reason"].value == "abort":
             raise EngineFailure(EngineFault.STATUS, "the server aborted the request", 0.0)
         tokens = [token.integer(-(2**63), 2**63) for token in choice["token_ids"].array()]
-        n = len(tokens)
-        _match(0 < n <= request.most, f"it holds {n} tokens, and 1 to {request.most} were asked for")
+        n, most = len(tokens), request.most
+        _match(0 < n <= most, f"it holds {n} tokens, and 1 to {most} were asked for")
         outside = [token for token in tokens if not 0 <= token < vocabulary]
         _match(not outside, f"token {outside[:1]} lies outside the policy's vocabulary, 0..{vocabulary - 1}")
         stopped = _end(choice, tokens, request)

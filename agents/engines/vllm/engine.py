@@ -1,16 +1,25 @@
-"""The engine whose turns are drawn by vLLM servers, from token ids to token ids.
+"""The engine whose turns are drawn by vLLM servers, from token ids to token ids; which server is asked, and how often.
 
 A conversation is kept here, as its tokens; a server knows nothing of it but what lies in its prefix cache. So turns and
 branches are cheap there, and a server that is started again loses nothing: requests are sent again with the same seed.
+
+A server to which a connection breaks, or that does not know the weights it was asked for, is down: nothing is sent
+there until it is healthy and has been admitted again. Requests wait meanwhile, or go to another.
 """
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal, Self
+from hashlib import blake2b
+from typing import Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tools.http.core import HttpFailure
 from ...engine import (
     Completion,
     Cut,
@@ -25,23 +34,24 @@ from ...engine import (
 )
 from ...policy import Policy
 from .client import TOP, CompletionRequest, Drawn, Endpoint
-from .fleet import Fleet
 from .publish import Publisher
 
+T = TypeVar("T")
+
+POLL = 0.5  # seconds between two looks at a server that is down
+HEALTH = 5.0  # seconds in which a server must say that it is well
+PAUSE = 0.1  # seconds before the second try of a request; each further pause is twice as long
+LONGEST = 2.0  # the longest pause
+SPILL = 8  # requests by which a server may be ahead of another, besides having twice as many
 NOISE = 1e-6  # a missing mass below this is rounding
 LEAST_TEMPERATURE = 0.01  # below it, but for 0, a server draws as if it were this
 
 
 class VllmEngine:
-    """Draws turns of a `Policy` on the servers of `fleet`.
+    """Draws turns of a `Policy` on the servers of `fleet`, which `publisher` keeps at the policy's weights.
 
-    Args:
-        policy: Whose turns.
-        fleet: The servers.
-        publisher: Keeps them at the policy's weights.
-        top: Likeliest tokens shown at each, from which `Completion.entropy` is estimated; servers allow 20 by default.
-
-    `max_context` (tokens) is the policy's limit, which `sync` lowers to that of the servers.
+    `max_context` (tokens) is the policy's limit, which `sync` lowers to that of the servers. From the `top` likeliest
+    tokens shown at each `Completion.entropy` is estimated.
     """
 
     mode: Literal["server"] = "server"  # accounting and distributions are promised, not bits
@@ -49,8 +59,6 @@ class VllmEngine:
     mode_reason = "a server's numbers depend on what else is in its batch"
 
     def __init__(self, policy: Policy, fleet: Fleet, publisher: Publisher, *, top: int = TOP) -> None:
-        if top < 2:
-            raise ValueError(f"top is {top}; an entropy needs 2 tokens or more")
         self.policy, self.fleet, self.publisher, self.top = policy, fleet, publisher, top
         self.max_context = policy.max_context
         self.version: int | None = None  # of the weights that the servers have
@@ -59,7 +67,7 @@ class VllmEngine:
         self._open = True
         fleet.admit = self._admit
 
-    def session(self) -> "VllmSession":
+    def session(self) -> VllmSession:
         """Return a new, empty conversation."""
         return VllmSession(self)
 
@@ -85,17 +93,10 @@ class VllmEngine:
                 server.set_down(str(failure))
 
     def close(self) -> None:
-        """End every turn in progress with RuntimeError. Connections end with the event loop they were made on."""
+        """End every turn in progress with RuntimeError; connections end with the event loop they were made on."""
         self._open = False
         for session in list(self.drawing):
             session.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
-        await self.fleet.aclose()
 
     def check(self) -> int:
         """Return the version that a turn is drawn with; raises RuntimeError where none can be."""
@@ -114,12 +115,10 @@ class VllmEngine:
         return CompletionRequest(prompt, most, seed, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
 
     async def _admit(self, server: Endpoint) -> None:
-        """Take a server back that was down."""
         await self.publisher.restore(server)
         await self._inspect(server)
 
     async def _inspect(self, server: Endpoint) -> None:
-        """See how much a server that was started anew can hold, and which numbers it shows."""
         if server.inspected:
             return
         _, limit = await server.base_model()
@@ -130,12 +129,10 @@ class VllmEngine:
             drawn = await server.draw(self.request(prompt, 1, Sampling(temperature), (0,)))
             top = np.sort(drawn.top[0][np.isfinite(drawn.top[0])])[-self.top :]
             spread.append(float(top[-1] - top[0]))
-        # Tempered log-probabilities lie half as far apart; the numbers in between are the nearest to neither.
-        if spread[1] > 0.75 * spread[0]:
-            raise ValueError(
-                f"{server.url}: its log-probabilities are not those it samples by: {spread[0]:.4f} nats apart at "
-                f"temperature 1 and {spread[1]:.4f} at 2; start it with --logprobs-mode processed_logprobs"
-            )
+        if spread[1] > 0.75 * spread[0]:  # where they are those of the sampler they lie half as far apart
+            apart = f"{spread[0]:.4f} nats apart at temperature 1 and {spread[1]:.4f} at 2"
+            fix = "start it with --logprobs-mode processed_logprobs"
+            raise ValueError(f"{server.url}: its log-probabilities are not those it samples by: {apart}; {fix}")
         server.inspected = True
 
 
@@ -145,9 +142,8 @@ class VllmSession:
     def __init__(self, engine: VllmEngine) -> None:
         self.engine = engine
         self.tokens: list[int] = []
-        self.home = b""
+        self.home, self.closed = b"", False
         self.version: int | None = None
-        self.closed = False
         self._task: asyncio.Task[Completion] | None = None
 
     @property
@@ -158,17 +154,10 @@ class VllmSession:
     async def sample(
         self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
     ) -> Completion:
-        """Append `tokens` int32 [q], then draw one turn (see `engine.Session`).
-
-        Raises:
-            RuntimeError: it is closed, already drawing, or under other weights than it began or the servers have.
-            ValueError: an id is outside the vocabulary, there is nothing to begin with, servers do not take the
-                temperature, or the cut has no closers.
-        """
+        """Append `tokens` int32 [q], then draw one turn; raises what `check_turn` does (see `engine.Session`)."""
         check_turn(self, self.engine.policy, self._task is not None, tokens, cut)
-        if 0 < sampling.temperature < LEAST_TEMPERATURE:
-            what = f"vLLM raises values below {LEAST_TEMPERATURE} to that: use it, or 0"
-            raise ValueError(f"temperature is {sampling.temperature}; {what}")
+        if 0 < (given := sampling.temperature) < LEAST_TEMPERATURE:
+            raise ValueError(f"temperature is {given}; vLLM raises it to {LEAST_TEMPERATURE}: use that, or 0")
         version = self.engine.check()
         room = self.engine.max_context - self.length - len(tokens)
         turn = Generation(sampling, min(sampling.max_tokens, room), cut)
@@ -190,13 +179,8 @@ class VllmSession:
             self.engine.drawing.discard(self)
             self._task = None
 
-    def fork(self, length: int | None = None) -> "VllmSession":
-        """Return an independent sibling with the same first tokens.
-
-        Raises:
-            RuntimeError: a turn is being drawn.
-            ValueError: the session does not have this length.
-        """
+    def fork(self, length: int | None = None) -> VllmSession:
+        """Return an independent sibling with the same first tokens."""
         if self._task is not None:
             raise RuntimeError("the session is drawing; fork it between two turns")
         length = self.length if length is None else length
@@ -266,3 +250,102 @@ def entropies(top: NDArray[np.float64], temperature: float, vocabulary: int, top
     logp = weight - np.logaddexp.reduce(weight + count, 1)[:, None]
     entropy: NDArray[np.float64] = -(np.exp(logp + count) * np.where(np.isfinite(logp), logp, 0.0)).sum(1)
     return entropy
+
+
+class Fleet:
+    """Servers of the same weights.
+
+    Args:
+        urls: `http(s)://host[:port][/path]`, each once, where a last `/v1` may stand.
+        in_flight: Turns at a time, for each server.
+        tries: Of a request, whatever comes between.
+        deadline: Seconds for a turn, from when it is first sent, and for each other answer.
+        ended: Where the server is our own, why it has ended for good, if it has; no request waits for it then.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        in_flight: int = 64,
+        tries: int = 12,
+        deadline: float = 600.0,
+        ended: Callable[[], EngineFailure | None] = lambda: None,
+    ) -> None:
+        if not urls or len(set(urls)) < len(urls):
+            raise ValueError(f"urls is {list(urls)}; name at least 1 server, and each once")
+        self.servers = [Endpoint(url, deadline) for url in urls]
+        self.in_flight, self.tries, self.deadline, self.ended = in_flight, tries, deadline, ended
+        self.admit: Callable[[Endpoint], Awaitable[None]] | None = None  # for a server that was down; may raise
+        self._waking: dict[Endpoint, asyncio.Task[None]] = {}
+        self._places = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
+
+    def place(self) -> asyncio.Semaphore:
+        """Return what holds a place for a turn, in `async with`."""
+        places = asyncio.Semaphore(self.in_flight * len(self.servers))
+        return self._places.setdefault(asyncio.get_running_loop(), places)
+
+    async def run(self, home: bytes, attempt: Callable[[Endpoint], Awaitable[T]], ends: float) -> T:
+        """Await `attempt` with a server, and again where another try may help, until the loop's time is `ends`.
+
+        `home` decides which server it is, as long as that one is up and not far ahead of another.
+        """
+        tried, last = 0, ""
+        try:
+            async with asyncio.timeout_at(ends):
+                while True:
+                    server = await self._server(home)
+                    try:
+                        return await attempt(server)
+                    except EngineFailure as failure:
+                        tried += 1
+                        last = f" (before that {failure})"
+                        self._watch()
+                        if tried == self.tries or failure.wait is None:
+                            raise
+                        pause = max(min(PAUSE * 2 ** (tried - 1), LONGEST), failure.wait)
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            why = last or next((f" ({each.url} is down: {each.why})" for each in self.servers if not each.up), "")
+            raise EngineFailure(EngineFault.TIMEOUT, f"no answer before the turn's deadline{why}") from None
+
+    async def _server(self, home: bytes) -> Endpoint:
+        while waking := self._watch():
+            if self.ended() or any(server.up for server in self.servers):
+                break
+            await asyncio.wait(waking, return_when=asyncio.FIRST_COMPLETED)
+        if (failure := self.ended()) is not None:
+            raise failure
+        return choose([server for server in self.servers if server.up], home)
+
+    def _watch(self) -> list[asyncio.Task[None]]:
+        """Return the tasks that have servers that are down admitted as soon as they are healthy."""
+        for server in self.servers:
+            if not server.up and (server not in self._waking or self._waking[server].done()):
+                self._waking[server] = asyncio.get_running_loop().create_task(self._wake(server))
+        return [task for task in self._waking.values() if not task.done()]
+
+    async def _wake(self, server: Endpoint) -> None:
+        while not server.up and self.ended() is None:
+            try:
+                async with asyncio.timeout(HEALTH):
+                    await server.send("GET", "/health")
+                if self.admit is not None:
+                    await self.admit(server)
+            except (HttpFailure, TimeoutError):
+                await asyncio.sleep(POLL)
+            except Exception as error:
+                server.why = f"{type(error).__name__}: {error}"  # requests that wait end in time, and say this
+                await asyncio.sleep(POLL)
+            else:
+                server.up = True
+
+
+def choose(servers: Sequence[Endpoint], home: bytes) -> Endpoint:
+    """Return the server of rendezvous hashing for `home` (Thaler and Ravishankar 1998), or a far less busy one.
+
+    When a server goes or comes, only what was or will be at home there moves.
+    """
+    mine = max(servers, key=lambda server: blake2b(home + server.url.encode(), digest_size=8).digest())
+    idlest = min(servers, key=lambda server: server.flying)
+    return idlest if mine.flying > 2 * idlest.flying + SPILL else mine

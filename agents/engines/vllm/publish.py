@@ -1,10 +1,8 @@
 """Publishing the policy's weights to servers, and proof that they have them before anything is drawn.
 
-Each version is written as a whole, loaded under a name that was never used before, and probed. The version before it
-stays loaded, since requests may still name it; older ones are unloaded and deleted.
-
-A probe compares the server's log-probabilities of fixed prompts with the learner's own. Every part of a forward pass
-reaches these numbers, so whatever is wrong with the weights moves them.
+Each version is written as a whole, loaded under a new name, and probed: the server's log-probabilities of fixed prompts
+are compared with the learner's. Every part of a forward pass reaches these numbers, so whatever is wrong with the
+weights moves them. The version before it stays loaded, as requests may still name it; older ones are deleted.
 """
 
 from __future__ import annotations
@@ -81,11 +79,9 @@ class Publisher:
         self._before: Published | None = None
         self._policy, self.servers, self._adapters, self._report = policy, tuple(servers), adapters, report
         self._run, self._count = uuid4().hex[:8], 0  # no name is used twice: servers keep what they computed under it
-        self._prompts, vocabulary = prompts(policy), policy.vocabulary
+        self._prompts, vocabulary = (asked := prompts(policy)), policy.vocabulary
         # The prompts' own tokens are not asked for: with an adapted head vLLM fails on them unless alone in a batch.
-        self._questions = [
-            CompletionRequest(p.tolist(), 1, 0, Sampling(), frozenset(), vocabulary) for p in self._prompts
-        ]
+        self._questions = [CompletionRequest(p.tolist(), 1, 0, Sampling(), frozenset(), vocabulary) for p in asked]
         self._noise: dict[Endpoint, NDArray[np.float64]] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
@@ -97,11 +93,7 @@ class Publisher:
             save_file(zeros, file, metadata={"format": "pt"})
 
     def check(self) -> None:
-        """Refuse servers that cannot draw for the policy; each is asked once.
-
-        Raises:
-            ValueError: one cannot be reached, has another model, or does not take the policy's adapters.
-        """
+        """Raise ValueError where a server cannot be reached, has another model, or does not take the adapters."""
         try:
             for server in self.servers:
                 asyncio.run(self._accepted(server))
@@ -112,8 +104,7 @@ class Publisher:
     async def publish(self) -> None:
         """Bring every server to the policy's weights as they are, and prove it.
 
-        Servers that cannot be reached are left without a `model`; where none can, one is waited for. Servers that have
-        these weights already are only probed.
+        Servers that cannot be reached are left without a `model`; where none can, one is waited for.
 
         Raises:
             EngineFailure: VERSION, a server has other weights; MISMATCH, another model; else why none could be reached.
@@ -147,11 +138,7 @@ class Publisher:
             server.model = name if isinstance(name, str) else ""
 
     async def restore(self, server: Endpoint) -> None:
-        """Load what is published into a server that was started again, and prove it.
-
-        Raises:
-            EngineFailure: CONNECT while it is not there; VERSION or MISMATCH, as in `publish`.
-        """
+        """Load what is published into a server that was started again, and prove it; raises as `publish`."""
         while (present := self.present) is not None:
             name = await self._bring(server, present)
             if present is self.present:  # else other weights were published meanwhile
@@ -160,7 +147,6 @@ class Publisher:
         raise RuntimeError("nothing was published yet; await publish()")
 
     def _write(self, name: str, now: NDArray[np.float32]) -> Published:
-        """Write the adapter; no server is told of it before it is whole."""
         if self._policy.lora is None:
             return Published("", None, now)
         self._policy.save_adapter(self._adapters / name)
@@ -216,10 +202,10 @@ class Publisher:
         return name, [each.likeliest for each in drawn]
 
     async def _accepted(self, server: Endpoint) -> NDArray[np.float64]:
-        """Return what to take for noise of this server, after proof that it has the policy's model.
+        """Return what to take for noise of this server; MISMATCH where it has not the policy's model.
 
         With LoRA it is asked through an adapter of zeros: while adapters are loaded, some servers put a part of one on
-        the model that is asked for without any. Raises MISMATCH for another model, STATUS if it refuses the adapter.
+        the model that is asked for without any.
         """
         if server not in self._noise:
             policy, dtype = self._policy, str(self._policy.base.dtype).removeprefix("torch.")
@@ -228,11 +214,9 @@ class Publisher:
                 await server.unload(name)
             found, most = noise(gaps(answer, self._reference.expected)), LIMIT[dtype]
             if not (found <= most).all():
-                raise server.failure(
-                    EngineFault.MISMATCH,
-                    f"its model is not {policy.folder}: log-probabilities of the same tokens differ by up to "
-                    f"{found[0]:.2e} nats ({most[0]:g} are allowed in {dtype}, root mean square {found[1]:.2e})",
-                )
+                differ = f"log-probabilities of the same tokens differ by up to {found[0]:.2e} nats"
+                limit = f"{most[0]:g} are allowed in {dtype}, root mean square {found[1]:.2e}"
+                raise server.failure(EngineFault.MISMATCH, f"its model is not {policy.folder}: {differ} ({limit})")
             self._noise[server] = allowed(found, dtype)
         return self._noise[server]
 
@@ -284,9 +268,9 @@ def compare(
 ) -> tuple[str, list[str]]:
     """Return what is wrong with an answer, "" where it is right, and which of `others` it cannot be told from.
 
-    `others` are what is expected at weights that the server must not have, by name. An answer is right within
-    `accepted`. Others are apart where they differ from the new weights by more than `MARGIN + 1` times that: a right
-    answer is then `MARGIN` times nearer to the new weights than to them (triangle inequality).
+    `others` are what is expected at weights that the server must not have, by name. They are apart where they differ
+    from the new weights by more than `MARGIN + 1` times `accepted`: a right answer is then `MARGIN` times nearer to the
+    new weights than to them (triangle inequality).
     """
     gap, far = gaps(answer, new), {name: gaps(answer, other) for name, other in others.items()}
     if (noise(gap) <= accepted).all():

@@ -1,9 +1,7 @@
 """A vLLM server of our own: started on this machine, watched, started again when it ends, and never left behind.
 
-It listens on loopback only. Its output goes to a log file, whose last lines are in every error.
-
-vLLM adapts the output head of some model types only. A policy whose type is not one of them, but computes what Llama
-does, is served as a Llama.
+It listens on loopback only. Its output goes to a log file, whose last lines are in every error. vLLM adapts the output
+head of some model types only; of the others, one that computes what Llama does is served as a Llama.
 """
 
 from __future__ import annotations
@@ -59,11 +57,7 @@ def served_rank(rank: int) -> int:
 
 
 def flags(options: Sequence[str]) -> list[str]:
-    """Return the command-line flags of `name=value` options; `true` and `false` set and unset a flag.
-
-    Raises:
-        ValueError: an option is no `name=value`, or names what is set here.
-    """
+    """Return the command-line flags of `name=value` options; `true` and `false` set and unset a flag."""
     found = []
     for option in options:
         name, equals, value = option.partition("=")
@@ -78,6 +72,9 @@ def flags(options: Sequence[str]) -> list[str]:
 
 class VllmServer:
     """A vLLM process with a policy's model, at a URL that stays the same when it is started again.
+
+    As a context manager it starts, waits until it has drawn a token, and ends with all that it started. Where it does
+    not start it raises `EngineFailure`: DOWN, its process ended; TIMEOUT, it drew nothing in time.
 
     Args:
         policy: Whose model, with place for its adapters.
@@ -130,36 +127,24 @@ class VllmServer:
         """Whether its process runs; it may still be loading."""
         return self._child is not None and self._child.alive
 
-    def start(self) -> Self:
-        """Start it and wait until it has drawn a token.
-
-        Raises:
-            EngineFailure: DOWN, its process ended; TIMEOUT, it drew nothing in time. The log's last lines are named.
-        """
+    def __enter__(self) -> Self:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._launch()
             self._wait()
             self._watcher.start()
         except BaseException:
-            self.close()
+            self.__exit__()
             raise
         return self
 
-    def close(self) -> None:
-        """End it with all that it started; a second call does nothing."""
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         if self._watcher.is_alive():
             self._watcher.join()
         if self._child is not None:
             self._child.close()
         self._scratch.cleanup()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _launch(self) -> None:
         modules = "contextlib, os, signal, socket, subprocess, sys, threading"
@@ -196,7 +181,6 @@ class VllmServer:
             self._launch()
 
     def _failure(self, fault: EngineFault, what: str) -> EngineFailure:
-        """Return a failure that shows the end of the log."""
         lines = ["(it wrote nothing)"]
         with contextlib.suppress(FileNotFoundError), self.log.open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - 8192, 0))
@@ -208,8 +192,8 @@ class VllmServer:
 def _guard(log: str, *rest: str) -> None:
     """Run a command, and end it with all that it started when the process that asked for it goes away.
 
-    It is run by an interpreter of its own, which imports nothing of the package. The command shares its process group,
-    so one signal ends them all; the other end of the socket, the last argument, closes however its holder dies.
+    An interpreter of its own runs this, which imports nothing of the package. The command shares its process group, so
+    one signal ends them all; the other end of the socket, the last argument, closes however its holder dies.
     """
     *command, number = rest
     holder = socket.socket(fileno=int(number))
@@ -243,25 +227,19 @@ def _unready(client: httpx.Client) -> str:
 
 
 def head_options(policy: Policy) -> tuple[str, ...]:
-    """Return the options with which vLLM carries the adapter of the policy's output head, none where it needs none.
-
-    Raises:
-        ValueError: vLLM cannot carry an adapter on the head of this model.
-    """
+    """Return the options with which vLLM carries the adapter of the policy's output head; ValueError if it cannot."""
     config = policy.base.config.to_dict()
-    kind, targets = (
-        str(config["model_type"]),
-        set(policy.model.peft_config[ADAPTER].target_modules if policy.lora else ()),
-    )
-    if policy.lora is None or HEAD not in targets or kind in HEADED:
+    kind = str(config["model_type"])
+    if policy.lora is None or kind in HEADED:
+        return ()
+    targets = set(policy.model.peft_config[ADAPTER].target_modules)
+    if HEAD not in targets:
         return ()
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     if kind not in AS_LLAMA or window is not None:
         others = " ".join(sorted(targets - {HEAD})) or "q_proj v_proj"
         why = f"its attention slides over {window} tokens" if kind in AS_LLAMA else f"its type is {kind!r}"
-        raise ValueError(
-            f"{policy.folder}: vLLM cannot carry the adapter of the output head ({policy.vocabulary} x "
-            f"{config['hidden_size']}, rank {policy.lora.rank}) of this model ({why}); name targets without the head: "
-            f"--targets {others}"
-        )
+        size = f"{policy.vocabulary} x {config['hidden_size']}, rank {policy.lora.rank}"
+        what = f"vLLM cannot carry the adapter of the output head ({size}) of this model ({why})"
+        raise ValueError(f"{policy.folder}: {what}; name targets without the head: --targets {others}")
     return (f"hf-overrides={json.dumps(LLAMA | AS_LLAMA[kind])}",)

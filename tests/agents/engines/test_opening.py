@@ -16,7 +16,7 @@ from turngym.agents.source import TINY
 def started(monkeypatch: pytest.MonkeyPatch) -> list[VllmServer]:
     """The servers that were started, none of which has a process."""
     servers: list[VllmServer] = []
-    monkeypatch.setattr(VllmServer, "start", lambda server: servers.append(server) or server)
+    monkeypatch.setattr(VllmServer, "__enter__", lambda server: servers.append(server) or server)
     return servers
 
 

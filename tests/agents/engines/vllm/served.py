@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.client import Endpoint
-from turngym.agents.engines.vllm.fleet import Fleet
+from turngym.agents.engines.vllm.engine import Fleet
 from turngym.tests.support.model_server import MadeUp, ModelServer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz<>/\n ü"
@@ -76,9 +77,8 @@ def run(server: ModelServer, work: Callable[[VllmEngine], Awaitable[Any]], **opt
     """What `work` returns, given an engine on `server`."""
 
     async def main() -> Any:
-        with server.run() as url:
-            async with engine(made_policy(), [url], **options) as opened:
-                await opened.sync()
-                return await asyncio.wait_for(work(opened), 60)
+        with server.run() as url, closing(engine(made_policy(), [url], **options)) as opened:
+            await opened.sync()
+            return await asyncio.wait_for(work(opened), 60)
 
     return asyncio.run(main())

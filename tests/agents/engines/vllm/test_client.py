@@ -16,15 +16,15 @@ from turngym.tests.support.model_server import FAULTS
 from .served import END, made_up
 
 MODEL = made_up()
-ASK = CompletionRequest([1, 2, 3], 12, 7, Sampling(), frozenset({END}), MODEL.vocabulary, ("th", "e"), 5, "name")
+ASK = CompletionRequest([1, 2, 3], 12, 7, Sampling(), frozenset({END}), MODEL.vocabulary, ("th", "e"), 5)
 
 
 def answer(ask: CompletionRequest = ASK) -> dict[str, Any]:
-    return MODEL.complete(json.loads(ask.body("v1")))
+    return MODEL.complete(json.loads(ask.body("v1", "name")))
 
 
 def taken(whole: Any, ask: CompletionRequest = ASK) -> Any:
-    return read_completion(json.dumps(whole).encode(), ask, "v1")
+    return read_completion(json.dumps(whole).encode(), ask, "v1", "name")
 
 
 def ended(reason: str) -> tuple[CompletionRequest, dict[str, Any]]:
@@ -39,14 +39,14 @@ def ended(reason: str) -> tuple[CompletionRequest, dict[str, Any]]:
 
 
 def test_a_request_says_whatever_a_server_could_add():
-    body = json.loads(replace(ASK, sampling=Sampling(0.7, 0.9, 4)).body("v1"))
+    body = json.loads(replace(ASK, sampling=Sampling(0.7, 0.9, 4)).body("v1", "name"))
     assert (body["model"], body["prompt"], body["max_tokens"], body["seed"]) == ("v1", [1, 2, 3], 12, 7)
     assert (body["temperature"], body["top_p"], body["top_k"], body["min_p"]) == (0.7, 0.9, 4, 0.0)
     assert body["repetition_penalty"] == 1.0 and body["presence_penalty"] == body["frequency_penalty"] == 0.0
     assert body["stop"] == ["th", "e"] and body["stop_token_ids"] == [END] and body["ignore_eos"]
     assert body["include_stop_str_in_output"] and not body["skip_special_tokens"]
     assert body["return_token_ids"] and body["return_tokens_as_token_ids"] and body["logprobs"] == 5
-    greedy = json.loads(replace(ASK, sampling=Sampling(0.0, 0.9, 4)).body("v1"))
+    greedy = json.loads(replace(ASK, sampling=Sampling(0.0, 0.9, 4)).body("v1", "name"))
     assert (greedy["temperature"], greedy["top_p"], greedy["top_k"]) == (0.0, 1.0, 0)
 
 
@@ -80,7 +80,7 @@ def test_what_errs_is_a_typed_failure(name):
         ):
             return  # nothing of it comes so far, or the words that were drawn are needed
         with pytest.raises(EngineFailure) as failure:
-            read_completion(made[0].partition(b"\r\n\r\n")[2], ask, "v1")
+            read_completion(made[0].partition(b"\r\n\r\n")[2], ask, "v1", "name")
         assert failure.value.fault is way.fault, failure.value
         assert failure.value.wait == (0 if name == "abort" else None)
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault
-from turngym.agents.engines.vllm import fleet as module
+from turngym.agents.engines.vllm import engine as module
 from turngym.agents.engines.vllm.client import Endpoint
-from turngym.agents.engines.vllm.fleet import SPILL, Fleet, choose
+from turngym.agents.engines.vllm.engine import SPILL, Fleet, choose
 from turngym.tests.support.faults import RESET, FaultServer, Kept, Request, head
 
 OK = Kept([head("200 OK", "Content-Length: 2") + b"ok"])
@@ -54,15 +54,10 @@ def test_what_is_no_address_is_refused(url):
         Fleet([url])
 
 
-def test_bad_numbers_are_refused():
-    for urls, options in [
-        ([], {}),
-        (["http://a", "http://a"], {}),
-        (["http://a"], {"in_flight": 0}),
-        (["http://a"], {"tries": 0}),
-    ]:
-        with pytest.raises(ValueError):
-            Fleet(urls, **options)
+def test_servers_are_named_once_each():
+    for urls in ([], ["http://a", "http://a"]):
+        with pytest.raises(ValueError, match="name at least 1 server, and each once"):
+            Fleet(urls)
     assert [server.url for server in Fleet(["http://a:1/v1", "http://b/"]).servers] == ["http://a:1", "http://b"]
 
 

@@ -112,7 +112,6 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
     assert any("it answers 500" in line and str(log) in line for line in lines)
     until(lambda: not runs(engine))
     assert not server.alive
-    server.close()
 
 
 def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(
@@ -138,7 +137,7 @@ def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(
 def test_one_that_ends_while_it_starts_says_why(tiny: Policy, python: Path, tmp_path: Path) -> None:
     server = VllmServer(tiny, log=tmp_path / "server.log", python=python, options=("refuse=true",))
     with pytest.raises(EngineFailure, match=r"(?s)ended while it started.*no such model.*exit code 3") as caught:
-        server.start()
+        server.__enter__()
     assert caught.value.fault is EngineFault.DOWN and not server.alive
 
 
@@ -146,7 +145,7 @@ def test_one_that_never_draws_is_ended(tiny: Policy, python: Path, tmp_path: Pat
     log = tmp_path / "server.log"
     server = VllmServer(tiny, log=log, python=python, options=("never=true",), start=0.5)
     with pytest.raises(EngineFailure, match=r"drew no token in 0\.5 s") as caught:
-        server.start()
+        server.__enter__()
     assert caught.value.fault is EngineFault.TIMEOUT
     until(lambda: not any(runs(engine) for engine in engines(log)))
 
@@ -157,7 +156,9 @@ def test_no_server_outlives_a_killed_parent(python: Path, tmp_path: Path) -> Non
     script = (
         "import sys, pathlib, time\nfrom turngym.agents.engines.vllm.server import VllmServer\n"
         "from turngym.agents.policy import load_policy\nfrom turngym.agents.source import TINY\n"
-        f"VllmServer(load_policy(TINY), log=pathlib.Path({str(log)!r}), python=pathlib.Path({str(python)!r})).start()\n"
+        f"log, python = pathlib.Path({str(log)!r}), pathlib.Path({str(python)!r})\n"
+        "server = VllmServer(load_policy(TINY), log=log, python=python)\n"
+        "server.__enter__()\n"
         "print('up', flush=True)\ntime.sleep(1000)\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
