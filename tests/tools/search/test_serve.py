@@ -1,6 +1,7 @@
 import json
 import logging
 import math
+import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -200,6 +201,13 @@ def test_it_listens_on_other_forms_of_this_machine(letters):
             back_end = SearchR1(url)
             assert back_end.search("a", 1)[0].id == "a-0"
             back_end.close()
+
+
+def test_an_answer_is_sent_at_once():
+    with module._listen("127.0.0.1", 0, "") as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_end_lets_searches_under_way_finish_and_cuts_idle_connections(letters, monkeypatch):
