@@ -85,9 +85,8 @@ class Tags(Format):
         tag = self._of(call.name)
         body = call.arguments.get(tag.argument)
         if not isinstance(body, str):
-            raise ValueError(
-                f"the format {self.name} spells {tag.tool} with the argument {tag.argument!r} alone: {call}"
-            )
+            only = f"with the argument {tag.argument!r} alone"
+            raise ValueError(f"the format {self.name} spells {tag.tool} {only}: {call}")
         frame = "\n" if "\n" in body or body != body.strip(" \t") else ""
         return f"<{tag.name}>{frame}{body}{frame}</{tag.name}>"
 
@@ -109,12 +108,9 @@ class Fenced(Format):
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
         """Return how to run code, and the tool's own description."""
-        for schema in schemas:
-            if schema["function"]["name"] != "python":
-                raise ValueError(
-                    f"the format {self.name} calls python alone, not {schema['function']['name']!r}; "
-                    "use hermes, llama-json or pythonic"
-                )
+        if other := [name for schema in schemas if (name := schema["function"]["name"]) != "python"]:
+            fix = "use hermes, llama-json or pythonic"
+            raise ValueError(f"the format {self.name} calls python alone, not {other[0]!r}; {fix}")
         return "\n".join(
             "To run Python code, write it in a block that opens with ```python and closes with ```, and stop; the "
             f"result comes back in a block that opens with ```output. {schema['function']['description']}"

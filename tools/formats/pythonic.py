@@ -94,7 +94,6 @@ class _Reader:
         return False
 
     def text_of_token(self) -> str:
-        """Return the text of the token."""
         return "" if self.token is None else self.token[0].lstrip()
 
     def shown(self) -> str:
@@ -102,7 +101,6 @@ class _Reader:
         return repr(shorten(self.text_of_token())) if self.text_of_token() else "the end"
 
     def arguments(self) -> dict[str, Any]:
-        """Return everything up to the bracket that closes the call."""
         found: dict[str, Any] = {}
         while not self.take(")"):
             if self.next() != "word":
@@ -118,7 +116,6 @@ class _Reader:
         return found
 
     def value(self) -> Any:
-        """Return one literal."""
         kind = self.next()
         if kind == "text":
             literal = self.text_of_token()

@@ -46,7 +46,7 @@ class JsonClient:
     """
 
     _lock: threading.Lock
-    _runner: "_Runner | None"
+    _runner: _Runner | None
 
     def __init__(self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None) -> None:
         self.url, self.limits, self._secret = address(url) + path, limits or Limits(), authorization

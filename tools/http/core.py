@@ -18,11 +18,9 @@ class Fault(StrEnum):
 
 
 class HttpFailure(Exception):
-    """A request that failed.
+    """A request that failed, and `what` happened, without the address.
 
     Attributes:
-        fault: The kind of failure.
-        what: A description, without the address.
         wait: Least seconds before another try; None where another try would not help.
         status: The status of the answer, 0 where there was none.
     """

@@ -24,15 +24,9 @@ REDIRECTS = 5
 HEAD = 64 * 2**10  # bytes of an answer's head
 FIELDS = 256  # header fields of an answer
 TRIES = 4  # addresses of a host to which a connection is tried
-_XML = ("text/xml", "application/xml")
 HTML = ("text/html", "application/xhtml+xml")
-KINDS = (*HTML, "text/plain", "application/json", *_XML)
-_FIELDS = (
-    ("User-Agent", "turngym"),
-    ("Accept", ", ".join(KINDS)),
-    ("Accept-Encoding", "gzip"),
-    ("Connection", "close"),
-)
+KINDS = (*HTML, "text/plain", "application/json", "text/xml", "application/xml")
+_FIELDS = {"User-Agent": "turngym", "Accept": ", ".join(KINDS), "Accept-Encoding": "gzip", "Connection": "close"}
 
 
 class Unread(RuntimeError):
@@ -154,13 +148,13 @@ def fetch(url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext
 def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLContext | None) -> Page | str:
     """Return the page at a place, or where it redirects to."""
     url = httpcore.URL(scheme=place.scheme, host=place.host, port=place.port, target=place.target)
-    fields = [("Host", place.authority), *_FIELDS]
+    fields = {"Host": place.authority, **_FIELDS}
     if tls is None and place.scheme == "https":
         tls = _authorities()
     try:
         with (
             httpcore.ConnectionPool(ssl_context=tls, network_backend=backend) as pool,
-            pool.stream("GET", url, headers=fields) as response,
+            pool.stream("GET", url, headers=list(fields.items())) as response,
         ):
             head = _read_head(response)
             if response.status in (301, 302, 303, 307, 308) and "location" in head:

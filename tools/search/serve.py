@@ -34,14 +34,8 @@ PATIENCE = 30.0  # seconds that a client may take for a request, and for taking 
 GRACE = 1  # seconds that requests under way get when the server stops
 SEARCHERS = 8  # searches at once, each on a thread
 # Of uvicorn: nothing that is not needed, and nothing said.
-SETTINGS: dict[str, Any] = {
-    "loop": "asyncio",
-    "ws": "none",
-    "lifespan": "off",
-    "log_config": None,
-    "log_level": "critical",
-}
-SETTINGS |= {"access_log": False, "proxy_headers": False, "server_header": False, "date_header": False}
+SETTINGS: dict[str, Any] = dict.fromkeys(("access_log", "proxy_headers", "server_header", "date_header"), False)
+SETTINGS |= {"loop": "asyncio", "ws": "none", "lifespan": "off", "log_config": None, "log_level": "critical"}
 
 _log = logging.getLogger(__name__)
 
@@ -153,12 +147,8 @@ def _server(app: "_App") -> Any:
             else:
                 self.transport.abort()
 
-    limits: dict[str, Any] = {
-        "backlog": CONNECTIONS,
-        "timeout_graceful_shutdown": GRACE,
-        "h11_max_incomplete_event_size": HEAD,
-    }
-    return uvicorn.Server(uvicorn.Config(app, http=Connection, **limits, **SETTINGS))
+    limits: dict[str, Any] = {"timeout_graceful_shutdown": GRACE, "h11_max_incomplete_event_size": HEAD}
+    return uvicorn.Server(uvicorn.Config(app, http=Connection, backlog=CONNECTIONS, **limits, **SETTINGS))
 
 
 class Refusal(Exception):
@@ -224,12 +214,8 @@ class _App:
     def _admit(self, scope: Mapping[str, Any]) -> None:
         """Refuse a request by its head."""
         head, sent = dict(scope["headers"]), scope["headers"]
-        size = (
-            len(scope["raw_path"])
-            + len(scope["query_string"])
-            + sum(len(name) + len(value) + 4 for name, value in sent)
-        )
-        if size > HEAD:
+        lines = [scope["raw_path"], scope["query_string"], *(name + b": \r\n" + value for name, value in sent)]
+        if sum(map(len, lines)) > HEAD:
             raise Refusal(431, f"the head has more than {HEAD} bytes")
         if b"content-length" in head and b"transfer-encoding" in head:
             raise Refusal(400, "it has both Content-Length and Transfer-Encoding; send one of them")
@@ -296,16 +282,14 @@ def _read(body: bytes) -> tuple[list[str], int, bool]:
             raise ShapeError(f"queries has one of {longest} characters; at most {QUERY} are searched")
         topk = DEFAULT_TOPK if fields.get("topk") is None else request["topk"].integer(1, TOPK)
         if topk * len(queries) > PASSAGES:
-            raise ShapeError(
-                f"{len(queries)} queries with topk {topk} ask for more than {PASSAGES} passages; ask for fewer"
-            )
+            asked = f"{len(queries)} queries with topk {topk}"
+            raise ShapeError(f"{asked} ask for more than {PASSAGES} passages; ask for fewer")
         return queries, topk, "return_scores" in request and request["return_scores"].boolean()
     except ShapeError as error:
         raise Refusal(422, str(error)) from None
 
 
 def _shown(found: list[list[Passage]], scores: bool) -> bytes:
-    """Return the answer."""
     return serialize({"result": [[_document(passage, scores) for passage in passages] for passages in found]})
 
 
