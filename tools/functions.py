@@ -180,15 +180,12 @@ class MethodTool(FunctionTool[..., Any]):
         self.owner = owner
 
     def reset(self) -> None:
-        """Reset the set."""
         self.owner.reset()
 
     def fork(self) -> Any:
-        """Return the same method of a copy of the set."""
         return self.owner.fork().tools[self.name]
 
     def close(self) -> None:
-        """End the set's instance."""
         self.owner.reset()
 
     def _target(self) -> Callable[..., Any]:

@@ -90,7 +90,6 @@ def encode(payload: Any) -> bytes:
 
 
 def send_frame(sock: socket.socket, frame: bytes, fds: Sequence[int]) -> None:
-    """Send a frame, with open descriptors if any."""
     sent = socket.send_fds(sock, [frame], fds) if fds else 0
     sock.sendall(memoryview(frame)[sent:])
 
@@ -182,6 +181,5 @@ def reports(fd: int) -> list[tuple[int, int]]:
 
 
 def close(*fds: int) -> None:
-    """Close descriptors."""
     for fd in fds:
         os.close(fd)

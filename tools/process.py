@@ -106,7 +106,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
         return self._process.pid
 
     def request(self, payload: Any, deadline: float, fds: Sequence[int] = (), *, reap: bool = True) -> Any:

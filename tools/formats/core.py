@@ -187,7 +187,6 @@ def check_tool(name: str, tools: Sequence[str]) -> None:
 
 
 def shorten(text: str) -> str:
-    """Return at most 60 characters of `text`."""
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

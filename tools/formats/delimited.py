@@ -103,11 +103,9 @@ class Fenced(Format):
     native = False
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return a user message with a fence, as the code had one."""
         return "user", f"```output\n{text}\n```"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """Return how to run code, and the tool's own description."""
         if other := [name for schema in schemas if (name := schema["function"]["name"]) != "python"]:
             fix = "use hermes, llama-json or pythonic"
             raise ValueError(f"the format {self.name} calls python alone, not {other[0]!r}; {fix}")

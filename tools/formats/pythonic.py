@@ -41,7 +41,6 @@ class Pythonic(Format):
     native = False
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """Return the form of a call, and the schemas."""
         functions = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
         return (
             "To call a function, write [name(argument=value)] with its arguments by name and their values as Python "

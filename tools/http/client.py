@@ -172,7 +172,6 @@ class Connections:
             return await self._send(self._open(), request, max_bytes)
 
     async def aclose(self) -> None:
-        """Close idle connections."""
         while self._idle:
             await self._idle.pop().aclose()
 
@@ -210,7 +209,6 @@ class BoundedBody:
         self.too_large = HttpFailure(Fault.TOO_LARGE, f"{name} is larger than {most} bytes")
 
     def add(self, chunk: bytes) -> None:
-        """Take more bytes."""
         self._sent += len(chunk)
         try:
             # One byte more than allowed is enough to see; 0 would mean no limit.
@@ -222,7 +220,6 @@ class BoundedBody:
             raise self.too_large
 
     def end(self) -> bytes:
-        """Return the body."""
         if self._inflate and not self._inflate.eof:
             raise HttpFailure(Fault.MALFORMED, f"{self._name} has compressed bytes that end too soon")
         return bytes(self._body)

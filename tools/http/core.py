@@ -90,13 +90,11 @@ class Node:
         return Node(members[key], path)
 
     def object(self) -> dict[str, Any]:
-        """Return an object as a dict."""
         if not isinstance(self.value, dict):
             raise self.error("an object")
         return self.value
 
     def array(self) -> "list[Node]":
-        """Return the items of a list."""
         if not isinstance(self.value, list):
             raise self.error("a list")
         return [Node(item, f"{self.path}[{i}]") for i, item in enumerate(self.value)]
@@ -116,7 +114,6 @@ class Node:
         return self.string()
 
     def number(self) -> float:
-        """Return a finite number."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise self.error("a number")
         try:
@@ -134,13 +131,11 @@ class Node:
         return self.value
 
     def boolean(self) -> bool:
-        """Return a boolean."""
         if not isinstance(self.value, bool):
             raise self.error("true or false")
         return self.value
 
     def error(self, expected: str) -> ShapeError:
-        """Return what to raise where something else is expected."""
         shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(self.value)
         shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
         return ShapeError(f"{self.path or 'the JSON'} is {shown}; expected {expected}")

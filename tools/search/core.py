@@ -92,7 +92,6 @@ class Search:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """One argument, `query`."""
         best = "passage that fits" if self.k == 1 else f"{self.k} passages that fit"
         return make_schema(
             self.name,
@@ -107,7 +106,6 @@ class Search:
         return self.k * (self.passage_chars + TITLE + FRAME) + 100
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Search for `arguments["query"]`."""
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
         query, notice, seen = clean(arguments["query"]), "", self.found  # a reset meanwhile begins another list
@@ -122,7 +120,6 @@ class Search:
         return ToolResult(Status.OK, notice + (shown or "No passage was found."))
 
     def reset(self) -> None:
-        """Forget what was found."""
         self.found = []
 
     def fork(self) -> "Search":

@@ -43,7 +43,6 @@ class Dense:
 
     @property
     def name(self) -> str:
-        """What is searched, for messages."""
         return f"vectors of {len(self._passages):,} passages"
 
     def search(self, query: str, k: int) -> list[Passage]:

@@ -73,22 +73,18 @@ class Wire(httpcore.NetworkStream):
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all of `buffer`."""
         self._stream.write(buffer, self._clock.left())
 
     def close(self) -> None:
-        """End the connection."""
         self._stream.close()
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> "Wire":
-        """Go on under TLS, on this object."""
         self._stream = self._stream.start_tls(ssl_context, server_hostname, self._clock.left())
         return self
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what the connection below says."""
         return self._stream.get_extra_info(info)
 
 
@@ -146,7 +142,6 @@ def fetch(url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext
 
 
 def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLContext | None) -> Page | str:
-    """Return the page at a place, or where it redirects to."""
     url = httpcore.URL(scheme=place.scheme, host=place.host, port=place.port, target=place.target)
     fields = {"Host": place.authority, **_FIELDS}
     if tls is None and place.scheme == "https":
@@ -181,7 +176,6 @@ def _authorities() -> ssl.SSLContext:
 
 
 def _read_head(response: httpcore.Response) -> dict[str, str]:
-    """Return the first of each header field."""
     if len(response.headers) > FIELDS or sum(len(name) + len(value) for name, value in response.headers) > HEAD:
         raise Unread("the answer's head is too large")
     return {name.decode("latin-1").lower(): value.decode(errors="replace") for name, value in response.headers[::-1]}

@@ -151,7 +151,6 @@ class Guard:
 
 
 def _split(authority: str) -> tuple[str, int | None]:
-    """Return the text of the host, and the port."""
     if "@" in authority:
         raise Blocked("the URL holds a user name or a password")
     parts = _AUTHORITY.fullmatch(authority)

@@ -75,7 +75,6 @@ class BM25:
 
     @property
     def name(self) -> str:
-        """What is searched, for messages."""
         return f"BM25 over {len(self._passages):,} passages"
 
     def search(self, query: str, k: int) -> list[Passage]:
@@ -152,7 +151,6 @@ def best(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:
 
 
 def content_digest(path: Path) -> str:
-    """Return the sha256 of a corpus file."""
     _check_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -259,6 +257,5 @@ def _passage(row: Any, where: str) -> Passage:
 
 
 def _short(value: Any) -> str:
-    """Return how a value of a row looks in a message."""
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:80]}…"

@@ -185,7 +185,6 @@ class _App:
         self.connections: Collection[Any] = ()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        """Answer a request (ASGI)."""
         headers, body, left = [(b"content-type", b"application/json")], _Body(receive), SWALLOWED
         try:
             try:
@@ -212,7 +211,6 @@ class _App:
         return await self._retrieve(body) if method == "POST" else serialize({"searching": self._retriever.name})
 
     def _admit(self, scope: Mapping[str, Any]) -> None:
-        """Refuse a request by its head."""
         head, sent = dict(scope["headers"]), scope["headers"]
         lines = [scope["raw_path"], scope["query_string"], *(name + b": \r\n" + value for name, value in sent)]
         if sum(map(len, lines)) > HEAD:

@@ -67,7 +67,6 @@ class _Server:
         return f"<{self.name}>"
 
     def close(self) -> None:
-        """Close all connections; it may be called twice."""
         self._client.close()
 
     def _ask(self, body: Any, read: Callable[[Node], list[Passage]]) -> list[Passage]:

@@ -83,7 +83,6 @@ class Visit(StatelessTool):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """One argument, `url`."""
         return make_schema(
             self.name,
             "Read a page of the internet by its URL. You see its title and its text.",

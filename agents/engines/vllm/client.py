@@ -173,7 +173,6 @@ class Endpoint:
         self.up, self.inspected, self.why = False, False, why
 
     def failure(self, fault: EngineFault, message: str, wait: float | None = None) -> EngineFailure:
-        """Return a failure that names the server."""
         return EngineFailure(fault, f"{self.url}: {message}", wait)
 
     async def _connect(self) -> AsyncGenerator[Connections]:

@@ -68,7 +68,6 @@ class VllmEngine:
         fleet.admit = self._admit
 
     def session(self) -> VllmSession:
-        """Return a new, empty conversation."""
         return VllmSession(self)
 
     async def sync(self) -> None:
@@ -148,7 +147,6 @@ class VllmSession:
 
     @property
     def length(self) -> int:
-        """Tokens so far, fed and drawn."""
         return len(self.tokens)
 
     async def sample(

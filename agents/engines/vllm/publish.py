@@ -153,7 +153,6 @@ class Publisher:
         return Published(f"turngym-{self._run}-{name}", self._adapters / name, now)
 
     async def _drop(self, gone: Published | None) -> None:
-        """Unload and delete a version, unless it is the published one."""
         if gone is not None and gone.folder is not None and gone is not self.present:
             for server in self.servers:
                 await server.unload(gone.name)
