@@ -33,10 +33,9 @@ Environment = Annotated[tyro.conf.OmitArgPrefixes[EnvOptions], tyro.conf.arg(nam
 
 @dataclass(frozen=True)
 class Envs:
-    """List the environments."""
+    """List the environments, also those that other packages declare."""
 
     def run(self) -> int:
-        """Print id, summary and package of each environment, also of those that other packages declare."""
         table = Table(Column("id", no_wrap=True), "what it is", Column("from", overflow="fold"), box=None)
         for entry in entries():
             table.add_row(entry.id, entry.summary, entry.package)
@@ -53,21 +52,18 @@ class Doctor:
     """
 
     def run(self) -> int:
-        """Print the versions, the machine, the isolation levels and the results of the tests."""
-        from .doctor import findings
+        from .doctor import EXTRA, findings
 
         table = Table("what", "", Column("", overflow="fold"), box=None, header_style="bold")
-        lacking, extras = 0, list[str]()
         with console.status("testing"):
-            for found in findings():
-                lacks = found.needed and found.works is False
-                no = "[bold red]no[/bold red]" if lacks else "no"
-                mark = {True: "[green]yes[/green]", False: no, None: ""}[found.works]
-                table.add_row(escape(found.what), mark, escape(found.about))
-                lacking += lacks
-                if found.works is False and found.what.startswith("packages of "):
-                    extras.append(found.what.removeprefix("packages of "))
+            found = list(findings())
+        for one in found:
+            no = "[bold red]no[/bold red]" if one.needed else "no"
+            mark = {True: "[green]yes[/green]", False: no, None: ""}[one.works]
+            table.add_row(escape(one.what), mark, escape(one.about))
         console.print(table)
+        lacking = sum(one.needed and one.works is False for one in found)
+        extras = [one.what.removeprefix(EXTRA) for one in found if one.works is False and one.what.startswith(EXTRA)]
         what = f"lacks {lacking} of what it needs" if lacking else "has all that it needs"
         without = f", and does without the extras {', '.join(extras)}" if extras else ", and every extra"
         console.print(f"turngym {what}{without}", markup=False, soft_wrap=True)
@@ -87,7 +83,6 @@ class Play:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        """Ask for actions until the episode ends."""
         from .person import play
 
         with mistakes():
@@ -129,7 +124,6 @@ class Eval:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        """Play, print the table, write the files."""
         with mistakes():
             from . import evaluate
 
@@ -176,7 +170,6 @@ class Check:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        """Print the result of each clause when it is known."""
         with mistakes():
             from .check.clauses import check
 
@@ -211,7 +204,6 @@ class Replay:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        """Play until an episode differs."""
         with mistakes():
             from .replay import replay_journal
 
@@ -242,7 +234,6 @@ class Warmup:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        """Make the policy and show the progress."""
         with mistakes():
             from .warmup.pretrain import Settings, prepare, run
 
@@ -284,7 +275,6 @@ class ServeSearch:
     """More names under which clients ask, as in their URL; loopback and the address itself are allowed."""
 
     def run(self) -> int:
-        """Open the index, print its URL, and wait."""
         with mistakes():
             from ..tools.search.index import open_index
             from ..tools.search.serve import serve
@@ -299,15 +289,15 @@ class ServeSearch:
     def _token(self) -> str:
         if self.token_env is not None and self.token_file is not None:
             raise ValueError("--token-env and --token-file are both given; give one")
-        if self.token_env is None and self.token_file is None:
-            return ""
         if self.token_file is not None:
-            token, where = self.token_file.read_text().strip(), f"--token-file: {self.token_file} is empty"
+            token, lack = self.token_file.read_text().strip(), f"--token-file: {self.token_file} is empty"
+        elif self.token_env is not None:
+            token = os.environ.get(self.token_env, "")
+            lack = f"--token-env: the environment variable {self.token_env} is not set or empty"
         else:
-            token = os.environ.get(self.token_env or "", "")
-            where = f"--token-env: the environment variable {self.token_env} is not set or empty"
+            return ""
         if not token:
-            raise ValueError(where)
+            raise ValueError(lack)
         return token
 
 

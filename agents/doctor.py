@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import platform
@@ -12,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -32,6 +32,7 @@ EXTRAS = {  # what each adds, of those that are of interest to who uses turngym
     "report": "the picture of `turngym compare`",
     "vllm": "turns drawn by vLLM servers that turngym starts",
 }
+EXTRA = "packages of "  # in front of the name of an extra
 GRADER_SECONDS = 60.0  # for an answer that takes a hundredth of that: the process may have to start on a busy machine
 
 
@@ -46,7 +47,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """Yield what this machine has, each when it has been found out; torch is imported only if it is installed."""
+    """Yield what this machine has; torch is imported only if it is installed."""
     yield Finding("turngym", f"{__version__} in {Path(__file__).parent.parent}")
     yield Finding("Python", f"{platform.python_version()} in {sys.prefix}")
     yield Finding("system", platform.platform())
@@ -61,7 +62,7 @@ def findings() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     groups: dict[str, list[str]] = {"": [], **{extra: [] for extra in EXTRAS}}
-    with contextlib.suppress(metadata.PackageNotFoundError):  # a checkout that is not installed
+    with suppress(metadata.PackageNotFoundError):  # a checkout that is not installed
         for line in metadata.requires("turngym") or ():
             name, extra = re.match(r"[\w.-]+", line), re.search(r'extra == "(\w+)"', line)
             if name and name[0] != "turngym" and (group := extra[1] if extra else "") in groups:
@@ -73,7 +74,7 @@ def _packages() -> Iterator[Finding]:
         if missing:
             found.append(f"not installed: {', '.join(missing)} (pip install 'turngym{f'[{group}]' if group else ''}')")
         about = f"{EXTRAS[group]}: {', '.join(found)}" if group else ", ".join(found)
-        yield Finding(f"packages of [{group}]" if group else "packages", about, not missing, not group)
+        yield Finding(f"{EXTRA}[{group}]" if group else "packages", about, not missing, not group)
 
 
 def _version(name: str) -> str:
@@ -91,7 +92,7 @@ def _processors() -> str:
 
 def _memory() -> str:
     text = f"{_gib(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}"
-    with contextlib.suppress(OSError, AttributeError, ValueError):
+    with suppress(OSError, AttributeError, ValueError):
         kib = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
         text += f", {_gib(1024 * int(kib[1]))} of it free" if kib else ""
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())  # `max` where there is none
@@ -128,19 +129,18 @@ def _levels() -> Iterator[Finding]:
 
 
 def _call(level: str) -> Finding:
-    tool, seconds = PythonTool(level=level), []
+    seconds = []
     try:
-        for _ in range(3):
-            began = time.perf_counter()
-            result = tool.call({"code": "print(6 * 7)"})
-            seconds.append(time.perf_counter() - began)
-            if (result.status, result.text.strip()) != (Status.OK, "42"):
-                about = f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}"
-                return Finding("Python tool", about, False, True)
+        with closing(PythonTool(level=level)) as tool:
+            for _ in range(3):
+                began = time.perf_counter()
+                result = tool.call({"code": "print(6 * 7)"})
+                seconds.append(time.perf_counter() - began)
+                if (result.status, result.text.strip()) != (Status.OK, "42"):
+                    about = f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}"
+                    return Finding("Python tool", about, False, True)
     except ToolFailure as failure:
         return Finding("Python tool", str(failure), False, True)
-    finally:
-        tool.close()
     first, warm = 1000 * seconds[0], 1000 * min(seconds[1:])
     return Finding("Python tool", f"a call at {level} took {first:.0f} ms at first, {warm:.1f} ms then", True, True)
 
@@ -158,18 +158,18 @@ def _grader() -> Finding:
 
 
 def _places() -> Iterator[Finding]:
-    def write() -> str:
+    def write() -> None:
         with tempfile.TemporaryFile() as file:
             file.write(bytes(4096))
-        return tempfile.gettempdir()
 
-    def share() -> str:  # what an asynchronous vector environment keeps its observations in
+    def share() -> None:  # what an asynchronous vector environment keeps its observations in
         multiprocessing.RawArray("b", 4096)
-        return "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
 
-    for what, try_out in (("temporary files", write), ("shared memory", share)):
+    shared = "/dev/shm" if Path("/dev/shm").is_dir() else ""
+    for what, try_out, where in (("temporary files", write, ""), ("shared memory", share, shared)):
         try:
-            folder = try_out()
+            try_out()
+            folder = where or tempfile.gettempdir()
             yield Finding(what, f"{folder}, {_gib(shutil.disk_usage(folder).free)} free", True, True)
         except OSError as error:
             yield Finding(what, str(error), False, True)

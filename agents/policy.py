@@ -7,7 +7,7 @@ a pickle or from a model's own code, and weights that a folder does not hold are
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,17 +94,11 @@ class Policy:
         header(folder / "adapter_model.safetensors")  # a damaged file is named
         tensors = load_file(folder / "adapter_model.safetensors")
         mine = {_peft_name(name): p for name, p in self.trainable_parameters().items()}
-        differing = sorted(
-            k
-            for k in mine.keys() | tensors.keys()
-            if k not in mine
-            or k not in tensors
-            or (mine[k].shape, mine[k].dtype) != (tensors[k].shape, tensors[k].dtype)
-        )
-        if differing:
+        kinds = [{name: (one.shape, one.dtype) for name, one in some.items()} for some in (mine, tensors)]
+        if differing := sorted({name for name, _ in kinds[0].items() ^ kinds[1].items()}):
             raise ValueError(
-                f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}; "
-                f"load the policy from the same model with the same LoraOptions"
+                f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}; load the "
+                "policy from the same model with the same LoraOptions"
             )
         for name, parameter in mine.items():
             parameter.copy_(tensors[name])
@@ -112,11 +106,8 @@ class Policy:
     @contextmanager
     def reference(self) -> Iterator[None]:
         """Inside, the model answers as it was before learning: the adapter is off."""
-        if self.lora is None:
+        with nullcontext() if self.lora is None else self.model.disable_adapter():
             yield
-        else:
-            with self.model.disable_adapter():
-                yield
 
 
 def load_policy(

@@ -95,22 +95,14 @@ class Report:
 
 def from_trees(trees: Iterable[Tree]) -> list[Episode]:
     """Return the episodes of rollouts, or of a player."""
-    return [
-        Episode(
-            tree.task,
-            leaf.outcome,
-            leaf.stop,
-            leaf.score,
-            len(tree.replies(leaf)),
-            bool(leaf.info.get("used_tool", False)),
-            _search(tree, leaf),
-            sum(tree.turns[node].ended != "" for node in tree.replies(leaf)),
-            sum(tree.turns[node].ended == "length" for node in tree.replies(leaf)),
-            *tree.rewards(leaf),
-        )
-        for tree in trees
-        for leaf in tree.leaves
-    ]
+    return [_episode(tree, leaf) for tree in trees for leaf in tree.leaves]
+
+
+def _episode(tree: Tree, leaf: Leaf) -> Episode:
+    used_tool, ends = bool(leaf.info.get("used_tool", False)), [tree.turns[node].ended for node in tree.replies(leaf)]
+    drawn, cut = len(ends) - ends.count(""), ends.count("length")
+    how = (leaf.outcome, leaf.stop, leaf.score, len(ends), used_tool, _search(tree, leaf), drawn, cut)
+    return Episode(tree.task, *how, *tree.rewards(leaf))
 
 
 def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
@@ -131,10 +123,8 @@ def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:
 
 def _parts(episodes: Sequence[Episode]) -> dict[str, Part]:
     weights = {name: weight for episode in episodes for name, weight in episode.weights.items()}
-    return {
-        name: Part(float(np.mean([episode.rewards.get(name, 0.0) for episode in episodes])), weight)
-        for name, weight in weights.items()
-    }
+    means = {name: float(np.mean([episode.rewards.get(name, 0.0) for episode in episodes])) for name in weights}
+    return {name: Part(means[name], weight) for name, weight in weights.items()}
 
 
 def summarize(episodes: Sequence[Episode]) -> Report:

@@ -46,7 +46,6 @@ class Turn:
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse an unknown role and columns of different lengths."""
         if self.role not in ROLES:
             raise ValueError(f"Turn.role is {self.role!r}; a speaker is one of {', '.join(ROLES)}")
         for name in ("sampled", "logp_roll", "entropy"):
@@ -58,7 +57,7 @@ class Turn:
     def unsampled(cls, parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Turn:
         """Return a turn of tokens that the policy did not draw."""
         zeros = np.zeros(len(tokens), np.float32)
-        return cls(parent, role, text, tokens, np.zeros(len(tokens), np.bool_), zeros, zeros)
+        return cls(parent, role, text, tokens, zeros.astype(np.bool_), zeros, zeros)
 
 
 def root_turn(observation: str, info: Mapping[str, Any], tokens: NDArray[np.int32]) -> Turn:
@@ -85,17 +84,16 @@ class Leaf:
     @classmethod
     def ended(cls, node: int, branch: int, stop: StopReason, score: float, info: Mapping[str, Any]) -> Leaf:
         """Return the end of a path for the reason `stop`; `score` is forgotten where it was a failure."""
-        leaf = cls(node, branch, outcome_of(stop), str(stop), score, info)
-        return leaf if leaf.rewarded else replace(leaf, score=float("nan"))
+        return cls(node, branch, outcome_of(stop), str(stop), score if earns_reward(stop) else nan, info)
 
     @property
     def rewarded(self) -> bool:
-        """Return whether the path earned a score."""
+        """Whether the path earned a score."""
         return self.outcome in (Outcome.DONE, Outcome.TRUNCATED)
 
     @property
     def learned(self) -> bool:
-        """Return whether the path is learned from: it earned a score and is no probe."""
+        """Whether the path is learned from: it earned a score and is no probe."""
         return self.rewarded and self.trained
 
 
@@ -103,7 +101,7 @@ class Leaf:
 class Tree:
     """A task's rollouts. `key` is (seed, step, task), from which all its randomness derives."""
 
-    key: tuple[int, ...]
+    key: Key
     task: int
     task_id: str
     turns: list[Turn] = field(default_factory=list)
@@ -228,7 +226,6 @@ class Spawn:
     trained: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be grown."""
         for name, value, least in (("node", self.node, 0), ("token", self.token, 0), ("n", self.n, 1)):
             if value < least:
                 raise ValueError(f"Spawn.{name} is {value}; it must be at least {least}")

@@ -11,7 +11,9 @@ import json
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,6 @@ from ..journal import append_sealed, read_sealed
 from ..players import ContextFull
 from ..settings import API_KEY, EndpointOptions
 from ..trajectory import Key
-from .answer import Answer, Usage
-from .gate import Gate, Refused
 
 MAX_BYTES = 64 * 2**20
 BACKOFF, LONGEST = 0.5, 60.0  # seconds: of the first pause, on average, and of the longest that is not asked for
@@ -40,6 +40,135 @@ _TOO_LONG = re.compile(
     r"context[ _](length|size|window)|maximum (model length|number of tokens)|prompt is too long", re.I
 )
 _FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A structured tool call; `arguments` is the JSON text, well-formed or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said. Of several calls the first one counts, as in text."""
+
+    content: str
+    call: Call | None
+    finish: str  # stop, length, tool_calls or content_filter
+    model: str  # as the server names it
+    prompt_tokens: int
+    completion_tokens: int
+
+    @classmethod
+    def read(cls, root: Node) -> Answer:
+        """Return what an answer of `/chat/completions` holds; raises `ShapeError` where it is none."""
+        choices = root["choices"].array()
+        if not choices:
+            raise ShapeError("choices is empty")
+        message, usage = choices[0]["message"], root.object().get("usage")
+        calls = message["tool_calls"].array() if message.object().get("tool_calls") else []
+        return cls(
+            _text(message),
+            _call(calls[0]) if calls else None,
+            str(choices[0].object().get("finish_reason") or ""),
+            str(root.object().get("model") or ""),
+            *(_count(usage, name) for name in ("prompt_tokens", "completion_tokens")),
+        )
+
+
+def _text(message: Node) -> str:
+    """Return what was said: the content, as a text or in parts, or the words of a refusal; thoughts are left out."""
+    content = message.object().get("content")
+    if isinstance(content, list):
+        return "".join(part["text"].string() for part in message["content"].array() if "text" in part)
+    name = "content" if content is not None else "refusal"
+    return message[name].string() if message.object().get(name) is not None else ""
+
+
+def _call(call: Node) -> Call:
+    function = call["function"]
+    arguments = function.object().get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+    return Call(str(call.object().get("id") or ""), function["name"].string(), Node(text).string())
+
+
+def _count(usage: Any, name: str) -> int:
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if type(count) is int else 0
+
+
+@dataclass
+class Usage:
+    """What the answers of an evaluation took, as the server counts; `model` is its name for the model."""
+
+    model: str = ""
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Refused(ValueError):
+    """The server is none, or refuses what every request asks for."""
+
+    fault = "refused"
+
+
+class Gate:
+    """Lets so many requests through at a time: one until the first is answered, then `most`.
+
+    A server that is full halves the number, once for all that were under way; as many answers as there may be requests
+    add one again. A request that waits for its next try keeps its place.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.limit, self.era = 1, 0  # an era ends where the limit is halved
+        self._most, self._out, self._good, self._closed = most, 0, 0, ""
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Wait for a place, and have it inside; raises `Refused` where the gate is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed != "" or self._out < self.limit)
+            if self._closed:
+                raise Refused(self._closed)
+            self._out += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._out -= 1
+                self._changed.notify_all()
+
+    def answered(self) -> None:
+        """Count an answer."""
+        with self._changed:
+            self._good += 1
+            if self.era == 0:
+                self.limit, self._good, self.era = self._most, 0, 1
+            elif self._good >= self.limit < self._most:
+                self.limit, self._good = self.limit + 1, 0
+            self._changed.notify_all()
+
+    def failed(self, fault: EngineFault, era: int) -> None:
+        """Count a failure of a request that was sent in `era`."""
+        with self._changed:
+            if fault in (EngineFault.FULL, EngineFault.TIMEOUT) and 0 < era == self.era:
+                self.limit, self._good, self.era = max(self.limit // 2, 1), 0, era + 1
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless everything ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._closed), seconds)
+
+    def close(self, why: str) -> None:
+        """Let nobody through any more; all get the reason of the first call."""
+        with self._changed:
+            self._closed = self._closed or why
+            self._changed.notify_all()
 
 
 class Endpoint:

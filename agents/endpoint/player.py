@@ -12,8 +12,7 @@ from ...tools import Format, ToolCall
 from ...tools.formats.core import load_json
 from ..engine import EngineFailure, EngineFault
 from ..players import Action
-from .answer import Answer, Call
-from .client import Endpoint
+from .client import Answer, Call, Endpoint
 
 
 class Conversation:
