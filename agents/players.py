@@ -29,7 +29,7 @@ class Action:
 
 
 class Player(Protocol):
-    """Chooses the next action of an episode."""
+    """Who plays an episode."""
 
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str | Action | None:
         """Return the action for what was last observed; None to leave.

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .check.clauses import Clause
     from .check.episodes import Case
 
 # What a test needs is imported when one needs it: pytest loads this file wherever turngym is installed.
@@ -57,8 +56,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def turngym_clause(request: pytest.FixtureRequest) -> Callable[[], None]:
     """One clause of turngym's contract for one environment; call it, and the test fails where it is broken."""
-    clause: Clause
-    case: Case
     clause, case = request.param
 
     def hold() -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..envs import StopReason, TextEnv
 from ..envs.registry import check_levels, make, refuse_reserved, reserved_choices
@@ -61,8 +64,7 @@ class Replayed:
     divergence: Divergence | None
 
 
-@dataclass(frozen=True)
-class _Fact:
+class _Fact(NamedTuple):
     turn: int
     field: str
     value: Any
@@ -117,18 +119,15 @@ def replay_journal(
     env = make(env_id or origin.env, **merged)
     check_levels(env)
     count = 0
-    try:
+    with closing(env):
         for tree in read_trees(path):
             for leaf in tree.leaves:
                 if task in (None, tree.task) and branch in (None, leaf.branch):
                     count += 1
                     yield replay_path(env, tree, leaf)
-    finally:
-        env.close()
     if not count:
-        chosen = ", ".join(
-            f"{name} {value}" for name, value in (("task", task), ("branch", branch)) if value is not None
-        )
+        asked = {"task": task, "branch": branch}
+        chosen = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
         raise ValueError(f"{path} holds no path{chosen and f' of {chosen}'}; there is nothing to replay")
 
 
@@ -153,9 +152,7 @@ def _replayed(again: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:
         return _facts(again.task_id, turns, again.leaves[0].stop, again.leaves[0])
     if not leaf.rewarded or not _left(leaf, nodes):
         return _facts(again.task_id, turns, None, None)
-    score = 0.0
-    for turn in turns:  # one after the other, as a rollout adds
-        score += turn.reward
+    score = reduce(add, (turn.reward for turn in turns), 0.0)  # one after the other, as a rollout adds; `sum` is exact
     end = Leaf.ended(len(turns) - 1, 0, StopReason.CONTEXT, score, turns[-1].info if turns[-1].parent >= 0 else {})
     return _facts(again.task_id, turns, None, end)
 
