@@ -384,7 +384,7 @@ def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) 
     from .rollout.path import Actor
 
     style = _format(env)
-    return Actor(engine, chat, end_ids, cut(env, chat), style and style.begins)
+    return Actor(engine, chat, end_ids, cut(env, chat), None if style is None else style.begins)
 
 
 def pick_tasks(tasks: Sequence[int], count: int, seed: int) -> list[int]:
