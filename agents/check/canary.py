@@ -71,26 +71,19 @@ class _Overheard:
     """A tool whose calls and results are watched."""
 
     def __init__(self, tool: Tool, watch: Detector) -> None:
-        self.tool, self.watch, self.name = tool, watch, tool.name
+        self.tool, self.watch = tool, watch
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return self.tool.schema
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tool, name)
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        self.watch.look(f"the arguments of {self.name}", dict(arguments))
+        self.watch.look(f"the arguments of {self.tool.name}", dict(arguments))
         result = self.tool.call(arguments)
-        self.watch.look(f"the result of {self.name}", result)
+        self.watch.look(f"the result of {self.tool.name}", result)
         return result
-
-    def reset(self) -> None:
-        self.tool.reset()
 
     def fork(self) -> _Overheard:
         return _Overheard(self.tool.fork(), self.watch)
-
-    def close(self) -> None:
-        self.tool.close()
 
 
 class _Log(logging.Handler):
@@ -146,7 +139,7 @@ def hunt(case: Case) -> bool:
         if canary not in "".join(gold):
             raise Broken(f"{type(env).__name__}.plant returns True, but gold() is {gold!r} and holds no canary")
         if isinstance(env, QuestionEnv):
-            env.toolbox.tools = {name: _Overheard(tool, watch) for name, tool in env.toolbox.tools.items()}
+            env.toolbox.tools = {name: cast(Tool, _Overheard(tool, watch)) for name, tool in env.toolbox.tools.items()}
         known = expert(plain, case.seed)
         odd = list(odd_actions(plain, known[-1:]))
         tried = (*known, *example_calls(plain), *(odd[int(i)] for i in rng.integers(len(odd), size=ODD)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from multiprocessing import TimeoutError as Late
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,10 +74,8 @@ def _fork_everywhere(env: E, scenario: Scenario, copy: Callable[[E], E]) -> int:
 
 
 def _closing(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
-    try:
+    with closing(env):
         return play(env, actions)
-    finally:
-        env.close()
 
 
 def check_snapshot(case: Case) -> str:

@@ -6,7 +6,7 @@ What was seen is kept as text, so that episodes of other instances, threads and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -46,23 +46,13 @@ class Case:
     options: Mapping[str, Any]
     seed: int = 0
 
-    @contextmanager
-    def bare(self) -> Iterator[TextEnv]:
+    def bare(self) -> closing[TextEnv]:
         """Make the environment as rollouts do, without wrappers."""
-        env = make(self.env_id, **self.options)
-        try:
-            yield env
-        finally:
-            env.close()
+        return closing(make(self.env_id, **self.options))
 
-    @contextmanager
-    def wrapped(self) -> Iterator[gymnasium.Env[str, str]]:
+    def wrapped(self) -> closing[gymnasium.Env[str, str]]:
         """Make the environment as Gymnasium does."""
-        env = gymnasium.make(spec_of(self.env_id), **self.options)
-        try:
-            yield env
-        finally:
-            env.close()
+        return closing(gymnasium.make(spec_of(self.env_id), **self.options))
 
     @cached_property
     def scenarios(self) -> tuple[Scenario, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -196,10 +197,8 @@ def _check_splits(case: Case) -> str:
                 f"it cannot be made with split={split!r} ({type(error).__name__}: {error}); training takes train and "
                 "valid, evaluation test"
             ) from error
-        try:
+        with closing(env):
             seen[split] = _seen(env, case, task_count(env))
-        finally:
-            env.close()
         same = next((other for other in seen if other != split and seen[other] == seen[split]), None)
         if same is not None and len(set(seen[split])) > 1:
             raise Broken(f"split={split!r} has the tasks of split={same!r}; choose `tasks` by the option `split`")

@@ -14,6 +14,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,14 +95,10 @@ class Demonstration:
 def demonstrations(
     env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int] = ()
 ) -> Iterator[Demonstration]:
-    """Yield `count` episodes on tasks of `env` in order; the same arguments give the same episodes.
+    """Yield `count` episodes on `tasks` of `env` (all by default) in order, again when they run out.
 
-    Args:
-        env: What is played; it needs a gold.
-        count: How many episodes; tasks are played again when they run out.
-        noise: Chance that a turn is wrong: another command that is allowed, or a turn of another task's gold.
-        seed: Decides which turns are wrong, and how.
-        tasks: Which; all by default.
+    The same arguments give the same episodes. `noise` is the chance that a turn is wrong: another command that is
+    allowed, or a turn of another task's gold.
     """
     tasks = tasks or range(task_count(env))
     for index in range(count):
@@ -110,8 +107,7 @@ def demonstrations(
 
 def _demonstrate(env: TextEnv, tasks: Sequence[int], place: int, noise: float, rng: random.Random) -> Demonstration:
     """Play one of `tasks` in a fork of `env`; wrong turns are from the gold of others of them."""
-    env = env.fork()
-    try:
+    with closing(env.fork()) as env:
         observation, info = begin(env, tasks[place], rng.getrandbits(31))
         opening, tools = info["messages"], info["tools"]
         expert = env.expert() if hasattr(env, "expert") else None  # what plays well from what it is shown
@@ -128,8 +124,6 @@ def _demonstrate(env: TextEnv, tasks: Sequence[int], place: int, noise: float, r
             answers.append(info["messages"])
             reward += earned
         return Demonstration(opening, tools, tuple(says), tuple(answers[:-1]), reward)
-    finally:
-        env.close()
 
 
 def _wrong_action(env: TextEnv, tasks: Sequence[int], rng: random.Random) -> str:
@@ -137,12 +131,9 @@ def _wrong_action(env: TextEnv, tasks: Sequence[int], rng: random.Random) -> str
     allowed = getattr(env, "admissible_commands", None)
     if allowed is not None:
         return str(rng.choice(allowed()))
-    other = env.fork()
-    try:
+    with closing(env.fork()) as other:
         begin(other, tasks[rng.randrange(len(tasks))], None)
         return rng.choice(other.gold())
-    finally:
-        other.close()
 
 
 def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
@@ -237,8 +228,7 @@ def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> li
 
 def _about(played: list[Demonstration], examples: list[Example], chat: Chat) -> str:
     lengths = [len(example.tokens) for example in examples]
-    won = 100 * float(np.mean([one.reward > 0 for one in played]))
-    turns = float(np.mean([len(one.says) for one in played]))
+    turns, won = np.mean([(len(one.says), 100 * (one.reward > 0)) for one in played], axis=0)
     return (
         f"{len(played)} episodes of {turns:.1f} turns, {won:.1f} % of them successes; {len(examples)} fit the context, "
         f"with {np.mean(lengths):.0f} tokens (at most {max(lengths)}); vocabulary {chat.tokenizer.get_vocab_size()}"
