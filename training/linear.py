@@ -29,7 +29,8 @@ def one_step_linears(model: nn.Module) -> Iterator[None]:
     for module in model.modules():
         adapted = isinstance(module, Linear)
         plain: Any = module.base_layer if adapted else module
-        if type(plain) is nn.Linear and _on_cpu(plain.weight) and not plain.weight.requires_grad:
+        frozen = type(plain) is nn.Linear and _on_cpu(plain.weight) and not plain.weight.requires_grad
+        if frozen and "forward" not in vars(module):  # a checkpointed layer enters this again from within
             module.forward = partial(_adapted if adapted else _frozen, module)
             found.append(module)
     try:
