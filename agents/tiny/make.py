@@ -36,8 +36,6 @@ MIX = {"good": 0.38, "guess": 0.30, "slip": 0.16, "misread": 0.16}
 _OPERATOR = re.compile(r"\*\*|//|[+*%]|(?<=[\d)])-")
 _NUMBER = re.compile(r"\d+")
 _TOOLS = [{"type": "function", "function": {"name": "python"}}]
-
-
 OPTIONS = WarmupOptions(120_000, 1875, 64, 2e-3, size="small", vocabulary=640, context=4096, threads=2)
 
 
