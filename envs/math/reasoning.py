@@ -1,8 +1,7 @@
 """Tasks that reasoning-gym makes and scores (extra `tasks`): logic, games, arithmetic and more.
 
 Several answers to one task can be right, so reasoning-gym's own scorers decide, in a child process: some of them
-evaluate the answer as code. Only a full score is paid, as many of them give parts of it for any answer at all. What an
-answer earns that does not look at the question is measured: `FLOORS`.
+evaluate the answer as code. Only a full score is paid, as many of them give parts of it for any answer at all.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import importlib
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...tools.process import Deadline, Died
@@ -48,45 +47,9 @@ REFUSED: Mapping[str, str] = {
     "string_insertion": "most of its answers are the text of the question as it is",
     "word_ladder": _CHANGES,
 }
-LEAST_FLOOR = 0.1
-FLOORS: Mapping[str, tuple[float, str]] = {  # the share of tasks that this answer is right for; others: at most a tenth
-    "aiw": (0.25, "the count of numbers in the question"),
-    "binary_alternation": (0.2, "3"),
-    "calendar_arithmetic": (0.15, "No"),
-    "circuit_logic": (0.65, "0"),
-    "count_bits": (0.15, "16"),
-    "course_schedule": (0.65, "False"),
-    "family_relationships": (0.2, "husband"),
-    "game_of_life": (0.15, "a board without life"),
-    "gcd": (0.45, "2"),
-    "knights_knaves": (0.3, "the question's first quotation"),
-    "largest_island": (0.25, "0"),
-    "lcm": (0.15, "the question's largest number"),
-    "letter_counting": (0.45, "1"),
-    "mahjong_puzzle": (0.4, "Pass"),
-    "number_format": (0.25, "the question's largest number"),
-    "number_sequence": (0.3, "the question's last number"),
-    "polynomial_equations": (0.25, "0"),
-    "power_function": (0.15, "1"),
-    "prime_factorization": (0.2, "the question's number"),
-    "rectangle_count": (0.2, "1"),
-    "rotten_oranges": (0.3, "-1"),
-    "self_reference": (0.45, "2"),
-    "shortest_path": (0.4, "infeasible"),
-    "string_manipulation": (0.35, "the question's last word"),
-    "syllogism": (0.7, "Yes"),
-    "zebra_puzzles": (0.4, "alice"),
-}
 _FULL = {"polynomial_equations": 0.99}  # its scorer measures distances, and rounding is no mistake
 # Scorers that evaluate the answer; what they get may call nothing but these functions.
-_EVALUATING = {
-    "binary_matrix",
-    "countdown",
-    "n_queens",
-    "simple_integration",
-    "spiral_matrix",
-    "string_insertion",
-}
+_EVALUATING = {"binary_matrix", "countdown", "n_queens", "simple_integration", "spiral_matrix", "string_insertion"}
 _KEYWORD = re.compile(r"(?<![A-Za-z])(?:or|and|not|if|else|for|in|is|lambda)(?![A-Za-z])")
 _NOT_FINITE = frozenset({"nan", "inf", "infinity", "infty", "oo", "zoo", "nanj", "infj", "infinityj", "∞"})
 _HUGE = re.compile(r"[0-9.]+[eE]\+?[0-9]{2,}|[0-9]{309,}")
@@ -116,7 +79,12 @@ class ReasoningTasks:
         self.name = PREFIX + ",".join(self.names)
         known = offered()
         for name in self.names:
-            _check(name, known)
+            if name in REFUSED:
+                raise ValueError(f"reasoning-gym's {name!r} cannot be used: {REFUSED[name]}")
+            if name not in known:
+                raise ValueError(
+                    f"reasoning-gym has no data set {name!r}; {did_you_mean(name, known)}it has {', '.join(known)}"
+                )
 
     def __len__(self) -> int:
         """Return the number of tasks."""
@@ -211,16 +179,6 @@ def _opposite(answer: str, gold: str) -> str | None:
     if right is None or given is None or (right.value < 0) == (given.value < 0):
         return None
     return "the number has the other sign"
-
-
-def _check(name: str, known: Collection[str]) -> None:
-    """Raise ValueError unless `name` is a data set whose tasks can be used."""
-    if name in REFUSED:
-        raise ValueError(f"reasoning-gym's {name!r} cannot be used: {REFUSED[name]}")
-    if name not in known:
-        raise ValueError(
-            f"reasoning-gym has no data set {name!r}; {did_you_mean(name, known)}it has {', '.join(known)}"
-        )
 
 
 @functools.lru_cache(maxsize=64)

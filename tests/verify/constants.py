@@ -10,6 +10,7 @@ from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import turngym
 from turngym.tests.verify.rows import Row, Tally
 
 if TYPE_CHECKING:
@@ -133,12 +134,17 @@ def rows(seed: int, count: int, math: Path, qa: Path) -> Iterator[Row]:
 
 def reasoning() -> Iterator[Source]:
     """Yield the data sets of reasoning-gym."""
-    from turngym.envs.math.reasoning import FLOORS, LEAST_FLOOR, ReasoningGrader, ReasoningTasks, offered
+    from turngym.envs.math.reasoning import ReasoningGrader, ReasoningTasks, offered
 
-    grader = ReasoningGrader(PATIENCE)
+    grader, known = ReasoningGrader(PATIENCE), floors()
     for name in offered():
-        floor, _ = FLOORS.get(name, (LEAST_FLOOR, ""))
-        yield Source(name, ReasoningTasks([name], "test"), ReasoningTasks([name]), grader, floor)
+        yield Source(name, ReasoningTasks([name], "test"), ReasoningTasks([name]), grader, known.get(name, LEAST))
+
+
+def floors() -> dict[str, float]:
+    """Return what the page on the grader says that an answer earns, by data set of reasoning-gym."""
+    page = (Path(turngym.__file__).parent / "docs" / "grader.md").read_text("utf-8")
+    return {name: int(percent) / 100 for name, percent in re.findall(r"^\| `(\w+)` \| (\d+)% \|", page, re.MULTILINE)}
 
 
 def generated() -> Iterator[Source]:

@@ -1,6 +1,7 @@
 import pytest
 
 from turngym.envs.math.grade import Grade
+from turngym.envs.math.reasoning import offered
 from turngym.envs.qa import QAGrader
 from turngym.envs.tasks import ListTasks, Task
 from turngym.tests.verify import constants
@@ -39,6 +40,13 @@ def test_an_answer_that_is_always_paid_falls_short(text):
 
 def test_a_floor_that_is_declared_is_no_fault():
     assert counted(Pays(">nan<"), floor=0.6).good
+
+
+def test_floors_are_read_for_data_sets_that_can_be_used():
+    pytest.importorskip("reasoning_gym")
+    floors = constants.floors()
+    assert (len(floors), floors["syllogism"], floors["game_of_life"]) == (26, 0.7, 0.15)
+    assert set(floors) <= set(offered()) and all(constants.LEAST < floor < 1 for floor in floors.values())
 
 
 def test_what_an_answer_may_earn_leaves_room_for_chance_alone():

@@ -1,16 +1,12 @@
 import copy
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
-import turngym
 from turngym.envs import fork
 from turngym.envs.math import make_math, make_math_python
 from turngym.envs.math.reasoning import (
-    FLOORS,
-    LEAST_FLOOR,
     REFUSED,
     SIZE,
     Gold,
@@ -113,13 +109,6 @@ def test_a_sign_that_a_scorer_does_not_see_counts():
     assert graded(gold, f"-{gold}").error == "the number has the other sign"
     gold = ReasoningTasks(["simple_integration"])[0].gold
     assert graded(gold, f"{gold} or {gold}").error == "the box holds several answers; it needs the one answer"
-
-
-def test_floors_are_declared_for_data_sets_that_can_be_used_and_told():
-    assert set(FLOORS) <= set(offered()) and all(LEAST_FLOOR < floor < 1 for floor, _ in FLOORS.values())
-    rows = {f"| `{name}` | {floor:.0%} | {answer} |" for name, (floor, answer) in FLOORS.items()}
-    told = (Path(turngym.__file__).parent / "docs" / "grader.md").read_text("utf-8").splitlines()
-    assert rows <= set(told)
 
 
 def test_no_box_is_no_answer():
