@@ -171,15 +171,9 @@ _DESCRIBED = re.compile(
     r" ?= ?(?P<value>.+)",
     re.DOTALL,
 )
-_LESS, _MORE = r"(?P<less>[<≤]=?|\\l(?:t|eq?)(?![a-z]))", r"(?P<more>[>≥]=?|\\g(?:t|eq?)(?![a-z]))"
-_BOUND = r"(?:[^<>=≤≥,;\\]|\\(?!(?:[lg](?:t|eq?)|neq?|in|approx)(?![A-Za-z])))+?"
-_BETWEEN = re.compile(
-    rf"(?P<low>{_BOUND}) ?{_LESS} ?[A-Za-z] ?{_LESS.replace('less', 'below')} ?(?P<high>{_BOUND})"
-    rf"|(?P<top>{_BOUND}) ?{_MORE} ?[A-Za-z] ?{_MORE.replace('more', 'above')} ?(?P<bottom>{_BOUND})"
-)
+_ORDER = re.compile(r" ?([<>≤≥]=?|\\[lg](?:t|eq?)(?![a-z])) ?")
+_NO_BOUND = re.compile(r"[=,;]|\\(?:neq?|in|approx)(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<letter>[A-Za-z]) ?\\in(?![A-Za-z]) ?(?P<set>.+)", re.DOTALL)
-_SIDE = re.compile(rf"[A-Za-z] ?(?:{_LESS}|{_MORE}) ?(?P<bound>{_BOUND})")
-_TURNED_SIDE = re.compile(rf"(?P<bound>{_BOUND}) ?(?:{_MORE}|{_LESS}) ?[A-Za-z]")
 _EITHER = re.compile(r" ?(?:(?<![A-Za-z])or(?![A-Za-z])|\\text ?\{ ?or ?\}|\\lor(?![A-Za-z])|\\vee(?![A-Za-z])) ?")
 
 
@@ -235,23 +229,23 @@ def _range(text: str) -> tuple[str, str]:
 
 
 def _interval(text: str) -> str | None:
-    if match := _BETWEEN.fullmatch(text):
-        if match["low"]:
-            left, right = _closed(match["less"]), _closed(match["below"])
-            return f"{'[' if left else '('}{match['low']}, {match['high']}{']' if right else ')'}"
-        left, right = _closed(match["above"]), _closed(match["more"])
-        return f"{'[' if left else '('}{match['bottom']}, {match['top']}{']' if right else ')'}"
-    match, turned = _SIDE.fullmatch(text), _TURNED_SIDE.fullmatch(text)
-    if match is None and turned is None:
+    """Return the interval that `a < x <= b`, `b >= x > a` or one side of such describes; None for other texts."""
+    parts = _ORDER.split(text)
+    if len({_greater(sign) for sign in parts[1::2]}) != 1 or not all(parts):
         return None
-    side = match or turned
-    assert side is not None
-    below = bool(side["less"]) == (match is not None)
-    closed = _closed(side["less"] or side["more"])
-    if below:
-        return f"(-\\infty, {side['bound']}{']' if closed else ')'}"
-    return f"{'[' if closed else '('}{side['bound']}, \\infty)"
+    if _greater(parts[1]):
+        parts.reverse()
+    ends, closed = parts[::2], [not re.fullmatch(r"[<>]|\\[lg]t", sign) for sign in parts[1::2]]
+    if any(map(_NO_BOUND.search, ends)):
+        return None
+    if len(ends) == 2:
+        below = re.fullmatch("[A-Za-z]", ends[0]) is not None
+        ends = ["-\\infty", *ends] if below else [*ends, "\\infty"]
+        closed.insert(0 if below else 1, False)
+    if len(ends) != 3 or not re.fullmatch("[A-Za-z]", ends[1]):
+        return None
+    return f"{'[' if closed[0] else '('}{ends[0]}, {ends[2]}{']' if closed[1] else ')'}"
 
 
-def _closed(sign: str) -> bool:
-    return sign in ("≤", "≥") or "e" in sign or "=" in sign
+def _greater(sign: str) -> bool:
+    return sign[0] in ">≥" or sign[1:2] == "g"

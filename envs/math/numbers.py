@@ -209,64 +209,36 @@ def _matches(gold: Sequence[Element], answer: Sequence[Element]) -> bool:
     return not left
 
 
-_SHORT_NUMBER = (
-    r"(-?)(?:([0-9]{1,14})|([0-9]{1,3}(?:,[0-9]{3}){1,3})|([0-9]{1,7})\.([0-9]{1,7})|([0-9]{1,14})/([1-9][0-9]{0,13})"
-    r"|\\[dt]?frac\{([0-9]{1,14})\}\{([1-9][0-9]{0,13})\})"
+_SHORT = (
+    r"-?(?:[0-9]{1,14}|[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,7}\.[0-9]{1,7}|[0-9]{1,14}/[1-9][0-9]{0,13}"
+    r"|\\[dt]?frac\{[0-9]{1,14}\}\{[1-9][0-9]{0,13}\})"
 )
-_INT, _GROUPS, _DEC, _RAT, _FRAC = 2, 3, 5, 7, 9  # the last group that each kind of number has
-_TENS = tuple(10**places for places in range(8))
-# Without another backslash, backtick or angle there is no other box, no code and no reasoning.
-_match_integer_box = re.compile(r"[^\\`<]*\\boxed\{(-?[0-9]{1,14})\}[^\\`<]*").fullmatch
-_match_integer = re.compile(r"-?[0-9]{1,14}").fullmatch
-_match_box = re.compile(rf"\\boxed\{{{_SHORT_NUMBER}\}}").match
-_match_number = re.compile(_SHORT_NUMBER).fullmatch
+_match_short = re.compile(_SHORT).fullmatch
+_match_box = re.compile(rf"\\boxed\{{({_SHORT})\}}").match
+_AS_RATIO = str.maketrans("}", "/", "\\dtfrac{,")  # 1,234 is 1234, and \frac{1}{2} is 1/2/
 _THOUGHT = "</think>"
 
 
 def quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | None:
     """Return the answer, whether it is right, and whether it is spelled like the gold; None if that is not plain."""
-    if integer := _match_integer_box(completion):
-        answer = integer[1]
-        if answer == gold:
-            return answer, True, True
-        if _match_integer(gold):
-            return answer, int(answer) == int(gold), False
-    box = _find_box(completion)
-    if box is None:
-        return None
-    kind = box.lastindex
-    answer = box.string[box.start(1) : box.end(kind or 0) + (kind == _FRAC)]
-    if answer == gold:
-        return answer, True, True
-    right = _match_number(gold)
-    if right is None:
-        return None
-    if kind == right.lastindex == _INT:
-        top, over = int(box[2]), int(right[2])
-    else:
-        (top, bottom), (over, under) = _ratio(box), _ratio(right)
-        top, over = top * under, over * bottom
-    return answer, top == (over if box[1] == right[1] else -over), False
-
-
-def _find_box(completion: str) -> re.Match[str] | None:
     if _THOUGHT in completion:
         completion = completion[completion.rindex(_THOUGHT) + len(_THOUGHT) :]
     start = completion.find("box") - 1
     if start < 0 or "<think>" in completion or "```" in completion:
         return None
     box = _match_box(completion, start)
-    return box if box and completion.find("box", box.end()) < 0 else None
+    if box is None or completion.find("box", box.end()) >= 0:
+        return None
+    answer = box[1]
+    if answer == gold:
+        return answer, True, True
+    if _match_short(gold) is None:
+        return None
+    (top, bottom), (over, under) = _ratio(answer), _ratio(gold)
+    return answer, top * under == over * bottom, False
 
 
-def _ratio(number: re.Match[str]) -> tuple[int, int]:
-    kind = number.lastindex
-    if kind == _INT:
-        return int(number[2]), 1
-    if kind == _DEC:
-        return int(number[4] + number[5]), _TENS[len(number[5])]
-    if kind == _RAT:
-        return int(number[6]), int(number[7])
-    if kind == _FRAC:
-        return int(number[8]), int(number[9])
-    return int(number[3].replace(",", "")), 1
+def _ratio(number: str) -> tuple[int, int]:
+    top, _, bottom = number.translate(_AS_RATIO).partition("/")
+    whole, _, decimals = top.partition(".")
+    return int(whole + decimals), 10 ** len(decimals) * int(bottom.rstrip("/") or 1)

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from math import gcd, lcm
-from textwrap import dedent
 from typing import Any, NamedTuple
 
 from ..tasks import KeyedRandom
@@ -35,7 +34,7 @@ class Problem(NamedTuple):
 
 
 Kind = Callable[[KeyedRandom], Problem]
-Family = Mapping[int, tuple[Kind, ...]]
+Family = dict[int, tuple[Kind, ...]]
 """The kinds of problem at each difficulty from 1 to 5."""
 
 WORDINGS = {
@@ -48,21 +47,22 @@ _STEPS = {  # of a row, and what they are in Python
     r"(\w+) in ±(.+)": r"\1 = rng.nonzero(\2)",
     r"([\w, ]+) in (.+)": r"\1 = rng.choice(\2)",
 }
-
-
 IMPORTS = {"Fraction(": "fractions", "gcd(": "math", "lcm(": "math"}  # what a program may call, and where it is
 
 
-def family(table: str, others: Family | None = None) -> Family:
-    """Return the kinds of a table's rows, at each difficulty behind the `others`."""
-    kinds = defaultdict[int, tuple[Kind, ...]](tuple, others or {})
-    for row in re.split(r"\n(?=\d: )", dedent(table).strip()):
-        kinds[int(row[0])] += (_kind(*re.split(r"(?<!;)\n +", row[3:])),)
-    return kinds
+def read(tables: str) -> dict[str, Family]:
+    """Return the families of tables, each of which begins with a line that names it."""
+    families: dict[str, Family] = {}
+    for table in re.split(r"\n(?=\w)", tables.strip()):
+        name, *rows = re.split(r"\n  (?=\d)", table)
+        kinds = families[name] = defaultdict(tuple)
+        for row in rows:
+            kinds[int(row[0])] += (NAMES.get(row[3:]) or _kind(*re.split(r"(?<!;)\n +", row[3:])),)
+    return families
 
 
 def _kind(steps: str, *lines: str) -> Kind:
-    """Return the function that a row describes."""
+    """Return the function that a row describes, whose Python is this package's own."""
     last = next((i for i, line in enumerate(lines) if "->" in line), len(lines) - 1)
     text, (gold, _, program) = " ".join(lines[:last]), " ".join(lines[last:]).partition("->")
     form, _, asked = text.partition(" ")
@@ -156,65 +156,30 @@ UNITS = (
 )
 
 
-NAMES: Mapping[str, Any] = {  # of all that a row may use
-    **{made.__name__: made for made in (Fraction, gcd, lcm, problem, signed, side, decimal, tree, closed, ratio, pair)},
-    "PEOPLE": PEOPLE,
-    "THINGS": THINGS,
-    "BOXES": BOXES,
-    "SHORT": SHORT,
-    "UNITS": UNITS,
-}
+def divisors(n: int) -> set[int]:
+    """Return the positive divisors of a number."""
+    return {d for k in range(1, int(n**0.5) + 1) if n % k == 0 for d in (k, n // k)}
 
 
-# --- kinds that no row can describe
-
-
-def divisors(rng: KeyedRandom) -> Problem:
-    """Ask for the number or the sum of divisors."""
-    n = rng.integer(2, 20) * rng.integer(2, 20) * rng.integer(1, 6)
-    pairs = {d for k in range(1, int(n**0.5) + 1) if n % k == 0 for d in (k, n // k)}
-    if rng.integer(0, 1):
-        return problem(
-            f"How many positive divisors does {n} have?", len(pairs), f"sum({n}%d==0 for d in range(1,{n}+1))"
-        )
-    code = f"sum(d for d in range(1,{n}+1) if {n}%d==0)"
-    return problem(f"What is the sum of all positive divisors of {n}?", sum(pairs), code)
-
-
-def two_back(rng: KeyedRandom) -> Problem:
-    """Ask for a term that follows from the two before it."""
-    x, y, p, q, n = rng.integer(1, 9), rng.integer(1, 9), rng.integer(1, 3), rng.nonzero(3), rng.integer(6, 12)
+def term(x: int, y: int, p: int, q: int, n: int) -> int:
+    """Return term `n` of a sequence: each is `p` times the one before it plus `q` times the one before that."""
     terms = [x, y]
     while len(terms) < n:
         terms.append(p * terms[-1] + q * terms[-2])
-    text = f"A sequence starts with {x} and {y}. Each later term is {p} times the one before it plus {q} times "
-    text += f"the one two before it. What is term {n}?"
-    program = f"x, y = {x}, {y}\nfor _ in range({n} - 2):\n    x, y = y, {p}*y + ({q})*x\nprint(y)"
-    return problem(text, terms[-1], program)
+    return terms[-1]
 
 
-def whole_crossing(rng: KeyedRandom) -> Problem:
-    """Ask where two lines cross, in a whole number."""
-    return _two_lines(rng, Fraction(rng.nonzero(20)), Fraction(rng.nonzero(20)))
-
-
-def crossing(rng: KeyedRandom) -> Problem:
-    """Ask where two lines cross, in a fraction."""
-    q = rng.integer(2, 4)
-    return _two_lines(rng, Fraction(rng.nonzero(20), q), Fraction(rng.nonzero(20), q))
-
-
-def _two_lines(rng: KeyedRandom, x: Fraction, y: Fraction) -> Problem:
+def two_lines(rng: KeyedRandom, x: Fraction, y: Fraction) -> tuple[int | Fraction, ...]:
+    """Draw two lines that cross at a point, as the whole numbers a, b, c and d, e, f of ax + by = c and dx + ey = f."""
     a, b, d, e = rng.integer(2, 12), rng.nonzero(12), rng.integer(2, 12), rng.nonzero(12)
     c, f = a * x + b * y, d * x + e * y
     if a * e == b * d or c.denominator > 1 or f.denominator > 1:
-        return _two_lines(rng, x, y)
-    text = f"{a}x{signed(b, 'y')} = {c} and {d}x{signed(e, 'y')} = {f}. What is x?"
-    return problem(text, x, f"Fraction({c}*({e})-({b})*({f}), {a}*({e})-({b})*{d})")
+        return two_lines(rng, x, y)
+    return a, b, c, d, e, f
 
 
 def three_planes(rng: KeyedRandom) -> Problem:
-    """Ask where three planes cross."""
+    """Ask where three planes cross: a kind that no row describes."""
     x, y, z = (rng.nonzero(12) for _ in range(3))
     rows = [(rng.integer(1, 6), rng.nonzero(6), rng.nonzero(6)) for _ in range(3)]
     (a, b, c), (d, e, f), (g, h, i) = rows
@@ -227,3 +192,8 @@ def det(i, j, k):
     return (a[i]*(b[j]*c[k]-b[k]*c[j]) - a[j]*(b[i]*c[k]-b[k]*c[i]) + a[k]*(b[i]*c[j]-b[j]*c[i]))
 print((det(3,1,2)+det(0,3,2)+det(0,1,3))//det(0,1,2))"""
     return problem(f"{lines[0]}, {lines[1]} and {lines[2]}. What is x + y + z?", x + y + z, program)
+
+
+_CALLED = (Fraction, gcd, lcm, problem, signed, side, decimal, tree, closed, ratio, pair, divisors, term, two_lines)
+NAMES: dict[str, Any] = {made.__name__: made for made in (*_CALLED, three_planes)}
+NAMES |= {"PEOPLE": PEOPLE, "THINGS": THINGS, "BOXES": BOXES, "SHORT": SHORT, "UNITS": UNITS}
