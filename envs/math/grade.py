@@ -44,30 +44,15 @@ class GraderFailure(EnvFailure):
     """The grader itself could not run: no fault of the agent's."""
 
 
-class Workers(Pool):
-    """A pool whose script is a file of this folder.
-
-    Args:
-        script: The name of the file.
-        needs: The package without which it cannot start.
-        limits: What `Pool` takes.
-    """
-
-    def __init__(self, script: str, needs: str, **limits: int) -> None:
-        super().__init__(Path(__file__).with_name(script), **limits)
-        self.needs = needs
-
-    def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        """Return a reply as `Pool.ask` does; raise GraderFailure where no worker can start."""
-        try:
-            return super().ask(request, deadline)
-        except StartFailure as error:
-            raise GraderFailure(
-                f"the grader's process cannot start: {error}; check that {self.needs} imports"
-            ) from error
+def ask(workers: Pool, needs: str, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+    """Return a worker's reply; raise GraderFailure where none can start, for want of the package that it `needs`."""
+    try:
+        return workers.ask(request, deadline)
+    except StartFailure as error:
+        raise GraderFailure(f"the grader's process cannot start: {error}; check that {needs} imports") from error
 
 
-_workers = Workers("worker.py", "math-verify")
+_workers = Pool(Path(__file__).with_name("worker.py"))
 
 
 class MathGrader:
@@ -219,22 +204,16 @@ def _bare(gold: str, answer: str) -> tuple[str, str]:
 
 
 def _math_verify(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
-    try:
-        return _ask(gold, answer, deadline)
-    except Died:
-        # Once may be the machine's fault; twice on the same answer is the answer's.
+    request, died = {"gold": gold, "answer": answer, "seconds": deadline}, ""
+    for _ in range(2):  # a worker that dies once may be the machine's fault; twice on the same answer is the answer's
         try:
-            return _ask(gold, answer, deadline)
+            reply = ask(_workers, "math-verify", request, deadline)
+            return float(reply["equal"]), "failed" if "error" in reply else "math-verify", reply.get("error")
+        except Deadline:
+            return 0.0, "timeout", f"comparing took over {deadline:g} s"
         except Died as error:
-            return 0.0, "failed", f"comparing killed the grader's process: {error}"
-
-
-def _ask(gold: str, answer: str, deadline: float) -> tuple[float, str, str | None]:
-    try:
-        reply = _workers.ask({"gold": gold, "answer": answer, "seconds": deadline}, deadline)
-    except Deadline:
-        return 0.0, "timeout", f"comparing took over {deadline:g} s"
-    return float(reply["equal"]), "failed" if "error" in reply else "math-verify", reply.get("error")
+            died = f"comparing killed the grader's process: {error}"
+    return 0.0, "failed", died
 
 
 _POWER_OF_TEN = re.compile(r"\\(?:times|cdot) ?10 ?\^ ?(?:\{ ?-?\d+ ?\}|\d)")

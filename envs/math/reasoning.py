@@ -12,12 +12,13 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ...tools.process import Deadline, Died
+from ...tools.process import Deadline, Died, Pool
 from ..tasks import SPLITS, Task, check_index, check_split, did_you_mean
 from .extract import extract_answer
-from .grade import Grade, Workers
+from .grade import Grade, ask
 from .numbers import read_number
 
 PREFIX = "reasoning-gym:"
@@ -130,7 +131,7 @@ class ReasoningGrader:
         name, seed, index = gold.entry
         request = {"dataset": name, "seed": seed, "size": SIZE, "index": index, "answer": plain}
         try:
-            reply = _workers.ask(request, self.deadline)
+            reply = ask(_workers, "reasoning-gym", request, self.deadline)
         except Deadline:
             return Grade(0.0, answer, "timeout", f"scoring took over {self.deadline:g} s")
         except Died as error:
@@ -139,7 +140,7 @@ class ReasoningGrader:
         return Grade(float(reply["score"] >= _FULL.get(name, 1.0)), answer, how, reply.get("error"))
 
 
-_workers = Workers("reasoning_worker.py", "reasoning-gym", memory_mb=4096, grown_mb=1024)
+_workers = Pool(Path(__file__).with_name("reasoning_worker.py"), memory_mb=4096, grown_mb=1024)
 
 
 def offered() -> tuple[str, ...]:

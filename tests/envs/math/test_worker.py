@@ -10,7 +10,8 @@ import pytest
 from turngym.envs.core import EnvFailure
 from turngym.envs.math import grade as grade_module
 from turngym.envs.math import reasoning_worker, worker
-from turngym.envs.math.grade import GraderFailure, MathGrader, Workers
+from turngym.envs.math.grade import GraderFailure, MathGrader
+from turngym.envs.math.grade import ask as ask_workers
 from turngym.tools import messages, process
 
 
@@ -67,19 +68,14 @@ def test_it_needs_nothing_of_the_package():
 
 @pytest.fixture
 def workers(tmp_path, monkeypatch):
-    made = Workers("worker.py", "math-verify", size=1)
-    made.script = tmp_path / "echo.py"
+    made = process.Pool(tmp_path / "echo.py", size=1)
     made.script.write_text("import runpy, sys; runpy.run_path(sys.argv[1])['serve'](lambda request: request)")
     yield made
     made.close()
 
 
-def test_the_script_is_one_of_this_folder():
-    assert Workers("worker.py", "math-verify").script.is_file()
-
-
 def test_requests_are_answered(workers):
-    assert workers.ask({"n": 1}, 30) == {"n": 1}
+    assert ask_workers(workers, "math-verify", {"n": 1}, 30) == {"n": 1}
 
 
 def test_what_is_the_fault_of_a_request_is_no_failure_of_the_grader(workers):
@@ -87,7 +83,7 @@ def test_what_is_the_fault_of_a_request_is_no_failure_of_the_grader(workers):
         "import os, runpy, sys; runpy.run_path(sys.argv[1])['serve'](lambda request: os._exit(3) if request else {})"
     )
     with pytest.raises(process.Died, match="exit code 3"):
-        workers.ask({"n": 1}, 30)
+        ask_workers(workers, "math-verify", {"n": 1}, 30)
 
 
 def test_workers_that_cannot_start_are_a_failure_of_the_grader(workers):
@@ -95,7 +91,7 @@ def test_workers_that_cannot_start_are_a_failure_of_the_grader(workers):
     with pytest.raises(
         GraderFailure, match=r"(?s)cannot start: .*no such thing.*; check that math-verify imports"
     ) as one:
-        workers.ask({}, 30)
+        ask_workers(workers, "math-verify", {}, 30)
     assert isinstance(one.value, EnvFailure)
 
 
@@ -168,7 +164,7 @@ def test_a_worker_that_died_is_replaced():
 
 
 def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
-    monkeypatch.setattr(grade_module, "_workers", Workers("worker.py", "math-verify"))
+    monkeypatch.setattr(grade_module, "_workers", process.Pool(Path(worker.__file__)))
     monkeypatch.setattr(process.sys, "executable", "/nowhere/python")
     assert graded("42", "42.0").score == 1.0
     with pytest.raises(GraderFailure, match=r"(?s)process cannot start: .* check that math-verify imports"):
