@@ -71,20 +71,16 @@ def name_all(seed: int, counts: Mapping[str, int], syllables: int) -> dict[str, 
     for kind, count in counts.items():
         if kind in SHARED:
             first, second = (-(-count // share) for share in SHARED[kind])
-            firsts = _take(given if kind == "person" else unused, first)
-            names[kind] = _pairs(firsts, _take(unused, second), count)
+            firsts = islice(given if kind == "person" else unused, first)
+            names[kind] = _pairs(list(firsts), list(islice(unused, second)), count)
         elif kind == NAMESAKE:
             words = sorted({name.split()[0] for others in names.values() for name in others})
             names[kind] = _pairs(words[:: max(1, len(words) // count)], NOUNS[kind], count)
         elif kind in NOUNS:
-            names[kind] = _pairs(_take(unused, -(-count // 2)), NOUNS[kind], count)
+            names[kind] = _pairs(list(islice(unused, -(-count // 2))), NOUNS[kind], count)
         else:
-            names[kind] = _take(unused, count)
+            names[kind] = list(islice(unused, count))
     return names
-
-
-def _take(words: Iterator[str], count: int) -> list[str]:
-    return list(islice(words, count))
 
 
 def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int) -> list[str]:
@@ -97,7 +93,6 @@ def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int) -> list[st
     return [f"{firsts[i % rows]} {seconds[(i % rows + i // rows * step) % len(seconds)]}" for i in range(count)]
 
 
-FILE = Path(__file__).with_name("relations.toml")
 YEAR = "year"
 SPOUSE, CAPITAL, COUNTRY = "spouse", "capital", "country"
 
@@ -122,21 +117,15 @@ class Relation:
     subject: str
     object: str
     words: str
-    asks: tuple[str, ...]
-    phrases: tuple[str, ...] = ()
-    says: tuple[str, ...] = ()
+    asks: Sequence[str]
+    phrases: Sequence[str] = ()
+    says: Sequence[str] = ()
     inverse: str = ""
     after: str = ""
 
 
-def _load() -> dict[str, Relation]:
-    rows = tomllib.loads(FILE.read_text("utf-8"))
-    lists = ("says", "asks", "phrases")
-    return {name: Relation(name, **row | {key: tuple(row.get(key, ())) for key in lists}) for name, row in rows.items()}
-
-
-RELATIONS = _load()
-
+_ROWS = tomllib.loads(Path(__file__).with_name("relations.toml").read_text("utf-8"))
+RELATIONS = {name: Relation(name, **row) for name, row in _ROWS.items()}
 
 REUSE = 0.8  # of so many different things for each subject, some are the object of several subjects
 _BIRTHS = (1050, 1899)
@@ -223,7 +212,8 @@ def build(seed: int, size: Size) -> Graph:
     """Return the facts of a world."""
     relations = tuple(RELATIONS[name] for name in size.relations)
     graph = Graph(name_all(seed, size.counts, 2 if size.brief else 3), relations)
-    couples = _couples(graph.names["person"], KeyedRandom(seed, SPOUSE))
+    persons = KeyedRandom(seed, SPOUSE).shuffled(graph.names["person"])
+    couples = {person: persons[i ^ 1] for i, person in enumerate(persons)}
     births = _births(couples, KeyedRandom(seed, "births"))
     for relation in relations:
         if relation.inverse:
@@ -249,11 +239,6 @@ def _spread(subjects: list[str], objects: list[str], rng: KeyedRandom) -> dict[s
     """Give every subject an object, each object as often as any other: none is a better guess."""
     pool = rng.shuffled(objects)[: round(REUSE * len(subjects))]
     return {subject: pool[i % len(pool)] for i, subject in enumerate(rng.shuffled(subjects))}
-
-
-def _couples(persons: list[str], rng: KeyedRandom) -> dict[str, str]:
-    order = rng.shuffled(persons)
-    return {order[i]: order[i ^ 1] for i in range(len(order))}
 
 
 def _births(couples: Mapping[str, str], rng: KeyedRandom) -> dict[str, int]:

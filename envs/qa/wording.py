@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...tools.search.core import Passage
@@ -106,7 +106,7 @@ class Question:
 def ask(question: Question, rng: KeyedRandom | None) -> str:
     """Return a wording of the question: one of many that `rng` chooses, or the shortest form of each part."""
 
-    def pick(texts: tuple[str, ...]) -> str:
+    def pick(texts: Sequence[str]) -> str:
         return texts[0] if rng is None else rng.choice(texts)
 
     relations = [RELATIONS[name] for name in question.path]
@@ -121,30 +121,20 @@ def query(name: str, relation: str) -> str:
     return f"{name} {RELATIONS[relation].words}"
 
 
-def _compiled(texts: Iterator[tuple[Relation, str]]) -> list[tuple[Relation, re.Pattern[str]]]:
-    return [(relation, re.compile(re.escape(text).replace(r"\{x\}", "(.+)"))) for relation, text in texts]
-
-
-_ASKS = _compiled((relation, text) for relation in RELATIONS.values() for text in relation.asks)
-_PHRASES = _compiled((relation, text) for relation in RELATIONS.values() for text in relation.phrases)
 _START = re.compile(f"(?:the )?({NAME})")
+_FORMS = [  # of questions, which are about no kind, and of descriptions of things of a kind
+    (kind, relation, re.compile(re.escape(text).replace(r"\{x\}", "(.+)")))
+    for relation in RELATIONS.values()
+    for kind, texts in (("", relation.asks), (relation.object, relation.phrases))
+    for text in texts
+]
 
 
-def parse(text: str) -> Question | None:
-    """Return what a text asks, or None where it is no question of this world."""
-    for relation, pattern in _ASKS:
-        if (match := pattern.fullmatch(text)) and (found := _noun(match[1], relation.subject)):
+def parse(text: str, kind: str = "") -> Question | None:
+    """Return what a text asks, or what the part of a question that names a thing of a `kind` leads to; else None."""
+    if kind and (name := _START.fullmatch(text)):
+        return Question(name[1], ())
+    for of, relation, pattern in _FORMS:
+        if of == kind and (match := pattern.fullmatch(text)) and (found := parse(match[1], relation.subject)):
             return Question(found.start, (*found.path, relation.name))
-    return None
-
-
-def _noun(text: str, kind: str) -> Question | None:
-    """Return what a part of a question names, a thing of a kind: with a path where it is described."""
-    if match := _START.fullmatch(text):
-        return Question(match[1], ())
-    for relation, pattern in _PHRASES:
-        if relation.object == kind and (match := pattern.fullmatch(text)):
-            found = _noun(match[1], relation.subject)
-            if found:
-                return Question(found.start, (*found.path, relation.name))
     return None

@@ -8,12 +8,11 @@ backwards.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from functools import cached_property
 
 from ...tools.search.core import Passage
 from ..tasks import KeyedRandom, check_choices, check_index, check_split, did_you_mean, in_split
-from .facts import RELATIONS, SIZES, YEAR, Graph, build
+from .facts import RELATIONS, SIZES, YEAR, build
 from .search import QATask
 from .wording import Question, ask, query, write
 
@@ -25,30 +24,19 @@ class InventedTasks:
     """Questions about a world: a last fact of the split is asked for once for each number of hops that leads there.
 
     Args:
-        graph: What is true.
-        ids: The passage of each thing.
-        name: Tells worlds apart, in the tasks' ids and in what is drawn.
+        world: What they are about.
         split: `train`, `valid` or `test`.
         hops: How many facts lead to the answer: 1 to 4, one number or several mixed evenly.
-        brief: Whether the wording is always the shortest.
 
     Raises:
         ValueError: An argument is none of these.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        ids: Mapping[str, str],
-        name: str,
-        split: str = "train",
-        hops: int | tuple[int, ...] = HOPS,
-        brief: bool = False,
-    ) -> None:
-        self.name = name
+    def __init__(self, world: InventedWorld, split: str, hops: int | tuple[int, ...]) -> None:
+        self.name = world.name
         self.split = check_split(split)
         self.hops = check_choices("hops", hops, HOPS)
-        self._graph, self._ids, self._brief = graph, ids, brief
+        self._world, self._graph = world, world.graph
 
     @cached_property
     def _facts(self) -> dict[int, list[tuple[str, str]]]:
@@ -111,9 +99,9 @@ class InventedTasks:
             target = self._graph.follow(relation, name)
             assert target is not None
             queries.append(query(name, relation))
-            passages.append(self._ids[target if RELATIONS[relation].inverse else name])
+            passages.append(self._world.ids[target if RELATIONS[relation].inverse else name])
             name = target
-        text = ask(question, None if self._brief else rng)
+        text = ask(question, None if self._world.brief else rng)
         return QATask(key, text, name, passages=tuple(passages), queries=tuple(queries))
 
 
@@ -136,25 +124,24 @@ class InventedWorld:
             raise ValueError(
                 f"unknown size {size!r} of a world; {did_you_mean(size, SIZES)}the sizes are {', '.join(SIZES)}"
             )
-        self.seed = seed
-        self.size = size
+        self.seed, self.size, self.brief = seed, size, SIZES[size].brief
         self.name = f"world-{size}-{seed}"
         self.graph = build(seed, SIZES[size])
 
     @cached_property
     def passages(self) -> list[Passage]:
         """A passage about each thing; its title is the thing's name."""
-        brief = SIZES[self.size].brief
         return [
-            write(self.graph, kind, number, self.seed, brief)
+            write(self.graph, kind, number, self.seed, self.brief)
             for kind, names in self.graph.names.items()
             for number in range(len(names))
         ]
 
     def tasks(self, split: str = "train", hops: int | tuple[int, ...] = HOPS) -> InventedTasks:
         """Return the questions of a split; see `InventedTasks`."""
-        return InventedTasks(self.graph, self._ids, self.name, split, hops, SIZES[self.size].brief)
+        return InventedTasks(self, split, hops)
 
     @cached_property
-    def _ids(self) -> dict[str, str]:
+    def ids(self) -> dict[str, str]:
+        """The passage about each thing."""
         return {passage.title: passage.id for passage in self.passages}
