@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 # A `\\` is a line break, unless the backslash of a box follows: models also write `\\boxed{4}`.
 _TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\\\(?!boxed|fbox)|\\[{}]|(?P<open>\{)|(?P<close>\})")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _BLANK = re.compile(r"[\s$&]|\\[\[\](),;:! ]|\\q?quad(?![A-Za-z])")
 _JOINT = re.compile(r"[,;]?(?:and|or|\\(?:text|mbox)\{,?(?:and|or)\})|[,;]")
@@ -65,18 +66,15 @@ def last_answer(text: str) -> str | None:
 
     For data such as GSM8K's, whose solutions end with `#### 42`.
     """
-    answer = extract_answer(text)
-    if answer is None and not re.search(r"\\(?:boxed|fbox)\s*\{", text):
-        for found in _LAST.finditer(_reply(text)[-_MAX_TAIL:]):
-            answer = found[found.lastgroup or 0].strip()
-    return answer or None
+    if _BOX.search(text):
+        return extract_answer(text)
+    found = [formula[formula.lastgroup or 0].strip() for formula in _LAST.finditer(_reply(text)[-_MAX_TAIL:])]
+    return found[-1] or None if found else None
 
 
 def lenient_answer(text: str) -> str | None:
     r"""Return what `extract_answer` does; where there is no box at all, a stated answer or a bare last line."""
-    answer = extract_answer(text)
-    boxed = re.search(r"\\(?:boxed|fbox)\s*\{", text)
-    return answer if answer or boxed else stated_answer(_reply(text), words=1)
+    return extract_answer(text) if _BOX.search(text) else stated_answer(_reply(text), words=1)
 
 
 def stated_answer(reply: str, words: int) -> str | None:

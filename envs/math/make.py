@@ -256,13 +256,8 @@ def unframed(value: Any) -> str:
 
 _SPLIT = {"train": "train", "test": "test"}
 _SUBJECTS = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
-    "precalculus",
+    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
+    *("number_theory", "prealgebra", "precalculus"),
 )
 # Each by its card, https://huggingface.co/datasets/PATH: the fields that it names.
 DATA_SETS: Mapping[str, DataSet] = {

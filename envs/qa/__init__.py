@@ -4,8 +4,7 @@
 - search: the environment: a question of fact, a search tool, and a grader
 - world: an invented world and the questions about it, fixed by an index
 - facts: the names of its things, and what holds between them (`relations.toml`)
-- wording: passages and questions written, and read back
-- expert: an agent that answers such questions from the observations alone
+- wording: passages and questions written, and read back by an agent that answers from observations alone
 """
 
 from .make import make_search

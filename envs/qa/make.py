@@ -16,8 +16,8 @@ from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
 from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks
 from ..tasks import Tasks, strict
-from .expert import SearchExpert
 from .search import SYSTEM, QAGrader, QATask, SearchEnv
+from .wording import SearchExpert
 from .world import HOPS, InventedTasks, InventedWorld
 
 
@@ -68,19 +68,12 @@ def make_search(
         hops: How many facts a question of the world joins, 1 to 4, one number or several; all when left out.
         size: The world's: `tiny`, `small` (when left out), `medium` or `large`.
         seed: Chooses the world; 0 when left out.
-        holdout: The share of questions kept for `valid`; of a file none when left out, of a data set without a split
-            of its own for `valid` 0.05 of `train`.
-        config: The part of a data set that has several.
-        problem_field: The field of the question, where it is not `question`.
-        answer_field: The field of the answers, to be named with `problem_field`.
-        bad_rows: How many rows without a usable question and gold may be left out.
-        system: The system prompt: two lines for searches and the answer (false), a text that also tells how to use
-            the tools (true), or a text of your own.
         answers: Which answers are read: those in `<answer>` or a box (`strict`), or also those that a sentence or a
             bare last line gives (`lenient`).
         timeout: Seconds that a server may take for a search, retries included.
-        tools: Further tools, `module:name` or as a package declares them, one or several; the format `tags` has no
-            words for them.
+        tools: Further tools, as in `turngym.envs.math.make_math`; the format `tags` has no words for them.
+
+    The other arguments are those of `turngym.envs.math.make_math`.
 
     Raises:
         FileNotFoundError: A file is not there.
@@ -96,9 +89,8 @@ def make_search(
         options.refuse(what, "holdout", "config", "problem_field", "bad_rows")
         world = seed or 0, size or "small"
         retriever, expert = _world(*world)[1], partial(SearchExpert, format)
-        questions: Tasks = _about(
-            *world, split, HOPS if hops is None else hops if isinstance(hops, int) else tuple(hops)
-        )
+        chosen = HOPS if hops is None else hops if isinstance(hops, int) else tuple(hops)
+        questions: Tasks = _about(*world, split, chosen)
     else:
         _refuse(f"the questions come from {tasks}", hops=hops, size=size, seed=seed)
         retriever = _searched(tasks, corpus, url, backend, index, timeout)

@@ -3,8 +3,7 @@ import re
 
 import pytest
 
-from turngym.envs.qa.expert import TRIES, SearchExpert
-from turngym.envs.qa.wording import parse
+from turngym.envs.qa.wording import TRIES, SearchExpert, parse
 from turngym.envs.qa.world import HOPS, InventedWorld
 from turngym.tools import get_format
 from turngym.tools.search.core import Search
