@@ -2,6 +2,7 @@
 
 - core: the base class of all environments: turns, forks, snapshots; the text space
 - question: questions with tools, `tasks x tools x grader`
+- vector: many environments, stepped one after the other
 - rewards: several named rewards of an episode, and their weighted sum
 - registry: the ids, what makes them and with which options
 - limit: episodes that Gymnasium's TimeLimit ends
@@ -15,6 +16,7 @@
 from .core import EnvFailure, Message, Outcome, Reply, StopReason, TextEnv, fork, outcome_of
 from .registry import register_all
 from .rewards import Rewards, Rubric
+from .vector import TextVectorEnv
 
 __all__ = [
     "EnvFailure",
@@ -25,6 +27,7 @@ __all__ = [
     "Rubric",
     "StopReason",
     "TextEnv",
+    "TextVectorEnv",
     "fork",
     "outcome_of",
     "register_all",

@@ -11,7 +11,7 @@ import ctypes
 import hashlib
 import json
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -28,7 +28,7 @@ from gymnasium.vector.utils import (
 )
 
 from ..tools import ToolFailure
-from .rewards import added
+from .rewards import Rewards, added
 
 Message = dict[str, Any]
 """One chat message: `role` and `content`, as chat templates take them."""
@@ -55,27 +55,18 @@ class Outcome(StrEnum):
     INFRA_ERROR = "infra_error"
 
 
-_OUTCOME = {
-    StopReason.ANSWERED: Outcome.DONE,
-    StopReason.NO_ANSWER: Outcome.DONE,
-    StopReason.GOAL: Outcome.DONE,
-    StopReason.MAX_TURNS: Outcome.TRUNCATED,
-    StopReason.CONTEXT: Outcome.TRUNCATED,
-    StopReason.TOOL_ERROR: Outcome.TOOL_ERROR,
-    StopReason.INFRA_ERROR: Outcome.INFRA_ERROR,
-}
-
-
 def outcome_of(stop: StopReason) -> Outcome:
     """Return the outcome of a stop reason."""
-    return _OUTCOME[stop]
+    if stop in (StopReason.TOOL_ERROR, StopReason.INFRA_ERROR):
+        return Outcome(stop)
+    return Outcome.TRUNCATED if stop in (StopReason.MAX_TURNS, StopReason.CONTEXT) else Outcome.DONE
 
 
 class EnvFailure(RuntimeError):
     """Something an environment depends on (a grader, a server) could not run: no fault of the agent's."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reply:
     """What the environment answers to one action.
 
@@ -118,7 +109,8 @@ class TextEnv(gymnasium.Env[str, str]):
         self._named: dict[str, dict[str, float]] = {}  # rewards so far that have names, and their weights
         self._began: dict[str, Any] = {}
         self._last = ""
-        self._seen = ""  # digest of all that the agent was shown and paid
+        self._seen = ""  # digest of what the agent was shown and paid, up to `_unread`
+        self._unread: list[Any] = []  # what is not in it yet: an opening, then five items a turn (few objects to track)
 
     # -- what an author writes -------------------------------------------------------------------------------------
 
@@ -155,13 +147,14 @@ class TextEnv(gymnasium.Env[str, str]):
         """Begin an episode; `info` holds `messages`, `tools` (JSON schemas) and `task_id`."""
         super().reset(seed=seed)
         # A copy, as `on_reset` may take apart what it is given.
-        began = {"rng": self.np_random.bit_generator.state, "options": copy.deepcopy(options or {})}
+        began = {"rng": self.np_random.bit_generator.state, "options": _copied(options or {})}
         self.live, self.turn, self.actions, self.turn_rewards, self._named, self._began = False, 0, [], [], {}, {}
-        observation = _carried(self.on_reset(self.np_random, copy.deepcopy(began["options"])), self, "on_reset")
-        info = {"messages": self.messages(observation), "tools": self.tool_schemas(), "task_id": self.task_id}
-        self._began, self._last, self._seen = began, observation, _digest("", observation, info)
+        observation = _carried(self.on_reset(self.np_random, _copied(began["options"])), self, "on_reset")
+        # Copies, as whoever gets them, and the environment whose they are, may change them.
+        info = _copied({"messages": self.messages(observation), "tools": self.tool_schemas(), "task_id": self.task_id})
+        self._began, self._last, self._seen, self._unread = began, observation, "", [(observation, info)]
         self.live = True
-        return observation, copy.deepcopy(info)  # whoever gets it may change it
+        return observation, _copied(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take one turn; when the episode ends `info` holds `stop` and `outcome`.
@@ -177,28 +170,27 @@ class TextEnv(gymnasium.Env[str, str]):
         reply = self._answer(action)
         if self._began is not began:  # in another thread: the new episode is left as it is
             raise gymnasium.error.ResetNeeded("reset() began another episode during this step; its answer is dropped")
-        text = _carried(reply.text, self, "on_step")
+        text, stop, role = _carried(reply.text, self, "on_step"), reply.stop, reply.role
         self.turn += 1
-        stop = reply.stop
         if stop is None and self.turn >= self.max_turns:
             stop = StopReason.MAX_TURNS
+        ended = stop is not None
         outcome = None if stop is None else outcome_of(stop)
-        failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+        done = ended and outcome is Outcome.DONE
+        failed = ended and outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
         reward = float("nan") if failed else float(reply.reward)
+        if failed or isinstance(reply.reward, Rewards):
+            self._named = {} if failed else added(self._named, reply.reward)
         self.actions.append(action)
         self.turn_rewards.append(reward)
-        self._named = {} if failed else added(self._named, reply.reward)
-        seen = (reply.role, text, reward, stop, *self._named.values())
-        self.live, self._last, self._seen = stop is None, text, _digest(self._seen, *seen)
-        info: dict[str, Any] = {
-            "turn": self.turn,
-            "messages": [{"role": reply.role, "content": text}],
-            **copy.deepcopy(dict(reply.info)),  # what it is made of may live on in the environment
-            **copy.deepcopy(self._named),
-        }
-        if outcome is not None:
+        self.live, self._last = not ended, text
+        self._unread += role, text, reward, stop, self._named
+        info: dict[str, Any] = {"turn": self.turn, "messages": [{"role": role, "content": text}]}
+        if reply.info or self._named:
+            info |= _copied({**reply.info, **self._named})  # what it is made of may live on in the environment
+        if ended:
             info |= {"stop": str(stop), "outcome": str(outcome)}
-        return text, reward, outcome is Outcome.DONE, outcome not in (None, Outcome.DONE), info
+        return text, reward, done, ended and not done, info
 
     def _answer(self, action: str) -> Reply:
         try:
@@ -215,6 +207,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def fork(self) -> Self:
         """Return a live, independent copy in the same state with the same generator state."""
+        if self._began:
+            self._read()  # so that there is less to copy
         twin = copy.copy(self)
         memo: dict[int, Any] = {id(self): twin}
         for name, value in vars(self).items():
@@ -234,7 +228,7 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         if not self._began:
             raise gymnasium.error.ResetNeeded("there is no episode to write down: call reset() before snapshot()")
-        return {**copy.deepcopy(self._began), "actions": list(self.actions), "digest": self._seen}
+        return {**copy.deepcopy(self._began), "actions": list(self.actions), "digest": self._read()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> str:
         """Bring this environment to the state of `snapshot` by replay and return the last observation.
@@ -247,28 +241,33 @@ class TextEnv(gymnasium.Env[str, str]):
         for action in snapshot["actions"]:
             if self.live:
                 self.step(action)
-        if self._seen != snapshot["digest"]:
+        if self._read() != snapshot["digest"]:
             raise RuntimeError(
                 f"replay of {len(snapshot['actions'])} actions diverged: the last observation is {self._last[:80]!r}, "
                 "not the one in the snapshot; was it made with other constructor arguments?"
             )
         return self._last
 
+    def _read(self) -> str:
+        """Return the digest of all that the agent was shown and paid."""
+        unread, self._unread = iter(self._unread), []
+        if not self._seen:
+            self._seen = _digest("", *next(unread))
+        for role, text, reward, stop, named in zip(unread, unread, unread, unread, unread, strict=True):
+            self._seen = _digest(self._seen, role, text, reward, stop, *named.values())
+        return self._seen
 
-def fork(env: gymnasium.Env[str, str]) -> gymnasium.Env[str, str]:
-    """Return a live copy of an environment and of all its wrappers.
+
+def fork(env: gymnasium.Env[str, str], memo: dict[int, Any] | None = None) -> gymnasium.Env[str, str]:
+    """Return a live copy of an environment and of all its wrappers; `memo` is as `copy.deepcopy` has it.
 
     Raises:
         TypeError: the environment below the wrappers is no `TextEnv`.
     """
-    return _fork(env, {})
-
-
-def _fork(env: gymnasium.Env[str, str], memo: dict[int, Any]) -> gymnasium.Env[str, str]:
+    memo = {} if memo is None else memo
     if isinstance(env, gymnasium.Wrapper):
-        twin = copy.copy(env)
-        memo[id(env)] = twin
-        twin.env = _fork(env.env, memo)  # first: what the wrapper holds may refer to the environments below it
+        twin = memo[id(env)] = copy.copy(env)
+        twin.env = fork(env.env, memo)  # first: what the wrapper holds may refer to the environments below it
         for name, value in vars(env).items():
             vars(twin)[name] = copy.deepcopy(value, memo)
         return twin
@@ -282,13 +281,24 @@ def _carried(text: Any, env: TextEnv, method: str) -> str:
     """Return `text` with `?` for lone surrogates, which UTF-8 and so the text space cannot carry."""
     if not isinstance(text, str):
         raise TypeError(f"{type(env).__name__}.{method} gives {text!r:.60} as the observation; it must be a str")
-    return text.encode("utf-8", "replace").decode()
+    return text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _copied(value: Any) -> Any:
+    """Return a deep copy; of JSON data at a fraction of the time that `deepcopy` takes."""
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) in _CONSTANT else _copied(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) in _CONSTANT else _copied(item) for item in value]
+    return copy.deepcopy(value)
 
 
 def _digest(before: str, *seen: Any) -> str:
     return hashlib.sha256(json.dumps([before, *seen]).encode()).hexdigest()[:16]
 
 
+_CONSTANT = frozenset({str, int, float, bool, type(None)})  # types that need no copy
 _SAMPLES = ("look", "1 + 1 = 2", "\\boxed{7}", "naïve café", "θ ≤ π/2", "两个苹果", "🍎🍏", "line one\nline two", "")
 _LENGTH = 8  # bytes in front of each string in shared memory
 
@@ -323,20 +333,10 @@ class TextSpace(Space[str]):
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a string that fits."""
-        if not isinstance(x, str):
-            return False
         try:
-            return len(x.encode()) <= self.max_bytes
+            return isinstance(x, str) and len(x.encode()) <= self.max_bytes
         except UnicodeEncodeError:  # a lone surrogate has no UTF-8 form
             return False
-
-    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
-        """Return the strings themselves: they are JSON already."""
-        return list(sample_n)
-
-    def from_jsonable(self, sample_n: Sequence[Any]) -> list[str]:
-        """Return the strings themselves."""
-        return [str(x) for x in sample_n]
 
     def __eq__(self, other: object) -> bool:
         """Return whether `other` is a text space of the same limit."""

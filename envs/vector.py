@@ -1,0 +1,58 @@
+"""Vectors of environments of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import SyncVectorEnv
+from numpy.typing import NDArray
+
+Flags = NDArray[np.bool_]
+
+
+class TextVectorEnv(SyncVectorEnv):
+    """Gymnasium's SyncVectorEnv as it is by default, with the same results at a smaller cost per environment.
+
+    An episode that ended begins anew in the next step, whose action is not read.
+    """
+
+    def __init__(self, env_fns: Sequence[Callable[[], gymnasium.Env[str, str]]]) -> None:
+        super().__init__(env_fns)
+
+    def step(self, actions: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.float64], Flags, Flags, dict[str, Any]]:
+        """Take one turn in every environment."""
+        texts: list[Any] = self._env_obs
+        rewards: list[Any] = [0.0] * self.num_envs
+        terminated, truncated = [False] * self.num_envs, [False] * self.num_envs
+        found: dict[str, dict[int, Any]] = {}
+        for i, (env, action, ended) in enumerate(zip(self.envs, actions, self._autoreset_envs.tolist(), strict=True)):
+            if ended:
+                texts[i], info = env.reset()
+            else:
+                texts[i], rewards[i], terminated[i], truncated[i], info = env.step(action)
+            for key, value in info.items():
+                if key not in found:
+                    found[key] = {}
+                found[key][i] = value
+        ends = np.array(terminated), np.array(truncated)
+        self._autoreset_envs = ends[0] | ends[1]
+        return tuple(texts), np.array(rewards), *ends, self._stacked(found)
+
+    def _stacked(self, found: dict[str, dict[int, Any]]) -> dict[str, Any]:
+        """Return, by key, an array of the values and a mask of the environments that have one."""
+        infos: dict[str, Any] = {}
+        for key, values in found.items():
+            first = next(iter(values))
+            infos = self._add_info(infos, {key: values[first]}, first)  # makes arrays of the right type
+            array = infos[key]
+            if isinstance(array, dict):
+                for i, value in values.items():
+                    infos = self._add_info(infos, {key: value}, i)
+            else:
+                for i, value in values.items():
+                    array[i] = value
+                infos["_" + key][list(values)] = True
+        return infos
