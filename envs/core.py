@@ -179,8 +179,10 @@ class TextEnv(gymnasium.Env[str, str]):
         done = ended and outcome is Outcome.DONE
         failed = ended and outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
         reward = float("nan") if failed else float(reply.reward)
-        if failed or isinstance(reply.reward, Rewards):
-            self._named = {} if failed else added(self._named, reply.reward)
+        if failed:
+            self._named = {}
+        elif isinstance(reply.reward, Rewards):
+            self._named = added(self._named, reply.reward)
         self.actions.append(action)
         self.turn_rewards.append(reward)
         self.live, self._last = not ended, text
@@ -207,10 +209,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def fork(self) -> Self:
         """Return a live, independent copy in the same state with the same generator state."""
-        if self._began:
-            self._read()  # so that there is less to copy
         twin = copy.copy(self)
-        memo: dict[int, Any] = {id(self): twin}
+        memo: dict[int, Any] = {id(self): twin, id(self._unread): list(self._unread)}  # its items never change
         for name, value in vars(self).items():
             if name in self.shared:
                 memo[id(value)] = value

@@ -122,7 +122,7 @@ class ALFWorldEnv(TextEnv):
         if not vars(type(self)).get("quick"):
             return super().fork()
         twin = copy.copy(self)
-        twin.actions, twin.turn_rewards = list(self.actions), list(self.turn_rewards)
+        twin.actions, twin.turn_rewards, twin._unread = [*self.actions], [*self.turn_rewards], [*self._unread]
         if self._np_random is not None:
             twin._np_random = _same(self._np_random)
         return twin
@@ -151,7 +151,7 @@ def make_alfworld(
 
     Args:
         games: Where the games are; `$ALFWORLD_DATA` when left out.
-        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`.
+        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; `valid` is `valid_seen`, `test` `valid_unseen`.
         task_types: Task types to keep, with commas; all six when left out.
         admissible: Whether every observation ends with the admissible commands.
         text: `current` or `old`; as the games say when left out.

@@ -232,13 +232,15 @@ def open_games(
     Args:
         games: A folder of the official data (with or without `json_2.1.1`), a folder of `games*.jsonl` files, one such
             file or one `game.tw-pddl`; `$ALFWORLD_DATA`, then `~/.cache/alfworld`, when left out.
-        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`. Games whose file names no split are in each.
+        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; training and evaluation ask for `valid`, which is
+            `valid_seen`, and `test`, which is `valid_unseen`. Games whose file names no split are in each.
         task_types: Some of `TASK_TYPES`, a sequence or a text with commas; all when left out.
 
     Raises:
         FileNotFoundError: there are no games; the message says where they were looked for and how to get them.
         ValueError: a file holds no games, or none is left, or split or task type is unknown.
     """
+    split = {"valid": "valid_seen", "test": "valid_unseen"}.get(split, split)
     if split not in SPLITS:
         raise ValueError(f"split is {split!r}; the splits of ALFWorld are {', '.join(SPLITS)}")
     kinds = task_types_of(task_types)

@@ -59,6 +59,15 @@ def test_gold_leads_on_from_where_one_strayed(env, row):
     assert env.gold() == row["walkthrough"][2:]
 
 
+def test_a_fork_and_its_original_are_written_down_each_for_itself(env, file):
+    env.reset(seed=0)
+    env.step("look")
+    twin = env.fork()
+    for one in (env, twin):
+        last = one.step("inventory" if one is twin else "help")[0]
+        assert make_alfworld(file, "valid_seen").restore(one.snapshot()) == last
+
+
 def test_without_success_an_episode_ends_with_its_turns(file):
     env = make_alfworld(file, "valid_seen", max_turns=2)
     env.reset(seed=0)

@@ -10,6 +10,8 @@ from turngym.envs.household import library
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.library import Store, cache_folder, cached, file_key, open_games
 from turngym.envs.rows import json_rows
+from turngym.envs.splits import open_split
+from turngym.envs.tasks import SPLITS
 
 OTHER = {"id": "train/b", "split": "train", "task_type": "pick_and_place_simple"}
 
@@ -106,6 +108,15 @@ def test_a_task_that_was_added_is_seen(folder):
     assert len(open_games(folder, "valid_seen")) == 3
 
 
+def test_the_splits_of_training_and_evaluation_are_those_of_alfworld(row, write_rows):
+    names = ("train", "valid_seen", "valid_unseen")
+    rows = [{**row, "id": name, "split": name} for name in names]
+    path = write_rows("games.jsonl", rows)
+    assert tuple(open_games(path, split)[0].id for split in SPLITS) == names
+    opened = [open_split("turngym/ALFWorld-v0", {"games": str(path), "split": split}) for split in SPLITS]
+    assert tuple(split.env.reset(options={"task": 0})[1]["task_id"] for split in opened) == names
+
+
 def test_missing_data_is_explained(tmp_path, monkeypatch):
     get = r"get the official games with `pip install alfworld` and `alfworld-download`"
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -119,9 +130,9 @@ def test_missing_data_is_explained(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=rf"no games\*\.jsonl file and no folder of a split; {get}"):
         open_games(tmp_path)
     with pytest.raises(
-        ValueError, match="split is 'test'; the splits of ALFWorld are train, valid_train, valid_seen, "
+        ValueError, match="split is 'tests'; the splits of ALFWorld are train, valid_train, valid_seen, "
     ):
-        open_games(tmp_path, "test")
+        open_games(tmp_path, "tests")
     (tmp_path / ".cache" / "alfworld" / "train").mkdir(parents=True)
     monkeypatch.delenv("ALFWORLD_DATA")
     with pytest.raises(ValueError, match="it has no game"):
