@@ -55,29 +55,21 @@ class Dense:
             raise ValueError(f"k is {k}; ask for at least one passage")
         if not query.strip():
             return []
-        vector = self._vector(f"{self._prefix}{query}")
-        scores = np.einsum("nd,d->n", self._vectors, vector)  # the bits of BLAS would depend on place and threads
+        scores = self._scores(f"{self._prefix}{query}")
         found = ((self._passages[i], float(scores[i])) for i in best(scores, k).tolist())
         return [Passage(passage.id, passage.title, passage.text, score) for passage, score in found]
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    def _vector(self, text: str) -> NDArray[np.float32]:
+    def _scores(self, text: str) -> NDArray[np.float32]:
         try:
-            vectors = _vectors(self._encode, [text])
+            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, _vectors(self._encode, [text])[0])
+            return scores  # by einsum, as the bits of BLAS depend on place and threads
         except ValueError as error:
             raise SearchFailure(Fault.MALFORMED, f"the query has no vector: {error}") from error
         except Exception as error:
             raise SearchFailure(Fault.STATUS, f"the encoder failed: {type(error).__name__}: {error}") from error
-        if vectors.shape[1] != self._vectors.shape[1]:
-            raise SearchFailure(
-                Fault.MALFORMED,
-                f"the query's vector has {vectors.shape[1]} numbers and those of passages have "
-                f"{self._vectors.shape[1]}; another encoder made them",
-            )
-        vector: NDArray[np.float32] = vectors[0]
-        return vector
 
 
 def load_encoder(name: str, *, device: str | None = None, normalize: bool = True) -> Encode:
@@ -100,9 +92,7 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
 
     def encode(texts: list[str]) -> NDArray[np.float32]:
         with lock:
-            vectors = model.encode(
-                texts, normalize_embeddings=normalize, convert_to_numpy=True, show_progress_bar=False
-            )
+            vectors = model.encode(texts, normalize_embeddings=normalize, show_progress_bar=False)
         return np.asarray(vectors, np.float32)
 
     return encode
@@ -111,8 +101,6 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
 def _vectors(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
     vectors = np.asarray(encode(texts), np.float32)
     if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
-        raise ValueError(
-            f"the encoder returned an array {list(vectors.shape)} for {len(texts)} texts; it must hold one finite "
-            "vector a text"
-        )
+        returned = f"the encoder returned an array {list(vectors.shape)} for {len(texts)} texts"
+        raise ValueError(f"{returned}; it must hold one finite vector a text")
     return vectors

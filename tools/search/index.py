@@ -226,11 +226,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
                     yield number, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}:{number} is not UTF-8: {error}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}:{number} is not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
-        ) from None
-    except RecursionError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}:{number} is not JSON: {error}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete gzip file: {error}") from None

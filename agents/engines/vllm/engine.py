@@ -330,13 +330,11 @@ class Fleet:
                     await server.send("GET", "/health")
                 if self.admit is not None:
                     await self.admit(server)
-            except (HttpFailure, TimeoutError):
-                await asyncio.sleep(POLL)
-            except Exception as error:
-                server.why = f"{type(error).__name__}: {error}"  # requests that wait end in time, and say this
-                await asyncio.sleep(POLL)
-            else:
                 server.up = True
+            except Exception as error:
+                if not isinstance(error, HttpFailure | TimeoutError):  # else it is still away
+                    server.why = f"{type(error).__name__}: {error}"  # requests that wait end in time, and say this
+                await asyncio.sleep(POLL)
 
 
 def choose(servers: Sequence[Endpoint], home: bytes) -> Endpoint:
