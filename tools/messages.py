@@ -23,6 +23,7 @@ PACKET = 4096  # bytes of a packet at most
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY = socket.CMSG_SPACE(6 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+_CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _REPORT = struct.Struct("=Bi")
 
 EXIT, MEMORY = 0, 1
@@ -122,9 +123,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-    """Send one packet; raises OSError when nobody can receive it."""
-    body = json.dumps(message).encode()
+def send(sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int] = ()) -> None:
+    """Send one packet, of an object or its JSON; raises OSError when nobody can receive it."""
+    body = message if isinstance(message, bytes) else json.dumps(message).encode()
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
     sock.sendmsg([body], rights)
 
@@ -153,10 +154,10 @@ def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
         if not body:
             raise EOFError("the other end is gone")
         try:
-            message = json.loads(body)
+            message = json.loads(body.decode())
         except RecursionError:
             message = None
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not isinstance(message, dict):
+        if flags & _CUT or not isinstance(message, dict):
             raise ValueError("not a message")
     except BaseException:
         close(*fds)

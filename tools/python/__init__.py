@@ -17,7 +17,8 @@
 - `linux`: system calls that Python does not wrap, Landlock, and what `/proc` tells
 """
 
-from .isolation import LEVELS, LevelRefused
+from .isolation import LEVELS
+from .server import LevelRefused
 from .session import CannotFork, memory_mode, probe, require
 from .tool import PythonTool
 

@@ -21,7 +21,6 @@ import resource
 from pathlib import Path
 
 from .. import messages
-from ..core import ToolFailure
 from . import linux
 from .view import View
 
@@ -60,17 +59,6 @@ _FILES = {
 }
 _OPTIONS = f"size={DISK},nr_inodes={INODES},mode=700,uid={USER},gid={USER}"
 _NOBODY = 65534
-
-
-class LevelRefused(ToolFailure):
-    """This machine cannot give the level that was asked for."""
-
-    def __init__(self, level: str, reason: str) -> None:
-        weaker = LEVELS[LEVELS.index(level) + 1 :]
-        remedy = " or ".join(f"level={name!r}" for name in weaker)
-        allow = f"; to allow a weaker level, ask for {remedy} (docs/python-tool.md says what it gives up)"
-        super().__init__(f"the Python tool cannot run at level {level!r}: {reason}{allow if weaker else ''}")
-        self.level, self.reason = level, reason
 
 
 def remove_folder(folder: str | Path) -> None:

@@ -190,15 +190,15 @@ def install(program: bytes, *, listening: bool = False) -> int:
     linux.no_new_privs()
     refused = "the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)"
     flag = _NEW_LISTENER if listening else _TSYNC
-    result = linux.syscall(refused, number("seccomp"), _SET_MODE_FILTER, flag, _head(program))
+    result = linux.syscall(refused, number("seccomp"), _SET_MODE_FILTER, flag, sock_fprog(program))
     if result and not listening:
         raise OSError(errno.EBUSY, f"thread {result} has a seccomp filter of its own: install before it gets one")
     return result
 
 
 @functools.cache
-def _head(program: bytes) -> bytes:
-    """Return the struct sock_fprog of a program, which lives on as the key of this cache."""
+def sock_fprog(program: bytes) -> bytes:
+    """Return the kernel's struct of this name for a program, which lives on as the key of this cache."""
     address = ctypes.cast(ctypes.c_char_p(program), ctypes.c_void_p).value
     return struct.pack("@HP", len(program) // 8, address)
 

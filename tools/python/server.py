@@ -22,7 +22,7 @@ from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
 from .cgroup import overstepped
-from .isolation import LevelRefused, check_level, remove_folder
+from .isolation import LEVELS, check_level, remove_folder
 from .view import View, make_view
 
 DEADLINE = 60.0
@@ -51,6 +51,17 @@ main(sys.argv[2], sys.argv[3])
 def kind_of(code: str) -> str:
     """Which libraries a program's text speaks of; a worker that has them ready runs it sooner."""
     return "+".join(library for library in LIBRARIES if library in code)
+
+
+class LevelRefused(ToolFailure):
+    """This machine cannot give the level that was asked for."""
+
+    def __init__(self, level: str, reason: str) -> None:
+        weaker = LEVELS[LEVELS.index(level) + 1 :]
+        remedy = " or ".join(f"level={name!r}" for name in weaker)
+        allow = f"; to allow a weaker level, ask for {remedy} (docs/python-tool.md says what it gives up)"
+        super().__init__(f"the Python tool cannot run at level {level!r}: {reason}{allow if weaker else ''}")
+        self.level, self.reason = level, reason
 
 
 class Server:

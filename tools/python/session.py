@@ -24,8 +24,8 @@ from ..core import Status, ToolFailure
 from ..process import Died
 from . import linux
 from .interpreter import MEMORY_SIGNAL
-from .isolation import LEVELS, OUTPUT_CAP, PROCESSES, LevelRefused
-from .server import DEADLINE, SessionGroup, current_server, wait
+from .isolation import LEVELS, OUTPUT_CAP, PROCESSES
+from .server import DEADLINE, LevelRefused, SessionGroup, current_server, wait
 
 CLOSED = "the Python session was closed while it ran a program: the tool was closed or reset, or the process ended"
 _PIECE = 2**16

@@ -39,20 +39,20 @@ class WorkerSpec:
         kind: The libraries with which it rehearses.
         folder: Where it works, a folder that it makes.
         mapped: Bytes of address space that it has from the start.
+        group: What it joins its control group by; -1 where there is none.
         init: At level `namespaces`, a pidfd of the process whose namespaces it joins; else -1.
         judge: A socket to the process that decides about calls which name another one; -1 at level `rlimits-only`.
         ruleset: At level `landlock`, the descriptor of its rules; else -1.
-        group: What it joins its control group by; -1 where there is none.
     """
 
     level: str
     kind: str
     folder: str
     mapped: int
+    group: int = -1
     init: int = -1
     judge: int = -1
     ruleset: int = -1
-    group: int = -1
 
 
 def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
@@ -70,7 +70,7 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
         except Exception as error:
             messages.send(sock, {"failed": f"{type(error).__name__}: {error}"})
             raise
-        messages.send(sock, {"ready": True})
+        messages.send(sock, b'{"ready": true}')
         session.serve(fork_session)
     except EOFError:
         code = 0
@@ -95,7 +95,7 @@ def _confine(spec: WorkerSpec) -> None:
     if spec.judge >= 0:
         listener = seccomp.install(seccomp.build_last_filter(spec.level), listening=True)
         with socket.socket(fileno=spec.judge) as judge:
-            messages.send(judge, {}, [listener])
+            messages.send(judge, b"{}", [listener])
         os.close(listener)
 
 
@@ -110,7 +110,6 @@ def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
         if not library or library in sys.modules:
             Interpreter(sock, nowhere, spec.folder, spec.mapped).run(_REHEARSALS[library])
     os.close(nowhere)
-    gc.collect()
     gc.freeze()
 
 
@@ -207,7 +206,8 @@ def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
 def _move(folder: str) -> None:
     """Work in `folder`, which exists."""
     os.chdir(folder)
-    os.environ["HOME"] = os.environ["TMPDIR"] = folder
+    if os.environ.get("HOME") != folder:
+        os.environ["HOME"] = os.environ["TMPDIR"] = folder
 
 
 def _refusal(own: set[int], folder: str) -> str | None:

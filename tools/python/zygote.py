@@ -16,13 +16,14 @@ import socket
 import sys
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from .. import messages
 from . import linux, seccomp
 from .boundary import run_subreaper
+from .isolation import HOME
 from .view import PACKAGES
 from .worker import WorkerSpec, work
 
@@ -120,16 +121,15 @@ class _Forker:
         control, output, *rest = fds
         group = rest.pop(0) if message["group"] else -1
         exit_pipe, *init = rest
-        reply = {"serial": message["serial"]}
+        serial = message["serial"]
+        # A caller that waits is better served by a worker that begins at once.
+        kind = "" if message["urgent"] else self.kind
+        spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, group, *init)
         try:
-            kind = (
-                "" if message["urgent"] else self.kind
-            )  # a caller that waits is better served by a worker that begins at once
-            spec = replace(WorkerSpec(self.level, kind, message["folder"], self.mapped, *init), group=group)
             pid = self.fork(spec, control, output, exit_pipe)
-            messages.send(self.requests, {**reply, "pid": pid}, [pidfd := os.pidfd_open(pid)])
+            messages.send(self.requests, b'{"serial": %d, "pid": %d}' % (serial, pid), [pidfd := os.pidfd_open(pid)])
         except OSError as error:
-            messages.send(self.requests, {**reply, "error": str(error)})
+            messages.send(self.requests, {"serial": serial, "error": str(error)})
             messages.close(*fds)
             return None
         messages.close(*(fd for fd in fds if fd != exit_pipe))
@@ -169,10 +169,11 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
         if level != "namespaces":  # there an interpreter finds them by itself
             os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if Path(path).name == PACKAGES)
         if level == "namespaces":
+            os.environ["HOME"] = os.environ["TMPDIR"] = HOME
             # Its workers have the filter without an install of their own, which costs as much as their fork.
             seccomp.install(seccomp.build_filter(level))
         if level != "rlimits-only":
-            seccomp.build_last_filter(level)  # for its workers
+            seccomp.sock_fprog(seccomp.build_last_filter(level))  # its workers find it ready
         _Forker(requests, level, kind).serve()
     except BaseException as error:
         if own == os.getpid():

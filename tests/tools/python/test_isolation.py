@@ -10,8 +10,7 @@ import pytest
 
 import turngym
 from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
-from turngym.tools.python import CannotFork, isolation, session, view
-from turngym.tools.python.isolation import LEVELS, LevelRefused
+from turngym.tools.python import LEVELS, CannotFork, LevelRefused, isolation, session, view
 
 
 def test_what_is_no_level_is_refused_with_those_there_are():
