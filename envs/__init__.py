@@ -5,7 +5,6 @@
 - vector: many environments, stepped one after the other
 - rewards: several named rewards of an episode, and their weighted sum
 - registry: the ids, what makes them and with which options
-- limit: episodes that Gymnasium's TimeLimit ends
 - splits: the episodes of a split, and how one begins
 - tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give

@@ -20,12 +20,12 @@ from typing import Any, NoReturn
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils import RecordConstructorArgs
 
 from ..tools.plugins import GROUP as TOOLS
 from ..tools.plugins import declared, is_foreign, load, load_module, tool_names
 from ..tools.python import LEVELS, require
-from .core import TextEnv
-from .limit import Limited
+from .core import Outcome, StopReason, TextEnv
 from .question import QuestionEnv
 from .sources import is_file, is_hub_name
 from .tasks import did_you_mean
@@ -60,6 +60,21 @@ ENVS = (
     ),
     Entry("turngym/Household-v0", "turngym.envs.household:make_household", "generated houses with ALFWorld's tasks"),
 )
+
+
+class Limited(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Adds `stop` and `outcome` to the last step of an episode that Gymnasium's TimeLimit below it ends."""
+
+    def __init__(self, env: gymnasium.Env[str, str]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gymnasium.Wrapper.__init__(self, env)
+
+    def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        """Take one turn."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if truncated and "stop" not in info:
+            info = {**info, "stop": str(StopReason.MAX_TURNS), "outcome": str(Outcome.TRUNCATED)}
+        return observation, reward, terminated, truncated, info
 
 
 def entries() -> tuple[Entry, ...]:

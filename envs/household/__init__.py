@@ -10,8 +10,7 @@
 - generate: generated houses, fixed by an index
 - house: one generated house, its PDDL problem and its walkthrough
 - chores: kinds of rooms, receptacles and things, and what can be asked for
-- expert: an agent that plays well from the observations alone
-- memory: what such an agent knows of the task and the house
+- expert: an agent that plays well from the observations alone, and what it knows of the task and the house
 """
 
 from .env import ALFWorldEnv, make_alfworld, make_household

@@ -18,16 +18,18 @@ TOOLS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
 LAMP = "desklamp"
 
 # room: what may stand in it, and at most how many of each
-_ROOMS = """
-kitchen     cabinet 12, drawer 8, countertop 3, stoveburner 4, shelf 3, diningtable 1, sidetable 1, fridge 1,
-            microwave 1, sinkbasin 1, coffeemachine 1, garbagecan 1
-livingroom  sofa 2, armchair 3, coffeetable 2, sidetable 3, shelf 4, drawer 6, cabinet 4, diningtable 1, dresser 1,
-            desk 1, ottoman 1, safe 1, garbagecan 1
-bedroom     bed 2, drawer 8, shelf 6, sidetable 2, desk 1, dresser 1, armchair 1, laundryhamper 1, safe 1, garbagecan 1
-bathroom    cabinet 4, drawer 4, sinkbasin 2, shelf 2, countertop 1, bathtubbasin 1, toilet 1, toiletpaperhanger 1,
-            towelholder 2, handtowelholder 2, cart 1, laundryhamper 1, garbagecan 1
-study       shelf 8, drawer 6, desk 2, cabinet 4, sidetable 2, armchair 1, sofa 1, coffeetable 1, safe 1, garbagecan 1
-"""
+_ROOMS = {
+    "kitchen": "cabinet 12, drawer 8, countertop 3, stoveburner 4, shelf 3, diningtable 1, sidetable 1, fridge 1, "
+    "microwave 1, sinkbasin 1, coffeemachine 1, garbagecan 1",
+    "livingroom": "sofa 2, armchair 3, coffeetable 2, sidetable 3, shelf 4, drawer 6, cabinet 4, diningtable 1, "
+    "dresser 1, desk 1, ottoman 1, safe 1, garbagecan 1",
+    "bedroom": "bed 2, drawer 8, shelf 6, sidetable 2, desk 1, dresser 1, armchair 1, laundryhamper 1, safe 1, "
+    "garbagecan 1",
+    "bathroom": "cabinet 4, drawer 4, sinkbasin 2, shelf 2, countertop 1, bathtubbasin 1, toilet 1, "
+    "toiletpaperhanger 1, towelholder 2, handtowelholder 2, cart 1, laundryhamper 1, garbagecan 1",
+    "study": "shelf 8, drawer 6, desk 2, cabinet 4, sidetable 2, armchair 1, sofa 1, coffeetable 1, safe 1, "
+    "garbagecan 1",
+}
 
 # thing: what can be done with it beyond picking it up; where it usually lies; where else it may be put
 _THINGS = """
@@ -104,18 +106,7 @@ class ThingKind:
 
 
 def _room(words: str) -> dict[str, int]:
-    pairs = (item.split() for item in words.split(",") if item.strip())
-    return {kind: int(number) for kind, number in pairs}
-
-
-def _rooms() -> dict[str, dict[str, int]]:
-    rooms: dict[str, str] = {}
-    name = ""
-    for line in _ROOMS.strip().splitlines():
-        if not line.startswith(" "):
-            name, _, line = line.partition(" ")
-        rooms[name] = rooms.get(name, "") + line
-    return {name: _room(words) for name, words in rooms.items()}
+    return {kind: int(number) for kind, number in map(str.split, words.split(","))}
 
 
 def _thing(line: str) -> ThingKind:
@@ -125,7 +116,7 @@ def _thing(line: str) -> ThingKind:
     return ThingKind(name, frozenset(can), tuple(usual.split()), (*usual.split(), *others.split()))
 
 
-ROOMS = _rooms()
+ROOMS = {name: _room(words) for name, words in _ROOMS.items()}
 THINGS = {kind.name: kind for kind in map(_thing, _THINGS.strip().splitlines())}
 PICKED_UP = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.can)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 FLAGS = ("clean", "hot", "cool", "sliced", "toggled")
 
@@ -36,18 +36,6 @@ class State(NamedTuple):
     sliced: int
     toggled: int
     left: tuple[int, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as JSON data."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> State:
-        """Return the state that `to_json` wrote."""
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
-        }
-        return cls(**values)
 
 
 def members(set_: int) -> Iterator[int]:

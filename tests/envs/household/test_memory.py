@@ -3,7 +3,7 @@ import lzma
 
 import pytest
 
-from turngym.envs.household.memory import Memory, ParsedTask, kind_of, parse_task
+from turngym.envs.household.expert import Memory, ParsedTask, kind_of, parse_task
 
 
 @pytest.mark.parametrize(

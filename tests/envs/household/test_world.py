@@ -1,9 +1,7 @@
-import json
-
 import pytest
 
 from turngym.envs.household.pddl import parse_problem
-from turngym.envs.household.state import State, changed, members
+from turngym.envs.household.state import changed, members
 from turngym.envs.household.world import get_dialect, make_world, name_all
 
 
@@ -54,14 +52,6 @@ def test_a_basin_is_named_after_its_sink_and_counted_apart():
 
 def test_an_id_without_a_position_is_its_own_name():
     assert name_all(["desktype", "a_comma_b"]) == {"desktype": "desktype ", "a_comma_b": "a,b "}
-
-
-STATE = State(3, -1, (5, 0), (1, 2, 1 << 70), 2, 1, 0, 4, 0, 0, (0, 1))
-
-
-def test_a_state_is_json_and_back():
-    assert State.from_json(json.loads(json.dumps(STATE.to_json()))) == STATE
-    assert STATE.to_json()["inside"] == [5, 0] and STATE.to_json()["held"] == -1
 
 
 def test_sets_are_iterated_in_order():
