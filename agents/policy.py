@@ -20,10 +20,9 @@ from tokenizers import Tokenizer
 from .chat.chat import read_tokenizer
 from .chat.template import special_tokens
 from .model_folder import check_folder, header, model_folder, read_json
-from .settings import LoraOptions
+from .settings import LoraOptions, MachineOptions
 from .source import Source, check_fits
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ADAPTER = "default"
 
 
@@ -135,12 +134,12 @@ def load_policy(
         ValueError: an unknown device or dtype, a model that does not fit what is asked, or not into memory.
         FileNotFoundError: the folder or one of its files is missing.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
-    where = _device(device)
+    MachineOptions(device, dtype, 1 if threads is None else threads).check()
+    try:
+        where = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device!r} is not usable on this machine ({error}); use 'cpu'") from error
     if threads is not None:
-        if threads < 1:
-            raise ValueError(f"threads is {threads}; torch needs at least 1")
         torch.set_num_threads(threads)
     source = source if isinstance(source, Source) else Source(model_folder(source))
     check_folder(folder := source.folder)
@@ -148,7 +147,7 @@ def load_policy(
     if lora is not None:
         lora.check()
     check_fits(folder, dtype, device, lora=lora)
-    base = _load_model(folder, DTYPES[dtype], where)
+    base = _load_model(folder, getattr(torch, dtype), where)
     model = base if lora is None else _with_lora(base, lora, seed)
     model = model.to(where).eval()
     tokenizer = read_tokenizer(folder / "tokenizer.json")
@@ -163,16 +162,6 @@ def load_policy(
 
 def _peft_name(name: str) -> str:
     return name.replace(f".{ADAPTER}.", ".")
-
-
-def _device(name: str) -> torch.device:
-    kind = name.split(":")[0]
-    if kind not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device is {name!r}; it must be cpu, cuda (or cuda:0, cuda:1, …) or mps")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} is not usable on this machine ({error}); use 'cpu'") from error
 
 
 def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
@@ -221,7 +210,7 @@ def _with_lora(base: Any, lora: LoraOptions, seed: int) -> Any:
         model = get_peft_model(base, config, adapter_name=ADAPTER)
     for name, parameter in model.named_parameters():
         if "lora_" in name:
-            parameter.data = parameter.data.to(DTYPES[lora.lora_dtype])
+            parameter.data = parameter.data.to(getattr(torch, lora.lora_dtype))
     return model
 
 
