@@ -37,6 +37,8 @@ RECIPE = "math-python"  # of `turngym train` without one
 EVERY = 5  # steps between lines where there is no terminal
 SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
 WIDE = 120  # columns of a table where there is no terminal
+TIMES = (TimeElapsedColumn(), TimeRemainingColumn())
+LOADING = "loading the policy, first validation"
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ def recipe_of(args: list[str]) -> TrainConfig:
     recipe = read_recipe(args.pop(1) if named else RECIPE, allowed=allowed)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
-    out: str = _option(args, "--out", default=recipe.out)
+    out: str = _options(args).out or recipe.out
     if not out:
         raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
     return replace(from_run(Path(out), allowed), out=out)
@@ -255,49 +257,47 @@ def warmup_of(args: list[str]) -> Warmup:
 
 def _named(args: list[str]) -> list[str]:
     """Return what the command line itself names that data may not choose, as `reserved_choices` gives it."""
-    named = [item for item in _option(args, "--option", nargs="*", default=[]) if "=" in item]
-    options = EnvOptions(_option(args, "--tasks"), option=tuple(named)).kwargs()
-    env = _option(args, "--env") or (args[1] if args[0] == "warmup" and len(args) > 1 else "")
-    lists = {
-        name: _option(args, f"--{name.replace('_', '-')}", nargs="*", default=[])
-        for name in ("server", "server_option", "chat_template")
-    }
-    if foreign(method := _option(args, "--method", default="grpo")):
-        lists["method"] = [method]
+    found = _options(args)
+    options = EnvOptions(found.tasks, option=tuple(item for item in found.option if "=" in item)).kwargs()
+    env = found.env or (args[1] if args[0] == "warmup" and len(args) > 1 else "")
+    lists = {name: getattr(found, name) for name in ("server", "server_option", "chat_template")}
+    if found.method and foreign(found.method):
+        lists["method"] = [found.method]
     return reserved_choices(options, env) + [f"{name}={value}" for name, values in lists.items() for value in values]
 
 
-def _option(args: list[str], name: str, **options: Any) -> Any:
-    """Return an option's value in `args`; `options` describe it to `argparse`."""
+def _options(args: list[str]) -> argparse.Namespace:
+    """Return the options in `args` that say what the others begin from."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(name, dest="value", **options)
-    return parser.parse_known_args(args)[0].value
+    for name in ("out", "tasks", "env", "method"):
+        parser.add_argument(f"--{name}")
+    for name in ("option", "server", "server-option", "chat-template"):
+        parser.add_argument(f"--{name}", nargs="*", default=[])
+    return parser.parse_known_args(args)[0]
 
 
 def watch(records: Iterable[Any], steps: int, console: Console) -> None:
     """Show each record of a run as it comes."""
-    columns = (
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.description}"), *TIMES)
+    say = partial(console.print, markup=False, soft_wrap=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("loading the policy, first validation", total=steps)
+        bar = progress.add_task(LOADING, total=steps)
         for record in records:
-            if record.metrics:
-                progress.update(bar, completed=record.step, description=step_line(record.metrics))
-                if not console.is_terminal and record.step % EVERY == 0:
-                    console.print(f"step {record.step}/{steps}  {step_line(record.metrics)}", soft_wrap=True)
-                if record.metrics["refused"]:
-                    console.print(f"step {record.step} was refused: {record.metrics['refused']}", style="red")
-            for alarm in record.begun:
-                console.print(f"step {record.step}: {alarm}", style="yellow", markup=False, soft_wrap=True)
-            if record.valid is not None:
-                console.print(f"step {record.step}: held-out success {record.valid.success}")
-                if not record.metrics:
-                    progress.update(bar, description="first rollout")
+            line = step_line(record.metrics) if record.metrics else "first rollout"
+            progress.update(bar, completed=record.step, description=line)
+            _tell(record, steps, say, plain=progress.disable)
+
+
+def _tell(record: Any, steps: int, say: Callable[..., None], plain: bool, run: str = "") -> None:
+    """Print what is to be kept of a record, behind the name of its `run`; where the log is `plain`, also steps."""
+    if plain and record.metrics and record.step % EVERY == 0:
+        say(f"{run}step {record.step}/{steps}  {step_line(record.metrics)}")
+    if record.metrics and record.metrics["refused"]:
+        say(f"{run}step {record.step} was refused: {record.metrics['refused']}", style="red")
+    for alarm in record.begun:
+        say(f"{run}step {record.step}: {alarm}", style="yellow")
+    if record.valid is not None and not (run and record.step == steps):  # the outcome of a named run follows
+        say(f"{run}step {record.step}: held-out success {record.valid.success}", style="dim" if run else None)
 
 
 def step_line(metrics: dict[str, Any]) -> str:
@@ -334,7 +334,7 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
     trials = comparison.trials
     say = partial(console.print, markup=False, soft_wrap=True)
     rest = TextColumn("{task.fields[at]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    columns = (TextColumn("{task.description}"), BarColumn(16), TimeElapsedColumn(), TimeRemainingColumn(), rest)
+    columns = (TextColumn("{task.description}"), BarColumn(16), *TIMES, rest)
     with Progress(*columns, console=console, expand=True, disable=not console.is_terminal) as progress:
         whole = progress.add_task("all", total=sum(trial.config.schedule.steps for trial in trials), at="")
         done = 0
@@ -358,22 +358,15 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
 def _follow(trial: Trial, progress: Progress, say: Callable[..., None], on_step: Callable[[], None]) -> None:
     """Show each record of a run as it comes."""
     name, steps = _name(trial), trial.config.schedule.steps
-    bar = progress.add_task(escape(name), total=steps, at="loading the policy, first validation")
+    bar = progress.add_task(escape(name), total=steps, at=LOADING)
     try:
         for record in trial.records():
             at = "first rollout"
             if record.metrics:
                 on_step()
                 at = f"step {record.step}/{steps}  {step_line(record.metrics)}"
-                if progress.disable and record.step % EVERY == 0:
-                    say(f"{name}  {at}")
-                if record.metrics["refused"]:
-                    say(f"{name}  step {record.step} was refused: {record.metrics['refused']}", style="red")
-            for alarm in record.begun:
-                say(f"{name}  step {record.step}: {alarm}", style="yellow")
+            _tell(record, steps, say, progress.disable, f"{name}  ")
             progress.update(bar, completed=record.step, at=escape(at), refresh=True)
-            if record.valid is not None and record.step < steps:
-                say(f"{name}  step {record.step}: held-out success {record.valid.success}", style="dim")
     finally:
         progress.remove_task(bar)
 
