@@ -154,7 +154,7 @@ class Compare:
             console.print(f"interrupted; continue with: {self._resume_command(plan.folder)}", soft_wrap=True)
             raise
         for table in report.write_report(plan):
-            console.print("", report.shown(table), width=console.width if console.is_terminal else WIDE)
+            console.print("", table, width=console.width if console.is_terminal else WIDE)
         console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in report.NAMES)}", soft_wrap=True)
         return 0
 

@@ -6,7 +6,7 @@ everything else comes from one base recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from ...agents.settings import flat
 from ...agents.source import find
 from .. import run
 from ..config import TrainConfig, adjusted, from_mapping, read_recipe, recipe_keys, recipe_values, reserved_of
-from ..methods import foreign
+from ..methods import check_methods, foreign
 from ..process import launched
 from ..run_folder import CONFIG
 
@@ -114,6 +114,11 @@ def plan(
             "matplotlib is not installed; the picture of a comparison needs the report extra: "
             'pip install "turngym[report]"'
         )
+    for name, config in configs.items():
+        try:
+            check_methods(config.method)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
     first = next(iter(configs.values())).seed
     comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)), lines)
     for trial in comparison.trials:
@@ -121,7 +126,6 @@ def plan(
             run.check_same(
                 trial.config, trial.folder, ANYTIME, "use the same value, or choose another folder with --out"
             )
-    _check_methods(configs)
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
         for config in configs.values():
             run.prepare(replace(config, out=scratch)).close()
@@ -139,25 +143,19 @@ def _configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainCon
         if ":" in recipe:  # no recipe but a method itself, as the command has it
             configs[name] = replace(from_mapping({**base, "method": recipe}, recipe), resume=False)
             continue
-        _refuse_foreign(recipe)
-        shared = [key for key in recipe_keys(recipe) if key not in OWN]
-        if shared:
+        method = recipe_values(recipe)[0].get("method", "")
+        if method and foreign(method):
+            raise ValueError(
+                f"the recipe {recipe!r} has the method {method!r} of another package; a file cannot choose that. If "
+                f"you trust its code, name it in place of the recipe: turngym compare {method}"
+            )
+        if shared := [key for key in recipe_keys(recipe) if key not in OWN]:
             raise ValueError(
                 f"the recipe {recipe!r} sets {', '.join(shared)}, which all methods of a comparison share; "
                 f"leave them out there, and name a recipe that sets them with --on"
             )
         configs[name] = replace(read_recipe(recipe, base), resume=False)
     return configs
-
-
-def _refuse_foreign(recipe: str) -> None:
-    """Raise ValueError where a recipe names a method of others, which only the command may."""
-    method = recipe_values(recipe)[0].get("method", "")
-    if method and foreign(method):
-        raise ValueError(
-            f"the recipe {recipe!r} has the method {method!r} of another package; a file cannot choose that. If you "
-            f"trust its code, name it in place of the recipe: turngym compare {method}"
-        )
 
 
 def _check_policy(on: str, policy: str) -> None:
@@ -167,18 +165,6 @@ def _check_policy(on: str, policy: str) -> None:
             f"there is no {policy}, from which the recipe {on!r} starts; make it: turngym warmup {on}"
         )
     find(policy)
-
-
-def _check_methods(configs: Mapping[str, TrainConfig]) -> None:
-    """Raise ValueError where a recipe's methods are unknown or contradict each other, before anything is built."""
-    from ..control import chain
-    from ..methods import parse_methods
-
-    for name, config in configs.items():
-        try:
-            chain(*parse_methods(config.method, {"steps": max(config.schedule.steps, 2), "group": config.group}))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
 
 
 def _folder(out: str, resume: bool) -> Path:

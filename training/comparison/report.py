@@ -46,6 +46,15 @@ class Table:
         table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
         return f"## {self.title}\n\n{table}\n" + (f"\n{self.note}\n" if self.note else "")
 
+    def __rich__(self) -> rich.table.Table:
+        left: Any = {"title_justify": "left", "caption_justify": "left", "title_style": "bold", "box": None}
+        drawn = rich.table.Table(title=self.title, caption=self.note, **left)
+        for place, name in enumerate(self.header):
+            drawn.add_column(name, justify="right" if place else "left", overflow="fold")
+        for row in self.rows:
+            drawn.add_row(*row)
+        return drawn
+
 
 def write_report(comparison: Comparison) -> list[Table]:
     """Write the three files from what has finished by now, and return the tables.
@@ -64,25 +73,8 @@ def write_report(comparison: Comparison) -> list[Table]:
     return made
 
 
-def shown(table: Table) -> rich.table.Table:
-    """Return a table for the terminal."""
-    drawn = rich.table.Table(
-        title=table.title,
-        title_justify="left",
-        title_style="bold",
-        caption=table.note,
-        caption_justify="left",
-        box=None,
-    )
-    for place, name in enumerate(table.header):
-        drawn.add_column(name, justify="right" if place else "left", overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*row)
-    return drawn
-
-
 def tables(found: Mapping[str, MethodResult], reference: str, seeds: int) -> list[Table]:
-    """Return the tables: held-out success, costs, costs until the reference's success, entropy by turn."""
+    """Return the tables."""
     return [_success(found, reference, seeds), _spent(found), _until(found, reference), _entropy(found)]
 
 
@@ -90,22 +82,16 @@ def markdown(what: Mapping[str, Any], made: list[Table]) -> str:
     """Return `compare.md`."""
     shared, methods = what["shared"], what["methods"]
     budget = f", at most {shared['token_budget']:,} tokens" if shared["token_budget"] else ""
-    each = [
-        f"- {name}: " + ", ".join(f"{key} `{value}`" for key, value in values.items())
-        for name, values in methods.items()
+    lines = [
+        f"# {', '.join(methods)} on {what['on']}\n",
+        f"{shared['env']}, policy {shared['policy']}; {shared['steps']} steps{budget}; "
+        f"seeds {', '.join(map(str, what['seeds']))}. Held-out success: {shared['eval_tasks']} tasks every "
+        f"{shared['eval_every']} steps. turngym {__version__}, revision {revision()[:12]}.\n",
     ]
-    return "\n".join(
-        [
-            f"# {', '.join(methods)} on {what['on']}\n",
-            f"{shared['env']}, policy {shared['policy']}; {shared['steps']} steps{budget}; "
-            f"seeds {', '.join(map(str, what['seeds']))}. Held-out success: {shared['eval_tasks']} tasks every "
-            f"{shared['eval_every']} steps. turngym {__version__}, revision {revision()[:12]}.\n",
-            *each,
-            "",
-            "![held-out success by tokens, entropy by turn](compare.png)\n",
-            *(table.markdown() for table in made),
-        ]
-    )
+    for name, values in methods.items():
+        lines.append(f"- {name}: " + ", ".join(f"{key} `{value}`" for key, value in values.items()))
+    lines += ["", "![held-out success by tokens, entropy by turn](compare.png)\n"]
+    return "\n".join([*lines, *(table.markdown() for table in made)])
 
 
 def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> Table:
@@ -145,11 +131,11 @@ def _until(found: Mapping[str, MethodResult], reference: str) -> Table:
 
 def _entropy(found: Mapping[str, MethodResult]) -> Table:
     header = ("method", "turn", "mean (nats)", "variance between steps", "without trend")
+    forms = {"mean": ".3f", "variance": ".2g", "jumps": ".2g"}
     rows = [
-        (method, str(turn), _text(one.entropy(turn, "mean"), ".3f"), *spread)
+        (method, str(turn), *(_text(one.entropy(turn, name), form) for name, form in forms.items()))
         for method, one in found.items()
         for turn in one.turns
-        for spread in [[_text(one.entropy(turn, name), ".2g") for name in ("variance", "jumps")]]
     ]
     note = (
         "Token mean of each turn index, turn 0 first, over the steps of a run; then mean over seeds ± half the 95 % "
@@ -161,9 +147,8 @@ def _entropy(found: Mapping[str, MethodResult]) -> Table:
 def _share(mean: Mean | None) -> str:
     if mean is None or not mean.half:
         return _text(mean, ".1f", 100)
-    return str(Interval(mean.value, max(mean.value - mean.half, 0.0), min(mean.value + mean.half, 1.0))).replace(
-        " %", ""
-    )
+    low, high = max(mean.value - mean.half, 0.0), min(mean.value + mean.half, 1.0)
+    return str(Interval(mean.value, low, high)).replace(" %", "")
 
 
 def _pooled(one: MethodResult) -> str:

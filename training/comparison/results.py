@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -60,7 +60,6 @@ class Validation:
 
     @property
     def won(self) -> int:
-        """Return how many episodes succeeded."""
         return round(self.success * self.episodes)
 
 
@@ -72,7 +71,6 @@ class Entropy:
 
     @property
     def mean(self) -> float:
-        """Return the mean over the steps."""
         return fmean(self.values.values())
 
     @property
@@ -89,6 +87,9 @@ class Entropy:
         near = [(b - a) ** 2 for (s, a), (t, b) in pairwise(sorted(self.values.items())) if t == s + 1]
         return fmean(near) / 2 if near else None
 
+    def to_json(self) -> dict[str, Any]:
+        return {"mean": self.mean, "variance": self.variance, "jumps": self.jumps, "steps": len(self.values)}
+
 
 @dataclass(frozen=True)
 class History:
@@ -101,6 +102,17 @@ class History:
     def reached(self, success: float) -> Spent | None:
         """Return what was spent when a validation first showed `success`; None where none did."""
         return next((found.spent for found in self.validations if found.success >= success), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers as JSON data."""
+        return {
+            "spent": asdict(self.spent),
+            "validations": [
+                {"success": found.success, "won": found.won, "episodes": found.episodes, **asdict(found.spent)}
+                for found in self.validations
+            ],
+            "entropy_by_turn": {str(turn): one.to_json() for turn, one in self.entropy.items()},
+        }
 
 
 def read_history(folder: Path) -> History:
@@ -134,7 +146,7 @@ class MethodResult:
 
     def success(self, at: int) -> Mean | None:
         """Return the held-out success over seeds; `at` is 0 before training, -1 after it."""
-        return mean_of([history.validations[at].success for history in self.histories.values()])
+        return mean_of(history.validations[at].success for history in self.histories.values())
 
     def pooled(self, at: int) -> tuple[Interval, int, int] | None:
         """Return Wilson's interval of the episodes of all seeds, how many succeeded, and how many there are."""
@@ -144,16 +156,16 @@ class MethodResult:
 
     def cost(self, name: str) -> Mean | None:
         """Return what was spent by the end of training."""
-        return _cost(name, [history.spent for history in self.histories.values()])
+        return mean_of(getattr(history.spent, name) for history in self.histories.values())
 
     def cost_until(self, name: str) -> Mean | None:
         """Return what was spent until the reference's final success was first seen, over the seeds where it was."""
-        return _cost(name, self.reached.values())
+        return mean_of(getattr(spent, name) for spent in self.reached.values())
 
     def entropy(self, turn: int, name: str) -> Mean | None:
         """Return the mean over seeds of a statistic of `Entropy`."""
         found = [history.entropy[turn] for history in self.histories.values() if turn in history.entropy]
-        return mean_of([value for one in found if (value := getattr(one, name)) is not None])
+        return mean_of(value for one in found if (value := getattr(one, name)) is not None)
 
     @property
     def turns(self) -> list[int]:
@@ -168,21 +180,18 @@ class MethodResult:
             **{name: self._success(at) for name, at in (("before", 0), ("after", -1))},
             "ahead_of_reference": _json(self.ahead),
             "spent": {name: _json(self.cost(name)) for name in COSTS},
-            "until_success_of_reference": {
-                "reached": len(self.reached),
-                "of": self.compared,
-                **{name: _json(self.cost_until(name)) for name in COSTS},
-            },
+            "until_success_of_reference": {"reached": len(self.reached), "of": self.compared}
+            | {name: _json(self.cost_until(name)) for name in COSTS},
             "entropy_by_turn": {
                 str(turn): {name: _json(self.entropy(turn, name)) for name in ("mean", "variance", "jumps")}
                 for turn in self.turns
             },
-            "runs": {str(seed): _run(history) for seed, history in self.histories.items()},
+            "runs": {str(seed): history.to_json() for seed, history in self.histories.items()},
         }
 
     def _success(self, at: int) -> dict[str, Any]:
         pooled = self.pooled(at)
-        over = None if pooled is None else {**asdict(pooled[0]), "won": pooled[1], "episodes": pooled[2]}
+        over = pooled and {**asdict(pooled[0]), "won": pooled[1], "episodes": pooled[2]}
         return {"over_seeds": _json(self.success(at)), "pooled": over}
 
 
@@ -195,8 +204,14 @@ def method_results(comparison: Comparison) -> dict[str, MethodResult]:
             histories[trial.method][trial.config.seed] = read_history(trial.folder)
         else:
             unfinished[trial.method][trial.config.seed] = _progress(trial.folder)
-    peers = histories[comparison.reference]
-    return {method: _method_result(histories[method], unfinished[method], peers) for method in comparison.methods}
+    peers, found = histories[comparison.reference], dict[str, MethodResult]()
+    for method, own in histories.items():
+        both = [seed for seed in own if seed in peers]
+        final = {seed: peers[seed].validations[-1].success for seed in both}
+        ahead = mean_of(own[seed].validations[-1].success - final[seed] for seed in both)
+        reached = {seed: spent for seed in both if (spent := own[seed].reached(final[seed])) is not None}
+        found[method] = MethodResult(own, unfinished[method], ahead, reached, len(both))
+    return found
 
 
 def describe(comparison: Comparison) -> dict[str, Any]:
@@ -213,20 +228,6 @@ def describe(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _method_result(
-    histories: dict[int, History], unfinished: dict[int, str], peers: dict[int, History]
-) -> MethodResult:
-    both = [seed for seed in histories if seed in peers]
-    final = {seed: peers[seed].validations[-1].success for seed in both}
-    ahead = mean_of([histories[seed].validations[-1].success - final[seed] for seed in both])
-    reached = {seed: spent for seed in both if (spent := histories[seed].reached(final[seed])) is not None}
-    return MethodResult(histories, unfinished, ahead, reached, len(both))
-
-
-def _cost(name: str, spent: Iterable[Spent]) -> Mean | None:
-    return mean_of([float(getattr(one, name)) for one in spent])
-
-
 def _progress(folder: Path) -> str:
     """Return the progress of a run that is not finished, and why it ended where that is known."""
     path = folder / METRICS
@@ -238,24 +239,6 @@ def _progress(folder: Path) -> str:
     return f"{len(lines) - 1} steps taken" + (f", the last refused: {refused}" if refused else "")
 
 
-def _run(history: History) -> dict[str, Any]:
-    return {
-        "spent": asdict(history.spent),
-        "validations": [
-            {"success": found.success, "won": found.won, "episodes": found.episodes, **asdict(found.spent)}
-            for found in history.validations
-        ],
-        "entropy_by_turn": {
-            str(turn): {"mean": one.mean, "variance": one.variance, "jumps": one.jumps, "steps": len(one.values)}
-            for turn, one in history.entropy.items()
-        },
-    }
-
-
-def _json(mean: Mean | None) -> dict[str, Any] | None:
-    return None if mean is None else asdict(mean)
-
-
 @dataclass(frozen=True)
 class Mean:
     """A mean of `n` values with the half width of its 95 % interval; the width is None where one value has none."""
@@ -265,11 +248,15 @@ class Mean:
     n: int
 
 
-def mean_of(values: Sequence[float]) -> Mean | None:
-    """Return the mean of some values; None of none."""
-    if not values:
+def _json(mean: Mean | None) -> dict[str, Any] | None:
+    return mean and asdict(mean)
+
+
+def mean_of(numbers: Iterable[float]) -> Mean | None:
+    """Return the mean of some numbers; None of none."""
+    values = list(numbers)
+    if not (n := len(values)):
         return None
-    n = len(values)
     half = t_quantile(n - 1) * stdev(values) / math.sqrt(n) if n > 1 else None
     return Mean(fmean(values), half, n)
 

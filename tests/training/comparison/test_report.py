@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from turngym.training.comparison import results
-from turngym.training.comparison.report import Table, draw, entropies, markdown, shown, successes, tables
+from turngym.training.comparison.report import Table, draw, entropies, markdown, successes, tables
 from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
 
 
@@ -91,7 +91,7 @@ def test_markdown_says_what_was_compared_and_holds_every_table(made):
 def test_a_table_is_readable_in_a_terminal_of_100_columns(made):
     console = Console(file=StringIO(), width=100)
     for table in made:
-        console.print(shown(table))
+        console.print(table)
     lines = console.file.getvalue().splitlines()
     assert any(line.split()[:3] == ["epo", "2/2", "25.0"] and line.rstrip().endswith("+20.0 ± 1.2") for line in lines)
     for table in made:
