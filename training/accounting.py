@@ -40,7 +40,6 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        """Return it as a line."""
         return f"step {self.step}: {self.what}"
 
 
@@ -95,12 +94,16 @@ def audit(folder: Path) -> Audit:
     incidents = _json_lines(folder / "incidents.jsonl") if (folder / "incidents.jsonl").exists() else []
     reported = frozenset(tuple(row.get("key", ())) for row in incidents if row.get("kind") == "failed")
     journals = {int(path.stem.partition("-")[2]): path for path in (folder / "trees").glob("step-*.jsonl")}
-    numbers = [line["step"] for line in lines]
-    summary = _summary(folder / "summary.json")
+    numbers, path = [line["step"] for line in lines], folder / "summary.json"  # the summary is there after the end
+    summary = _object(read_bytes(path).decode(), "steps", str(path)) if path.exists() else {}
     if (last := max((*numbers, *journals, summary.get("steps", 0)))) > MOST:
         raise ValueError(f"{folder} names the step {last}; no run is that long, so one of its files is damaged")
     found = Audit(last)
-    found.problems += [*_order(found.steps, numbers, journals), *_sum(summary, lines)]
+    found.problems += _order(found.steps, numbers, journals)
+    tokens = sum(line.get("tokens", 0) for line in lines if line["step"] <= summary.get("steps", 0))
+    if summary and tokens != summary["tokens"]:
+        what = f"summary.json says {summary['tokens']} tokens up to here, the lines of metrics.jsonl {tokens}"
+        found.problems.append(Problem("tokens", summary["steps"], what))
     for number in range(1, found.steps + 1):
         if numbers.count(number) == 1 and number in journals:
             try:
@@ -140,15 +143,15 @@ def _groups(step: _Step) -> Iterator[Problem]:
 
 def _paths(step: _Step) -> Iterator[Problem]:
     prompts, group = step.config.prompts + step.line.get("refilled", 0), step.config.group
-    ends = Counter(f"paths/{leaf.outcome}" for tree in step.trees for leaf in tree.leaves)
-    probes = sum(not leaf.trained for tree in step.trees for leaf in tree.leaves)
-    asked = {"groups": prompts, "paths": prompts * group + probes}
-    counted = {"groups": len(step.trees), "paths": sum(ends.values())}
+    leaves = [leaf for tree in step.trees for leaf in tree.leaves]
+    ends = Counter(leaf.outcome for leaf in leaves)
+    asked = {"groups": prompts, "paths": prompts * group + sum(not leaf.trained for leaf in leaves)}
+    counted = {"groups": len(step.trees), "paths": len(leaves)}
     for name, count in counted.items():
         if count != asked[name]:
             what = f"{prompts} prompts x {group} branches ask for {asked[name]} {name}, the journal has {count}"
             yield Problem("paths", step.number, what)
-    yield from _compare("paths", step, counted | {f"paths/{end}": ends[f"paths/{end}"] for end in Outcome})
+    yield from _compare("paths", step, counted | {f"paths/{end}": ends[end] for end in Outcome})
 
 
 def _tokens(step: _Step) -> Iterator[Problem]:
@@ -179,14 +182,6 @@ def _failures(step: _Step) -> Iterator[Problem]:
                 yield Problem("failures", step.number, f"{where} is no incident")
 
 
-def _sum(summary: dict[str, Any], lines: Sequence[dict[str, Any]]) -> Iterator[Problem]:
-    if summary:
-        tokens = sum(line.get("tokens", 0) for line in lines if line["step"] <= summary["steps"])
-        if tokens != summary["tokens"]:
-            what = f"summary.json says {summary['tokens']} tokens up to here, the lines of metrics.jsonl {tokens}"
-            yield Problem("tokens", summary["steps"], what)
-
-
 def _compare(check: str, step: _Step, counted: dict[str, int]) -> Iterator[Problem]:
     for name, count in counted.items():
         if (written := step.line.get(name, "nothing")) != count:
@@ -202,11 +197,6 @@ def _count(trees: Sequence[Tree]) -> Counter[str]:
             count["tokens"] += int(new.sum())
             count[f"tokens_given/{'prompt' if turn.parent < 0 else turn.role}"] += int((~new).sum())
     return count
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    """Return what a run wrote when it was over; nothing before."""
-    return _object(read_bytes(path).decode(), "steps", str(path)) if path.exists() else {}
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

@@ -6,11 +6,9 @@ computed once an optimizer step from all its slots, so how they were cut into mi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import isfinite, nan
 from statistics import fmean
-from typing import Literal
 
 import numpy as np
 import torch
@@ -24,7 +22,6 @@ from .control import Stats
 from .credit import average
 from .objective import k3, log_ratio
 
-Kind = Literal["behind", "inside"]  # an answer of the environment, or a turn of the agent
 PERCENTILES = (5, 50, 95)
 
 
@@ -35,11 +32,11 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
     return Stats(
         step=step,
         phase="rollout",
-        entropy=_mean(batch, every, batch.entropy),
-        entropy_turns=tuple(_mean(batch, where, batch.entropy) for where in _turns(batch)),
-        entropy_phases={name: _mean(batch, where, batch.entropy) for name, where in _phases(batch)},
+        entropy=_mean(batch, batch.entropy, every),
+        entropy_turns=tuple(_mean(batch, batch.entropy, where) for where in _turns(batch)),
+        entropy_phases={name: _mean(batch, batch.entropy, where) for name, where in _phases(batch)},
         entropy_nested=float(average("turn-mean", batch.entropy, batch)),
-        entropy_sampled=_mean(batch, every, -batch.logp_old),
+        entropy_sampled=_mean(batch, -batch.logp_old, every),
         reward=share(sum(leaf.score for leaf in leaves), len(leaves)),
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
@@ -100,13 +97,12 @@ def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:
     for outcome, paths in (("success", won), ("failure", ~won)):
         for name, where in parts:
             if bool((paths & where).any()):
-                yield name.format(outcome), _mean(batch, paths & where, batch.entropy)
+                yield name.format(outcome), _mean(batch, batch.entropy, paths & where)
 
 
 def _turns(batch: Batch) -> list[Bool[Tensor, "s"]]:
     """Return the slots of each of the agent's turns."""
-    turn = batch.turn
-    return [turn == number for number in range(int(turn.max()) + 1 if batch.n_slots else 0)]
+    return [batch.turn == number for number in range(int(batch.turn.max()) + 1 if batch.n_slots else 0)]
 
 
 def _phases(batch: Batch) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
@@ -116,7 +112,7 @@ def _phases(batch: Batch) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
             yield name, where
 
 
-def _mean(batch: Batch, where: Bool[Tensor, "s"], values: Float[Tensor, "s"]) -> float:
+def _mean(batch: Batch, values: Float[Tensor, "s"], where: Bool[Tensor, "s"]) -> float:
     weight = batch.share[where]
     return float((weight * values[where]).sum() / weight.sum()) if weight.numel() else nan
 
@@ -133,7 +129,7 @@ def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
     """
     turns = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
     made = [turn.info["tool_status"] for turn in turns if "tool_status" in turn.info]
-    leaves = [leaf for tree in trees for leaf in tree.leaves]
+    used = [bool(leaf.info.get("used_tool")) for tree in trees for leaf in tree.leaves]
     groups = [[_sequence(tree, leaf) for leaf in tree.leaves if leaf.learned] for tree in trees]
     paths = sum(map(len, groups))
     on_paths = sum(len(sequence) for group in groups for sequence in group)
@@ -143,7 +139,7 @@ def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
         "tool_share": share(len(made), len(turns)),
         "tool_calls_path": share(on_paths, paths),
         "distinct_calls": share(sum(len(set(group)) for group in groups), paths) if on_paths else nan,
-        "used_tool": share(sum(bool(leaf.info.get("used_tool")) for leaf in leaves), len(leaves)),
+        "used_tool": share(sum(used), len(used)),
     }
 
 
@@ -167,37 +163,33 @@ def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
     forks_gain, and the same with these ends: score less that of the path forked from, mean over forks where both are
         learned from; NaN, or absent for a turn, where there is none
     """
-    counted = dict.fromkeys(("forks", "forks_behind", "forks_inside"), 0)
-    gains: dict[str, list[float]] = defaultdict(list)
+    gains: dict[str, list[float]] = {end: [] for end in ("", "_behind", "_inside")}
     for turn, kind, gain in sorted((fork for tree in trees for fork in _forks(tree)), key=lambda fork: fork[0]):
-        for end in ("", f"_{kind}", f"_turn/{turn}"):
-            counted[f"forks{end}"] = counted.get(f"forks{end}", 0) + 1
-            if isfinite(gain):
-                gains[f"forks_gain{end}"].append(gain)
+        for end in ("", kind, f"_turn/{turn}"):
+            gains.setdefault(end, []).append(gain)
+    known = {end: [gain for gain in found if isfinite(gain)] for end, found in gains.items()}
     return {
         "probes": sum(not leaf.trained for tree in trees for leaf in tree.leaves),
-        **counted,
-        **dict.fromkeys(("forks_gain", "forks_gain_behind", "forks_gain_inside"), nan),
-        **{name: fmean(values) for name, values in gains.items()},
+        **{f"forks{end}": len(found) for end, found in gains.items()},
+        **{
+            f"forks_gain{end}": fmean(found) if found else nan
+            for end, found in known.items()
+            if found or "/" not in end
+        },
     }
 
 
-def _forks(tree: Tree) -> Iterator[tuple[int, Kind, float]]:
-    """Yield of each fork its turn, its kind and its gain."""
+def _forks(tree: Tree) -> Iterator[tuple[int, str, float]]:
+    """Yield of each fork how many whole turns of the agent it shares, its kind and its gain."""
     scores = {leaf.branch: leaf.score for leaf in tree.leaves if leaf.learned}
     for leaf in tree.leaves:
         if leaf.parent >= 0:
+            node, shared = tree.turns[leaf.fork].parent if leaf.token else leaf.fork, 0
+            while node >= 0:
+                shared += tree.turns[node].role == "assistant"
+                node = tree.turns[node].parent
             gain = scores.get(leaf.branch, nan) - scores.get(leaf.parent, nan)
-            yield _turn(tree, leaf), "inside" if leaf.token else "behind", gain
-
-
-def _turn(tree: Tree, leaf: Leaf) -> int:
-    """Return how many whole turns of the agent the fork `leaf` shares."""
-    node, count = tree.turns[leaf.fork].parent if leaf.token else leaf.fork, 0
-    while node >= 0:
-        count += tree.turns[node].role == "assistant"
-        node = tree.turns[node].parent
-    return count
+            yield shared, "_inside" if leaf.token else "_behind", gain
 
 
 @torch.no_grad()
@@ -227,8 +219,7 @@ def _moved(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> Iterator[tup
     low = (terms.advantage < 0) & (x.exp() < 1 - terms.clip_low)
     high = (terms.advantage > 0) & (x.exp() > 1 + terms.clip_high)
     once = _once(known, batch)
-    turn = batch.turn
-    turns = ((f"_turn/{number}", turn == number) for number in torch.unique(turn[known]).tolist())
+    turns = ((f"_turn/{number}", batch.turn == number) for number in torch.unique(batch.turn[known]).tolist())
     for end, where in (("", torch.ones_like(known)), *turns):
         yield f"clip_low{end}", float(low[where].double().mean())
         yield f"clip_high{end}", float(high[where].double().mean())
