@@ -28,7 +28,7 @@ from ..envs.registry import check_levels, flag_of, levels_of
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_split
 from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_toml
-from .methods import check_group
+from .methods import check_group, parse_methods
 from .process import Launch, launched
 from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
 
@@ -65,7 +65,6 @@ class Prepared:
 
     @property
     def env(self) -> TextEnv:
-        """Return the environment that is trained in."""
         return self.train.env
 
     def close(self) -> None:
@@ -103,19 +102,22 @@ def prepare(config: TrainConfig) -> Prepared:
     source.check_targets(config.lora.targets)
     chat = checked_chat(source, env)
     name = re.split("[/:]", config.env)[-1].partition("-v")[0].lower()
-    folder = (
-        Path(config.out)
-        if config.out
-        else free_folder(name, lambda folder: not config.resume and (folder / CONFIG).exists())
-    )
+    taken = (lambda folder: False) if config.resume else (lambda folder: (folder / CONFIG).exists())
+    folder = Path(config.out) if config.out else free_folder(name, taken)
     incidents: list[Incident] = []
     checkpoint = _resumable(config, folder, incidents)
     if config.resume:
         _same_levels(env, folder)
     check_levels(env)
+    new = [path for path in (folder, *folder.parents) if launch.first and not path.exists()]
     if launch.first:
         writable(folder)
-    _check_methods(config, chat, env)
+    try:
+        _check_methods(config, chat, env)
+    except ValueError:
+        for path in new:
+            path.rmdir()
+        raise
     config = replace(config, out=str(folder))
     return Prepared(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
 
@@ -168,12 +170,8 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
     )
     with open_engine(choice, policy, prepared.folder, deadline=config.deadlines.turn_deadline) as engine:
         loop = _loop(prepared, policy, engine, team)
-        record: dict[str, Any] = {"version": __version__, "revision": revision(), "engine": engine.mode}
-        record |= {
-            "forward": engine.forward,
-            "levels": levels_of(prepared.env),
-            **({"processes": team.size} if team.size > 1 else {}),
-        }
+        record = {"version": __version__, "revision": revision(), "engine": engine.mode, "forward": engine.forward}
+        record |= {"levels": levels_of(prepared.env)} | ({"processes": team.size} if team.size > 1 else {})
         record |= {"fitted": prepared.fitted, "chat_template": prepared.chat.template.origin}
         if engine.mode == "batch-dependent":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
@@ -280,7 +278,6 @@ def _same_levels(env: TextEnv, folder: Path) -> None:
 def _control(config: TrainConfig, chat: Chat) -> Control:
     """Return the chained methods, their open parameters filled from the run."""
     from .control import chain
-    from .methods import parse_methods
 
     run = {"steps": max(config.schedule.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}
     return chain(*parse_methods(config.method, run))
@@ -288,8 +285,7 @@ def _control(config: TrainConfig, chat: Chat) -> Control:
 
 def _check_methods(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
     """Raise ValueError where the methods do not fit each other, the run or the environment."""
-    control = _control(config, chat)
-    if control.plan is None:
+    if _control(config, chat).plan is None:
         return
     try:
         with closing(env.fork()) as twin:
