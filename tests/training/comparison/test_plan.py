@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,40 @@ def test_a_token_budget_ends_every_run(turngym):
     assert (
         status == 2 and "token_budget is 80, but the run in c/grpo/seed-5 was made with 40; use the same value" in err
     )
+
+
+GUESS = """
+from turngym.envs import Reply, StopReason, TextEnv
+
+class Guess(TextEnv):
+    def on_reset(self, rng, options):
+        self.secret = str(rng.integers(1, 8))
+        return "Guess a number from 1 to 7."
+
+    def on_step(self, text):
+        return Reply("over", float(text == self.secret), StopReason.ANSWERED)
+"""
+
+
+def test_methods_are_compared_on_an_environment_of_ones_own(turngym, monkeypatch):
+    Path("compared_guess.py").write_text(GUESS)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    args = ["compare", "grpo", "rloo", "--on", "small.toml", "--seeds", "1", "--out", "c"]
+    try:
+        status, out, err = turngym(*args, "--env", "compared_guess:Guess")
+        assert status == 0, err
+        assert "as they are for the environment turngym/Math-v0: difficulty" in out
+        assert told(Path("c"))["shared"]["env"] == "compared_guess:Guess"
+        assert {name: one["finished"] for name, one in told(Path("c"))["results"].items()} == {"grpo": [5], "rloo": [5]}
+        assert 'env = "compared_guess:Guess"' in Path("c/rloo/seed-5/config.toml").read_text()
+        # A file may not choose whose code runs; the command may, and goes on with what it made.
+        Path("own.toml").write_text(SMALL.replace("turngym/Math-v0", "compared_guess:Guess").replace("difficulty", "#"))
+        status, _, err = turngym("compare", "grpo", "--on", "own.toml", "--seeds", "1")
+        assert status == 2 and "env=compared_guess:Guess" in err and err.count("\n") == 1
+        status, out, err = turngym(*args, "--env", "compared_guess:Guess", "--resume")
+        assert status == 0 and out.count(", kept") == 2, err
+    finally:
+        sys.modules.pop("compared_guess", None)
 
 
 # --- mistakes, before anything is made
