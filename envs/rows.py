@@ -187,6 +187,13 @@ class SourceOptions:
                 raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
 
 
+def refuse(what: str, **options: object) -> None:
+    """Raise ValueError if one of `options` is set, which `what` would ignore."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
+
+
 def tasks_of(
     rows: Iterable[tuple[str, str, Any]], what: str, shapes: Sequence[Fields], options: SourceOptions
 ) -> list[Task]:

@@ -54,7 +54,8 @@ def extract_answer(text: str) -> str | None:
     answers: list[str] = []
     following = 0
     for begin, first, last in reversed(boxes):
-        if answers and not _joined(text[last + 1 : following]):
+        between = text[last + 1 : following]
+        if answers and (len(between) >= 100 or not _JOINT.fullmatch(_BLANK.sub("", between))):
             break
         answers.append(text[first:last].strip())
         following = begin
@@ -93,15 +94,8 @@ def stated_answer(reply: str, words: int) -> str | None:
     return None if last.endswith(("?", ":")) or len(_WORD.findall(last)) > words else last.removesuffix(".") or None
 
 
-EXTRACTIONS: Mapping[str, Callable[[str], str | None]] = {
-    "box": extract_answer,
-    "last": last_answer,
-    "lenient": lenient_answer,
-}
-
-
-def _joined(between: str) -> bool:
-    return len(between) < 100 and _JOINT.fullmatch(_BLANK.sub("", between)) is not None
+Extract = Callable[[str], str | None]
+EXTRACTIONS: Mapping[str, Extract] = {"box": extract_answer, "last": last_answer, "lenient": lenient_answer}
 
 
 def behind_thoughts(text: str) -> str:

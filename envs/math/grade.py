@@ -8,13 +8,14 @@ the agent's text is never evaluated in this one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...tools.process import Deadline, Died, Pool, StartFailure
 from ..core import EnvFailure
-from .extract import EXTRACTIONS
+from .extract import EXTRACTIONS, Extract
 from .notation import RELATION, based, formula, ranges, split_unit, spoken, tidy, unnamed, unwrapped, words
 from .numbers import quick_verdict, read_collections, read_number, same_collections, same_number
 
@@ -66,13 +67,7 @@ class MathGrader:
             no box; or a function that returns the answer, or None.
     """
 
-    def __init__(
-        self,
-        deadline: float = 4.0,
-        *,
-        shortcuts: bool = True,
-        extract: str | Callable[[str], str | None] = "box",
-    ) -> None:
+    def __init__(self, deadline: float = 4.0, *, shortcuts: bool = True, extract: str | Extract = "box") -> None:
         if not deadline > 0:
             raise ValueError(f"deadline is {deadline} seconds; it must be above 0")
         if isinstance(extract, str) and extract not in EXTRACTIONS:
@@ -178,12 +173,8 @@ def _fault(gold: str) -> str | None:
         return "has no letter or digit"
     if re.search(r"^[*/=^]|[-+*/=^_\\]$", gold):
         return "begins or ends with an operator"
-    depth = 0
-    for brace in re.findall(r"(?<!\\)[{}]", gold):
-        depth += 1 if brace == "{" else -1
-        if depth < 0:
-            break
-    return "has unbalanced braces" if depth else None
+    depths = [0, *accumulate(1 if brace == "{" else -1 for brace in re.findall(r"(?<!\\)[{}]", gold))]
+    return "has unbalanced braces" if depths[-1] or min(depths) < 0 else None
 
 
 def _first_number(gold: str) -> str:

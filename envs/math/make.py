@@ -15,7 +15,7 @@ from typing import Any
 from ...tools import AnyTool, PythonTool
 from ...tools.plugins import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
-from ..rows import SHAPES, Fields, SourceOptions, as_text
+from ..rows import SHAPES, Fields, SourceOptions, as_text, refuse
 from ..sources import DataSet, is_file, load_tasks
 from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split, strict
 from .extract import extract_answer
@@ -73,7 +73,6 @@ class MathTasks:
         self.name = "math"
 
     def __len__(self) -> int:
-        """Return the number of tasks."""
         return self.size
 
     def __getitem__(self, i: int, /) -> Task:
@@ -190,11 +189,7 @@ def _questions(
     if source is not None:
         if is_lenient(answers) and str(source).startswith(PREFIX):
             raise ValueError(f"answers is {answers!r}, but reasoning-gym's scorers read boxes alone; leave it out")
-        for name, value in (("difficulty", difficulty), ("families", families)):
-            if value is not None:
-                raise ValueError(
-                    f"{name} is {value!r}, but the tasks come from {source}; leave it out or leave out tasks"
-                )
+        refuse(f"the tasks come from {source}", difficulty=difficulty, families=families)
         return load(source, replace(options, check_gold=grader.check_gold), grader)
     if options.holdout:
         raise ValueError(
@@ -208,14 +203,8 @@ def _questions(
 def load(source: str | Path, options: SourceOptions, grader: Grader) -> tuple[Tasks, Grader]:
     """Return the tasks that `source` names, and what grades them: `grader`, unless they have a grader of their own.
 
-    Args:
-        source: In this order: a file that exists; `reasoning-gym:NAME,…`; a name of `DATA_SETS` or `owner/name`.
-        options: Further options; one that the source would ignore is refused.
-        grader: Grades answers to math questions.
-
-    Raises:
-        FileNotFoundError: It is the name of a file, and there is none.
-        ValueError: There is no such source, or it cannot be read; the message says what there is.
+    A source is in this order: a file that exists; `reasoning-gym:NAME,…`; what `load_tasks` reads, which says what it
+    raises.
     """
     name = str(source)
     if name.startswith(PREFIX) and not is_file(source):
@@ -265,17 +254,11 @@ DATA_SETS: Mapping[str, DataSet] = {
     "gsm8k": DataSet("openai/gsm8k", SHAPES, _SPLIT, ("main",)),
     # problem, level, type, solution (with the answer in a box); seven configs
     "math": DataSet("EleutherAI/hendrycks_math", [Fields("problem", "solution", gold=boxed)], _SPLIT, _SUBJECTS),
-    # problem, solution, answer, subject, level, unique_id
     "math500": DataSet("HuggingFaceH4/MATH-500", SHAPES, {"test": "test"}),
-    # id, problem, solution, answer, url, year
     "aime24": DataSet("HuggingFaceH4/aime_2024", SHAPES, {"test": "train"}),
-    # id, problem, answer
     "aime25": DataSet("math-ai/aime25", SHAPES, {"test": "test"}),
-    # id, question, answer, url
     "amc23": DataSet("math-ai/amc23", SHAPES, {"test": "test"}),
-    # question, answer
     "minerva": DataSet("math-ai/minervamath", SHAPES, {"test": "test"}),
-    # id, question, solution, final_answer (a list), context, images, modality, difficulty, unit, answer_type, …
     "olympiadbench": DataSet(
         "Hothan/OlympiadBench",
         [Fields("question", "final_answer", gold=joined)],
@@ -289,6 +272,5 @@ DATA_SETS: Mapping[str, DataSet] = {
         {"train": "train"},
         repeats=True,
     ),
-    # problem, answer, solution
     "deepscaler": DataSet("agentica-org/DeepScaleR-Preview-Dataset", SHAPES, {"train": "train"}),
 }

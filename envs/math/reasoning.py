@@ -88,7 +88,6 @@ class ReasoningTasks:
                 )
 
     def __len__(self) -> int:
-        """Return the number of tasks."""
         return SIZE
 
     def __getitem__(self, i: int, /) -> Task:

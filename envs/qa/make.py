@@ -13,7 +13,7 @@ from ...tools import AnyTool, Retriever, Search, SearchFailure
 from ...tools.plugins import load_tools
 from ...tools.search.index import BM25, open_index
 from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
-from ..rows import Fields, SourceOptions, as_text, as_texts
+from ..rows import Fields, SourceOptions, as_text, as_texts, refuse
 from ..sources import DataSet, load_tasks
 from ..tasks import Tasks, strict
 from .search import SYSTEM, QAGrader, QATask, SearchEnv
@@ -85,14 +85,14 @@ def make_search(
     retriever: Retriever
     if tasks is None:
         what = "the questions are about the invented world"
-        _refuse(what, corpus=corpus, url=url, backend=backend, index=index)
+        refuse(what, corpus=corpus, url=url, backend=backend, index=index)
         options.refuse(what, "holdout", "config", "problem_field", "bad_rows")
         world = seed or 0, size or "small"
         retriever, expert = _world(*world)[1], partial(SearchExpert, format)
         chosen = HOPS if hops is None else hops if isinstance(hops, int) else tuple(hops)
         questions: Tasks = _about(*world, split, chosen)
     else:
-        _refuse(f"the questions come from {tasks}", hops=hops, size=size, seed=seed)
+        refuse(f"the questions come from {tasks}", hops=hops, size=size, seed=seed)
         retriever = _searched(tasks, corpus, url, backend, index, timeout)
         questions = load(tasks, options)
     held: list[AnyTool] = [Search(retriever, k, passage_chars, max_query)]
@@ -136,7 +136,7 @@ def _searched(
             f"the questions come from {tasks}, corpus is {corpus!r} and url is {url!r}; name one of the two to search"
         )
     if corpus is not None:
-        _refuse(f"the file {corpus} is searched", backend=backend, index=index)
+        refuse(f"the file {corpus} is searched", backend=backend, index=index)
         return open_index(corpus)
     assert url is not None
     from ...tools.search.servers import SERVERS, served  # the client of HTTP is large, and few need it
@@ -145,13 +145,6 @@ def _searched(
         return served(url, backend or SERVERS[0], index, timeout)
     except SearchFailure as failure:
         raise ValueError(str(failure)) from failure
-
-
-def _refuse(what: str, **options: object) -> None:
-    """Raise ValueError if one of `options` is set, which would be ignored."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
 
 
 SHAPES = (
@@ -183,19 +176,14 @@ _SPLIT = {"train": "train", "test": "validation"}
 DATA_SETS: Mapping[str, DataSet] = {
     # id, question, answer, type, level, supporting_facts, context; config fullwiki has another context
     "hotpotqa": DataSet("hotpotqa/hotpot_qa", SHAPES, _SPLIT, ("distractor",)),
-    # question, answer (a list)
     "nq": DataSet("google-research-datasets/nq_open", SHAPES, _SPLIT),
-    # id, question, answer, type, evidences, supporting_facts, context
     "2wiki": DataSet("framolfese/2WikiMultihopQA", SHAPES, _SPLIT),
-    # id, question, answer, answer_aliases, answerable, question_decomposition, paragraphs
     "musique": DataSet("dgslibisey/MuSiQue", SHAPES, _SPLIT),
-    # Question, Answer
     "bamboogle": DataSet("chiayewken/bamboogle", [Fields("Question", "Answer", gold=as_texts)], {"test": "test"}),
     # question, question_id, question_source, answer (value, aliases, type, …); the answers of its test are withheld
     "triviaqa": DataSet(
         "mandarjoshi/trivia_qa", [Fields("question", "answer", gold=entity)], _SPLIT, ("unfiltered.nocontext",)
     ),
-    # question, possible_answers (a list as JSON), subj, prop, obj, …
     "popqa": DataSet("akariasai/PopQA", [Fields("question", "possible_answers", gold=listed)], {"test": "test"}),
     # id, question, golden_answers, data_source, prompt, ability, reward_model, …: NQ and HotpotQA
     "search-r1": DataSet("PeterJinGo/nq_hotpotqa_train", SHAPES, {"train": "train", "test": "test"}),
@@ -205,16 +193,9 @@ DATA_SETS: Mapping[str, DataSet] = {
 
 
 def load(source: str | Path, options: SourceOptions) -> Tasks:
-    """Return the tasks that `source` names, all `QATask`.
+    """Return the tasks that `source` names, as `load_tasks` does, all `QATask`.
 
-    Args:
-        source: In this order: a file that exists; a name of `DATA_SETS`; `owner/name` on the hub. Rows of a file may
-            hold `gold_passages` or `passages`, the ids of the gold passages, and `queries`, which find them.
-        options: Further options; one that the source would ignore is refused.
-
-    Raises:
-        FileNotFoundError: It is the name of a file, and there is none.
-        ValueError: There is no such source, or it cannot be read; the message says what there is.
+    Rows of a file may hold `gold_passages` or `passages`, the ids of the gold passages, and `queries`, which find them.
     """
     return load_tasks(source, replace(options, check_gold=QAGrader.check_gold, shapes=SHAPES, make=_task), DATA_SETS)
 

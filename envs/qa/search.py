@@ -135,13 +135,10 @@ def measures(answer: str, gold: str) -> tuple[float, float, float]:
         return 1.0, 1.0, 1.0
     if answered in CLOSED or right in CLOSED:
         return 0.0, 0.0, 0.0
-    return 0.0, _f1(answered.split(), right.split()), float(right in answered)
-
-
-def _f1(answered: list[str], right: list[str]) -> float:
-    common = (Counter(answered) & Counter(right)).total()
-    # 2PR/(P+R) with P = common/len(answered), R = common/len(right)
-    return 2 * common / (len(answered) + len(right)) if common else 0.0
+    words, golds = answered.split(), right.split()
+    common = (Counter(words) & Counter(golds)).total()
+    # 2PR/(P+R) with P = common/len(words), R = common/len(golds)
+    return 0.0, 2 * common / (len(words) + len(golds)), float(right in answered)
 
 
 def _boxed(text: str) -> str | None:
@@ -166,12 +163,10 @@ class SearchEnv(QuestionEnv):
     Args:
         tasks: The questions. The expert and the recall need tasks that are `QATask`.
         tools: A `Search`, and maybe more.
-        format: How calls are written (`turngym.tools.FORMATS`).
-        system: The system prompt, in front of the format's own instructions.
-        max_turns: Turn limit, the answer included.
-        tool_timeout: Seconds after which a tool that has not answered counts as unable to run.
         expert: Makes a player that answers these questions from what it is shown, where there is one.
         lenient: Whether answers are read as `QAGrader` does that is lenient.
+
+    The other arguments are those of `QuestionEnv`.
 
     Raises:
         ValueError: A search could show more than an observation carries.

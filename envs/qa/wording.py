@@ -29,7 +29,7 @@ _INTROS = {  # all of a kind share a word that a query can name
     "event": ("was a contest of one day", "was a contest of three days", "was a contest with many visitors"),
     NAMESAKE: ("is a sight that many visit", "is a landmark", "is a building under repair"),
 }
-_ASIDES = (  # each with the least and the most of its number
+_ASIDES = (  # that no question asks for, each with the least and the most of its number
     ("{s} was built in {o}", 1000, 1899),
     ("{s} is {o} metres long", 20, 900),
     ("{s} cost {o} crowns", 1000, 99_999),
@@ -50,7 +50,7 @@ def write(graph: Graph, kind: str, number: int, seed: int, brief: bool) -> Passa
             "{o}", shown(graph.objects[relation.name][name], relation.object)
         )
         for relation in facts
-    ] or _asides(rng, brief)
+    ] or [text.replace("{o}", str(rng.integer(low, high))) for text, low, high in (_ASIDES[:1] if brief else _ASIDES)]
     if not brief:
         pronoun = rng.choice(_PRONOUNS.get(kind, ("It",)))
         says = [text.replace("{s}", pronoun) if text.startswith("{s}") else text for text in rng.shuffled(says)]
@@ -62,12 +62,6 @@ def write(graph: Graph, kind: str, number: int, seed: int, brief: bool) -> Passa
 def shown(name: str, kind: str) -> str:
     """Return a name with the article that its kind has in a sentence."""
     return ARTICLES.get(kind, "") + name
-
-
-def _asides(rng: KeyedRandom, brief: bool) -> list[str]:
-    """Return sentences about facts that no question asks for."""
-    asides = _ASIDES[:1] if brief else _ASIDES
-    return [says.replace("{o}", str(rng.integer(low, high))) for says, low, high in asides]
 
 
 def _sentence_pattern(says: str, relation: Relation) -> re.Pattern[str]:

@@ -52,7 +52,6 @@ class InventedTasks:
         return {hops: [fact for fact in order if fact[1] in reached[hops]] for hops in self.hops}
 
     def __len__(self) -> int:
-        """Return the number of tasks."""
         return len(self.hops) * min(map(len, self._facts.values()))
 
     def __getitem__(self, i: int, /) -> QATask:
