@@ -170,8 +170,9 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
     )
     with open_engine(choice, policy, prepared.folder, deadline=config.deadlines.turn_deadline) as engine:
         loop = _loop(prepared, policy, engine, team)
-        record = {"version": __version__, "revision": revision(), "engine": engine.mode, "forward": engine.forward}
-        record |= {"levels": levels_of(prepared.env)} | ({"processes": team.size} if team.size > 1 else {})
+        record: dict[str, Any] = {"version": __version__, "revision": revision(), "engine": engine.mode}
+        record |= {"forward": engine.forward, "levels": levels_of(prepared.env)}
+        record |= {"processes": team.size} if team.size > 1 else {}
         record |= {"fitted": prepared.fitted, "chat_template": prepared.chat.template.origin}
         if engine.mode == "batch-dependent":
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)

@@ -249,7 +249,7 @@ class Mean:
 
 
 def _json(mean: Mean | None) -> dict[str, Any] | None:
-    return mean and asdict(mean)
+    return None if mean is None else asdict(mean)
 
 
 def mean_of(numbers: Iterable[float]) -> Mean | None:
