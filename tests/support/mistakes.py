@@ -21,8 +21,6 @@ MISTAKES: dict[str, str] = {
     "play --option format=tgs": "unknown tool-call format 'tgs'; did you mean 'tags'?",
     "train --method grpo,rloo": "grpo and rloo both set credit; use one of them: --method grpo or --method rloo",
     "train --method grpo,arpo,aepo": "arpo and aepo both set branching; use one of them: --method grpo,arpo or",
-    "train --method grpo,epo:low=3 --out new/run": "epo: high is 2.0; it must be above low, which is 3.0",
-    "train --method grpo,arpo:initial=9 --group 4": "arpo: initial is 9; it must be 0 (half of the group) to 4, the",
     "train --method grpo:clip_high=0.3,starpo-s": "grpo:clip_high=0.3 or --method starpo-s",
     "train --method grop": "no method is called 'grop'; did you mean 'grpo'?",
     "train --method plain:factory": "the method 'plain:factory': the module plain",
@@ -77,6 +75,12 @@ MISTAKES: dict[str, str] = {
     "verify grade": "Unrecognized options: grade; Available subcommands: accounting, ",
 }
 """Command lines, each with a part of the one line that refuses it."""
+
+OF_VALUES: dict[str, str] = {
+    "train --method grpo,epo:low=3 --out new/run": "epo: high is 2.0; it must be above low, which is 3.0",
+    "train --method grpo,arpo:initial=9 --group 4": "arpo: initial is 9; it must be 0 (half of the group) to 4, the",
+}
+"""Values that do not go together: the method itself refuses them, and needs torch, which takes seconds to import."""
 
 FILES = {
     "good.jsonl": '{"problem": "1+1?", "answer": "2"}\n',
