@@ -1,6 +1,6 @@
 r"""Generation over many turns: the embedded engine beside loops that encode the whole conversation again every turn.
 
-    python benchmarks/generation.py [--rounds 3] [--seed 0]
+    python benchmarks/generation.py [--quick] [--rounds 3] [--seed 0] [--shape 0|1|2]
 
 - padded: a batch of conversations in lock step, as a trainer's `generate` does it: every turn the conversations are fed
   again, padded on the left, and rows that have ended go on until the longest has
@@ -36,6 +36,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.engines.torch.decoder import Decoder
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.source import TINY
 
@@ -57,8 +58,8 @@ class Shape:
 
 SHAPES = {
     "prompt 192, observations 48, 2-4 turns": Shape(32, 4, 192, 48, 2.4),
-    "prompt 1024, observations 256, 2-8 turns": Shape(16, 8, 1024, 256, 4.0),
-    "prompt 1024, observations 1024, 2-4 turns": Shape(16, 4, 1024, 1024, 4.0),
+    "prompt 1024, observations 256, 2-8 turns": Shape(16, 8, 1024, 256, 5.0),
+    "prompt 1024, observations 1024, 2-4 turns": Shape(16, 4, 1024, 1024, 5.0),
 }
 
 
@@ -175,16 +176,23 @@ def _generate(policy: Policy, said: list[list[int]], lengths: list[int], drop: b
 
 @contextmanager
 def counted(policy: Policy) -> Iterator[list[int]]:
-    """Collect the tokens of every forward pass."""
+    """Collect the tokens of every forward pass, of the model's and of the engine's."""
     counts: list[int] = []
+    own = Decoder._forward
 
     def count(module: Any, args: Any, options: dict[str, Any]) -> None:
         counts.append(options["input_ids"].numel())
 
+    def forward(decoder: Decoder, tokens: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        counts.append(tokens.numel())
+        return own(decoder, tokens, *args, **options)
+
     hook = policy.base.register_forward_pre_hook(count, with_kwargs=True)
+    Decoder._forward = forward  # type: ignore[method-assign]
     try:
         yield counts
     finally:
+        Decoder._forward = own  # type: ignore[method-assign]
         hook.remove()
 
 
@@ -240,6 +248,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds of each way")
     parser.add_argument("--seed", type=int, default=0, help="draws the conversations")
     parser.add_argument("--shape", type=int, choices=range(len(SHAPES)), help="one shape alone, by its number")
+    parser.add_argument("--quick", action="store_true", help="one round of each way")
     options = parser.parse_args()
     torch.set_num_threads(1)
     disable_progress_bar()
@@ -249,7 +258,9 @@ def main() -> int:
         policy = load_policy(Path(folder))
     policy.end_ids = frozenset()  # turns are as long as they are to be
     chosen = [item for i, item in enumerate(SHAPES.items()) if options.shape in (None, i)]
-    good = [compare(policy, name, shape, options.rounds, options.seed) for name, shape in chosen]
+    good = [
+        compare(policy, name, shape, 1 if options.quick else options.rounds, options.seed) for name, shape in chosen
+    ]
     return 0 if all(good) else 1
 
 

@@ -20,7 +20,7 @@ from ...policy import Policy
 from ...source import GIB, TooLarge, free_bytes
 from .decoder import Decoder
 from .fallback import Fallback
-from .runner import Runner, batch_dependence, ceil_to, set_threads
+from .runner import Runner, batch_dependence, ceil_to, keep_memory, set_threads
 from .sampler import RowSampling, sample
 from .scheduler import Gathering, Request, Scheduler, Sequence
 from .weights import Weights, unusual
@@ -57,6 +57,8 @@ class TorchEngine:
         self.max_context = policy.max_context if max_context is None else max_context
         if not 2 <= self.max_context <= policy.max_context:
             raise ValueError(f"max_context is {max_context}; the policy takes 2..{policy.max_context} tokens")
+        if policy.device.type == "cpu":
+            keep_memory()
         self._make = self._runners()
         self._runner = self._make()
         self._drawn_with = self._state()

@@ -7,6 +7,7 @@ with its equals; decoding has one query a head, where a wider masked window adds
 
 from __future__ import annotations
 
+import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -160,3 +161,11 @@ def set_threads(worker: ThreadPoolExecutor, threads: int) -> None:
     worker.submit(torch.get_num_threads).result()  # a thread's first use would overwrite what was set before it
     worker.submit(torch.set_num_threads, threads).result()
     torch.set_num_threads(others)
+
+
+def keep_memory() -> None:
+    """Let glibc keep what is freed (up to 256 MiB), as the tensors of every step would fault their pages in again."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    for parameter, most in ((-3, 32 << 20), (-1, 256 << 20)):  # M_MMAP_THRESHOLD at its limit, M_TRIM_THRESHOLD
+        if mallopt is not None:
+            mallopt(parameter, most)

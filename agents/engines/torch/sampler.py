@@ -42,12 +42,13 @@ def sample(logits: Tensor, sampling: RowSampling) -> tuple[NDArray[np.int64], ND
     """
     if logits.device.type == "mps":  # has no float64
         logits = logits.cpu()
-    logp, probability = logits.log_softmax(-1), logits.softmax(-1)
-    entropy = -(probability * logp.clamp_min(torch.finfo(logp.dtype).min)).sum(-1)
+    logp = logits.log_softmax(-1).clamp_min_(torch.finfo(logits.dtype).min)
+    probability = logits.softmax(-1)
+    entropy = -torch.linalg.vecdot(probability, logp)
     shaped = _shaped(logits, sampling)
     if shaped is not logits:
         logp, probability = shaped.log_softmax(-1), shaped.softmax(-1)
-    cdf = probability.cumsum(-1, dtype=torch.float64)
+    cdf = probability.double().cumsum_(-1)
     # A target in (0, total] never meets a token of probability 0 and never runs past the last one.
     target = (1 - torch.from_numpy(sampling.uniform).to(cdf.device))[:, None] * cdf[:, -1:]
     token = torch.searchsorted(cdf, target).clamp_(max=logits.shape[1] - 1)
