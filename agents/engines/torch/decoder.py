@@ -29,10 +29,12 @@ class Decoder(Runner):
         weights = self.weights
         if len(self._turns) < self._width:
             self._turns = weights.rotations(self._width)
+        single = weights.packed and logits
+        if single and self._width <= 2 * window:
+            window = self._width  # bags copy a table that is not whole
         x = weights.embedding[tokens.flatten()]
         turns = self._turns[positions.flatten()][:, None]
         masks = {size: self._mask(positions, window, size) for size in {layer.window for layer in weights.layers}}
-        single = weights.packed and logits
         attention = (
             Single(weights, positions, window, self._width) if single else Several(positions, rows, index, window)
         )
