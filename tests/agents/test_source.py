@@ -316,3 +316,12 @@ def test_the_host_has_what_its_container_leaves(tmp_path, monkeypatch):
 def test_torch_is_not_needed():
     code = "import sys, turngym.agents.source; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["use_dora", "use_rslora"])
+def test_an_adapter_that_adds_otherwise_is_refused(tmp_path, model, name):
+    (tmp_path / "adapter_config.json").write_text(json.dumps(ADAPTER | {name: False}))
+    assert Source(model, tmp_path).lora().rank == 4
+    (tmp_path / "adapter_config.json").write_text(json.dumps(ADAPTER | {name: True}))
+    with pytest.raises(ValueError, match=f"has {name}, which turngym does not compute"):
+        Source(model, tmp_path).lora()
