@@ -97,7 +97,8 @@ class Fuzz:
         bench = Bench(make(PATIENCE, MEMORY, False), world, PATIENCE, MEMORY)
         self.unbound, self._idle = bench.unbound(), bench.idle
         self._warm = sum(proc.memory(self._idle.settle()).values())
-        self._resident = 0
+        self._held = 0
+        proc.share_arena()
         self._before = self._outside()
 
     def count(self, numbers: Sequence[int]) -> None:
@@ -196,8 +197,8 @@ class Fuzz:
             f"{name} changed: {_difference(self._before[name], now[name])}" for name in host.changed(self._before, now)
         ]
         grown = sum(proc.memory(processes).values()) - self._warm
-        self._resident = self._resident or proc.resident()  # behind the first batch
-        grown = max(grown, proc.resident() - self._resident)
+        self._held = self._held or proc.held()  # behind the first batch
+        grown = max(grown, proc.held() - self._held)
         if grown > SLACK:
             faults.append(f"{grown / MIB:.0f} MiB of memory are not given back")
         proc.reap(processes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KIB = 1024
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER, _M_ARENA_MAX = 36, -8
 _KCMP, _KCMP_VM = {"x86_64": 312, "aarch64": 272}, 1
 _libc = ctypes.CDLL(None)
 _FILES = 8  # processes of which open files are looked through in one census; a bomb has too many
@@ -173,6 +174,18 @@ def shared_memory() -> int:
 def resident() -> int:
     """Return the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def share_arena() -> None:
+    """Have all threads allocate from one arena: an arena of a thread's own keeps in pieces what the thread let go."""
+    _libc.mallopt(_M_ARENA_MAX, 1)
+
+
+def held() -> int:
+    """Return the resident bytes of this process behind a collection, without what its allocator can give back."""
+    gc.collect()
+    _libc.malloc_trim(0)
+    return resident()
 
 
 def forget_peak() -> None:
