@@ -122,12 +122,17 @@ class Guard:
     """Says for a place to which addresses a connection may be made.
 
     Args:
-        allow: Hosts that are open whatever their addresses are, as in a URL: `host`, or `host:port` for other ports.
+        allow: What is open although it would be blocked: `host` and `host:port` for whatever addresses that host has,
+            `:port` for that port of all public hosts.
         resolve: Gives the addresses of a name, as `look_up` does.
+
+    Raises:
+        ValueError: An entry of `allow` is none.
     """
 
     def __init__(self, allow: Collection[str] = (), resolve: Resolve = look_up) -> None:
-        self._allow, self._resolve = frozenset(allow), resolve
+        self._allow = frozenset(map(_read_entry, (allow,) if isinstance(allow, str) else allow))
+        self._resolve = resolve
 
     def check(self, place: Place, seconds: float) -> tuple[str, ...]:
         """Return the addresses of a place, resolved once and all checked; a connection must be made to one of these.
@@ -135,8 +140,9 @@ class Guard:
         Raises `Blocked`, OSError where the host has no address, and `Overdue` after `seconds`.
         """
         host, port = place.host, place.port
-        opened = place.authority in self._allow
-        if not opened and port not in PORTS.values():
+        usual = port in PORTS.values()
+        opened = (host, port) in self._allow or (usual and (host, None) in self._allow)
+        if not opened and not usual and ("", port) not in self._allow:
             raise Blocked(f"port {port} cannot be visited; {' and '.join(map(str, PORTS.values()))} can")
         literal = ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
         if not opened and not literal and ("." not in host or host.rpartition(".")[2] in _PRIVATE_NAMES):
@@ -181,3 +187,11 @@ def _read_host(text: str) -> str:
     if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
         raise problem
     return host
+
+
+def _read_entry(entry: str) -> tuple[str, int | None]:
+    try:
+        host, port = _split(entry)
+        return _read_host(host) if host or port is None else "", port
+    except Blocked as problem:
+        raise ValueError(f"allow holds {entry!r}: {problem}; write host, host:port or :port") from None

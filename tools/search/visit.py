@@ -3,8 +3,9 @@
 The agent chooses where the connection goes, so nothing about a page is an infrastructure failure: a host that does not
 answer, or a name that cannot be looked up, is for the agent to read. Else it could void an episode that goes badly.
 
-Every step of reading a page takes time linear in it and none recurses, so no page is too deep. Nothing there fails:
-what is badly written is read as far as it can be.
+The text of a page is what a reader would see of it. Every step takes time linear in the page and none recurses, so no
+page is too deep. Nothing there fails: what is badly written is read as far as it can be. Where HTML is read otherwise
+than by its standard, it is by leaving out more.
 """
 
 import codecs
@@ -14,6 +15,7 @@ import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urljoin
 
 from ..core import Overdue, StatelessTool, Status, ToolResult, check_range
 from ..functions import check_arguments, make_schema
@@ -33,11 +35,17 @@ _BLOCKS = _names(
     "form h1 h2 h3 h4 h5 h6 header hr legend li main nav ol optgroup option p pre section summary table tbody tfoot "
     "thead title tr ul"
 )
+_DROPPED = _names("audio canvas datalist math object svg template video")
 _RAW = _names("iframe noembed noframes script style textarea title xmp")  # hold no tags but their own end
+_VOID = _names("area base br col embed hr img input link meta param source track wbr")
 _MARKS = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
 _OPENING = re.compile(r"<(?:!--|(/?)([a-zA-Z][^\s/>]*+)|[!/?])")
 # Quotes count behind `=` alone. Where one is never closed no later one is, either, so few look far ahead in vain.
 _REST = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
+_VALUES = re.compile(r"""=\s*+("[^"]*+"|'[^']*+'|[^\s"'>]*+)""")
+_HIDDEN = re.compile(r"\shidden(?=[\s=/>])", re.IGNORECASE)
+_STYLED = re.compile(r"display\s*+:\s*+none|visibility\s*+:\s*+hidden", re.IGNORECASE)
+_HREF = re.compile(r"""\shref\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s"'>]++)""", re.IGNORECASE)
 _LONG_NUMBER = re.compile("&#[xX]?[0-9a-fA-F]{9,}+;?")  # no character; int() refuses one of thousands of digits
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _META = re.compile(rb"""<meta\s[^>]{0,400}charset\s*+=\s*+["']?([\w.:-]{1,40})""", re.IGNORECASE)
@@ -57,11 +65,14 @@ class Visit(StatelessTool):
         timeout: Seconds of wall-clock time that a visit may take, name lookup and redirects included, 0.01 to 600.
         max_chars: Characters of a page's text that the agent sees, 64 to 1048576; of a longer one, the head.
         max_bytes: Bytes of a page, compressed and not, 1024 to 67108864; a larger one is not shown.
-        allow, resolve: As `Guard` takes them.
+        links: Whether links are shown, as `[text](URL)`.
+        allow: What is open although it would be blocked: `host` or `host:port` for whatever addresses that host has,
+            `:port` for that port of all public hosts.
+        resolve: Gives the addresses of a name, as `look_up` does.
         tls: Whom to trust; None is the usual authorities.
 
     Raises:
-        ValueError: A limit is out of range.
+        ValueError: A limit is out of range, or an entry of `allow` is none.
     """
 
     name = "visit"
@@ -71,6 +82,7 @@ class Visit(StatelessTool):
         timeout: float = 10.0,
         max_chars: int = 8192,
         max_bytes: int = 2 * 2**20,
+        links: bool = False,
         allow: Collection[str] = (),
         resolve: Resolve = look_up,
         tls: ssl.SSLContext | None = None,
@@ -78,7 +90,7 @@ class Visit(StatelessTool):
         check_range("timeout", timeout, 0.01, 600, "seconds")
         check_range("max_chars", max_chars, 64, 2**20, "characters")
         check_range("max_bytes", max_bytes, 2**10, 2**26, "bytes")
-        self.timeout, self.max_chars, self.max_bytes = timeout, max_chars, max_bytes
+        self.timeout, self.max_chars, self.max_bytes, self.links = timeout, max_chars, max_bytes, links
         self._guard, self._tls = Guard(allow, resolve), tls
 
     @property
@@ -108,7 +120,7 @@ class Visit(StatelessTool):
         text = decode(page.body, page.charset, page.kind in HTML)
         title, complete = "", True
         if page.kind in HTML:
-            title, text, complete = read_html(text, self.max_chars)
+            title, text, complete = read_html(text, page.url, self.max_chars, self.links)
         else:
             text = plain(text)
         if not complete or len(text) > self.max_chars:
@@ -146,14 +158,19 @@ def plain(text: str) -> str:
 class _Reader:
     """A page that is being read: lines that are done, and the parts of the one that is not."""
 
+    base: str
+    links: bool
     title: str = ""
     lines: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     mark: str = ""  # what the line begins with
     length: int = 0
+    hidden: str = ""  # the element that is left out, and how many of its name are open
+    depth: int = 0
+    link: str = ""  # where the open link leads
 
     def add(self, text: str) -> None:
-        if text:
+        if text and not self.hidden:
             self.parts.append(_LONG_NUMBER.sub("\ufffd", text))
 
     def end_line(self, mark: str = "") -> None:
@@ -165,19 +182,37 @@ class _Reader:
         if text or mark:
             self.mark = mark
 
-    def tag(self, name: str, closes: bool) -> None:
-        if name in _BLOCKS:
-            self.end_line("" if closes else _MARKS.get(name, ""))
-        elif name in ("td", "th") and self.parts and not closes:
+    def open(self, name: str, rest: str) -> None:
+        if self.hidden:
+            self.depth += name == self.hidden
+        elif name not in _VOID and (_is_hidden(rest) or (name in _DROPPED and not rest.endswith("/>"))):
+            self.hidden, self.depth = name, 1
+        elif name in _BLOCKS:
+            self.end_line(_MARKS.get(name, ""))
+        elif name in ("td", "th") and self.parts:
             self.parts.append(" | ")
+        elif name == "a" and self.links and (href := _HREF.search(rest)):
+            self.link = _absolute(self.base, _tidy(href[1].strip("\"'")))
+            self.parts.append("[" if self.link else "")
+
+    def close(self, name: str) -> None:
+        if self.hidden:
+            self.depth -= name == self.hidden
+            self.hidden = self.hidden if self.depth else ""
+        elif name in _BLOCKS:
+            self.end_line()
+        elif name == "a" and self.link:
+            self.parts.append(f"]({self.link})")
+            self.link = ""
 
 
-def read_html(text: str, enough: int) -> tuple[str, str, bool]:
+def read_html(text: str, base: str, enough: int, links: bool = False) -> tuple[str, str, bool]:
     """Return the title and the text of a page, and whether this is all of it: reading stops beyond `enough` characters.
 
-    A line is a block of the page with its blanks collapsed; headings begin with `#`, items of lists with `-`.
+    A line is a block of the page with its blanks collapsed; headings begin with `#`, items of lists with `-`. With
+    `links`, a link is `[text](URL)`, resolved against the URL `base`.
     """
-    page, position = _Reader(), 0
+    page, position = _Reader(base, links), 0
     for _ in range(TAGS):
         opening = _OPENING.search(text, position)
         page.add(text[position : opening.start() if opening else None])
@@ -203,18 +238,36 @@ def _read_tag(page: _Reader, text: str, opening: re.Match[str]) -> int | None:
     if rest is None:
         return None
     name = opening[2].lower()
-    if name in _RAW and not opening[1]:
+    if opening[1]:
+        page.close(name)
+    elif name in _RAW:
         return _read_raw(page, text, name, rest.end())
-    page.tag(name, bool(opening[1]))
+    else:
+        page.open(name, rest[0])
     return rest.end()
 
 
 def _read_raw(page: _Reader, text: str, name: str, start: int) -> int | None:
     end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, start)
-    if name == "title" and not page.title:
+    if name == "title" and not page.hidden and not page.title:
         shown = _LONG_NUMBER.sub("\ufffd", text[start : end.start() if end else None])
         page.title = _tidy(shown)[:TITLE]
     return end.start() if end else None
+
+
+def _is_hidden(rest: str) -> bool:
+    if len(rest) < len(" hidden"):
+        return False
+    return _HIDDEN.search(_VALUES.sub("=", rest)) is not None or ("style" in rest and _STYLED.search(rest) is not None)
+
+
+def _absolute(base: str, href: str) -> str:
+    """Return the URL of a link; empty for one that cannot be visited."""
+    try:
+        url = urljoin(base, href)
+    except ValueError:
+        return ""
+    return url if url.startswith(("http://", "https://")) and " " not in url else ""
 
 
 def _tidy(text: str) -> str:

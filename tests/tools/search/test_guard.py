@@ -262,11 +262,12 @@ def test_a_lookup_fails_and_ends_in_time():
 
 
 def test_a_user_opens_hosts_and_ports():
-    guard = Guard(["127.0.0.1:8080", "wiki.corp", "[::1]:9"], lambda host, port: ["10.0.0.9"])
+    guard = Guard(["127.0.0.1:8080", "Wiki.Corp.", ":8000", "[::1]:9"], lambda host, port: ["10.0.0.9"])
     open_to = {
         "http://127.0.0.1:8080/": ("127.0.0.1",),
         "http://wiki.corp/": ("10.0.0.9",),
-        "https://Wiki.Corp./": ("10.0.0.9",),
+        "https://wiki.corp/": ("10.0.0.9",),
+        "http://8.8.8.8:8000/": ("8.8.8.8",),
         "http://[0::1]:9/": ("::1",),
     }
     assert {url: guard.check(read_url(url), 5.0) for url in open_to} == open_to
@@ -282,6 +283,14 @@ def test_a_user_opens_hosts_and_ports():
     ):
         with pytest.raises(Blocked):
             guard.check(read_url(url), 5.0)
+
+
+def test_one_entry_may_stand_alone_and_a_wrong_one_is_named():
+    assert Guard("127.0.0.1:81").check(read_url("http://127.0.0.1:81/"), 1.0) == ("127.0.0.1",)
+    for entry in ("http://a.org", "a b", "", ":", ":0", "10.0.0.0/8", "u@a.org", "0x7f.1"):
+        with pytest.raises(ValueError, match=r"allow holds .*; write host, host:port or :port") as refused:
+            Guard([entry])
+        assert repr(entry) in str(refused.value) and not isinstance(refused.value, Blocked)
 
 
 def test_the_agent_is_told_what_is_wrong_with_a_url():

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from turngym.tools.search.visit import TAGS, TITLE, decode, plain, read_html
 
+BASE = "https://example.com/a/b"
 
-def text(page, enough=100_000):
-    return read_html(page, enough)[1]
+
+def text(page, enough=100_000, **options):
+    return read_html(page, BASE, enough, **options)[1]
 
 
 def test_a_page_is_its_title_and_a_line_a_block():
@@ -18,7 +20,7 @@ def test_a_page_is_its_title_and_a_line_a_block():
       <body class="x"><h1>Paris</h1><p>The   <b>capital</b>\n of <i>France</i>.<br>On the Seine.
       <ul><li>one<li>two <p>three</ul><h3>Sights</h3>a<div>b</div>c
       <table><tr><th>Year</th><th>People</th></tr><tr><td>1999<td>2 million</table></body></html>"""
-    title, read, whole = read_html(page, 1000)
+    title, read, whole = read_html(page, BASE, 1000)
     assert title == "Paris & <b>more" and whole
     assert read.split("\n") == [
         "# Paris",
@@ -48,7 +50,15 @@ def test_a_page_is_its_title_and_a_line_a_block():
         "<!doctype x>",
         "<?php x ?>",
         "</ x>",
+        "<template>x<template>x</template>x</template>",
+        "<svg><title>x</title>x</svg>",
         "<svg/>",
+        "<div hidden>x<div>x</div>x</div>",
+        "<div HIDDEN=''>x</div>",
+        "<span a='>' hidden>x</span>",
+        "<span style='color: red; Display : none'>x</span>",
+        "<i style=visibility:hidden>x</i>",
+        "<div hidden><script>'</div>'</script>x</div>",
         "<textarea><p>x</textarea>",
         "<iframe src='x'>x</iframe>",
         "<input hidden value=x>",
@@ -67,6 +77,8 @@ def test_what_is_not_shown_is_left_out(hidden):
         ("a &lt;b&gt; &#x41;&#66; &eacute; &nope; &", "a <b> AB é &nope; &"),
         (f"&#{'9' * 5000};x &#x{'f' * 5000} &#0; &#xD800;", "�x � � �"),
         ("<p title=it's>a</p><p it's>b", "a\nb"),
+        ("<div class='a hidden b'>a</div><div data-hidden>b</div>", "a\nb"),
+        ("<div hidden>a</p></b></div>b", "b"),
         ("a<script>b", "a"),
         ("a<!-- b", "a"),
         ("a<p title='b> c", "a\nc"),
@@ -84,25 +96,35 @@ def test_bad_pages_are_read_as_far_as_they_go(page, shown):
 
 
 def test_the_first_title_counts_and_is_short():
-    assert read_html("<title>a</title><title>b</title>", 99)[:2] == ("a", "")
-    assert len(read_html(f"<title>{'a' * 999}</title>", 99)[0]) == TITLE
+    assert read_html("<title>a</title><title>b</title>", BASE, 99)[:2] == ("a", "")
+    assert len(read_html(f"<title>{'a' * 999}</title>", BASE, 99)[0]) == TITLE
+
+
+def test_links_are_shown_on_demand_and_resolved():
+    page = """<a href="/x">one</a> <a href='http://o.org/?a=1&amp;b=2'>two</a> <a href=c>three</a> <a>four</a>
+      <a href="javascript:alert(1)">five</a> <a href="http://[">six</a> <a href="#top">top</a> <a href="a b">ab</a>"""
+    assert text(page) == "one two three four five six top ab"
+    assert text(page, links=True) == (
+        "[one](https://example.com/x) [two](http://o.org/?a=1&b=2) [three](https://example.com/a/c) four five six "
+        "[top](https://example.com/a/b#top) ab"
+    )
 
 
 def test_reading_stops_where_there_is_enough():
     page = "<p>" + "<p>".join(f"line {number}" for number in range(1000))
-    title, read, whole = read_html(page, 100)
+    title, read, whole = read_html(page, BASE, 100)
     assert not whole and 100 <= len(read) < 120 and read.startswith("line 0\nline 1\n")
-    assert read_html(page, 100) == (title, read, whole)
-    assert read_html(page, 10**6)[2]
+    assert read_html(page, BASE, 100) == (title, read, whole)
+    assert read_html(page, BASE, 10**6)[2]
     for enough, whole in ((3, True), (2, False)):
-        assert read_html("<p>abc</p></body></html>", enough) == ("", "abc", whole)
+        assert read_html("<p>abc</p></body></html>", BASE, enough) == ("", "abc", whole)
 
 
-@pytest.mark.parametrize("unit", ["<b>", "<!---->", "<title>x</title>"])
+@pytest.mark.parametrize("unit", ["<b>", "<div hidden>", "<!---->", "<title>x</title>"])
 def test_a_page_of_millions_of_tags_is_not_read_to_its_end(unit):
-    _, read, whole = read_html(unit * (5 * 2**20 // len(unit)) + "end", 8000)
+    _, read, whole = read_html(unit * (5 * 2**20 // len(unit)) + "end", BASE, 8000)
     assert not whole and "end" not in read
-    assert read_html(unit * (TAGS // 2 - 1), 8000)[2]
+    assert read_html(unit * (TAGS // 2 - 1), BASE, 8000)[2]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +180,16 @@ def test_the_standard_library_reads_the_same_text(pieces: list[str]):
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(st.sampled_from([*PIECES, *"<>/!-='\"&#;x ", "<title>", "</script", "<a href="])).map("".join))
+@given(
+    st.lists(st.sampled_from([*PIECES, *"<>/!-='\"&#;x ", "<title>", "</script", "<div hidden ", "<a href="])).map(
+        "".join
+    )
+)
 def test_any_page_can_be_read(page: str):
-    title, read, _ = read_html(page, 50)
-    (title + read).encode()
-    assert title == " ".join(title.split()) and read == read.strip()
+    for links in (False, True):
+        title, read, _ = read_html(page, BASE, 50, links)
+        (title + read).encode()
+        assert title == " ".join(title.split()) and read == read.strip()
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,14 @@ def test_a_long_page_is_cut_at_the_same_place_each_time(server):
             assert [result.partition("\n\n")[2] for result in results] == [text]
 
 
+def test_links_are_shown_on_demand(server):
+    for links, text in ((False, "x"), (True, "[x](http://a.org/)")):
+        result = Visit(links=links, allow=[server.host]).call(
+            {"url": f"http://{server.host}/echo/<a href='http://a.org/'>x</a>"}
+        )
+        assert result.text.partition("\n\n")[2] == text
+
+
 def test_the_outcomes_are_of_all_faults():
     assert {path.partition("/")[0] for path in OUTCOMES} - {"nowhere"} == set(FAULTS)
     assert sum(outcome != {OK} for outcome in OUTCOMES.values()) >= 40
@@ -193,6 +201,8 @@ def test_limits_out_of_range_are_refused():
     ):
         with pytest.raises(ValueError, match=name):
             Visit(**limits)
+    with pytest.raises(ValueError, match="allow holds 'http://x'"):
+        Visit(allow=["http://x"])
 
 
 def test_hostile_answers_of_the_corpus_hold(server, shared_data):
