@@ -5,7 +5,6 @@ when no session can be had, does.
 """
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from .packages import check_packages
 from .server import kind_of
 from .session import CLOSED, CannotFork, Run, Session, open_session
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+_SPELT = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\t\n\r"}
 _log = logging.getLogger(__name__)
 
 
@@ -146,8 +145,8 @@ def _refuse(code: str) -> str | None:
 
 
 def _visible(text: str) -> str:
-    """Spell out control characters, which a terminal that shows the text would obey."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    """Spell out control characters, which a terminal that shows the text would obey; a flood takes no longer."""
+    return "\r\n".join(line.replace("\r", "\\x0d") for line in text.split("\r\n")).translate(_SPELT)
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -223,3 +223,8 @@ def test_recorded_benign_programs_do_what_they_should(ok):
             assert kind != "out_has" or value in text, row["id"]
             assert kind != "out_eq" or text == value, row["id"]
         tool.close()
+
+
+def test_control_characters_are_spelt_out_but_for_ends_of_lines(python: PythonTool, ok):
+    text = "\\0\\x07\\t\\x7f\\x9f\\xa0\\r\\r\\nb\\rc\\r"
+    assert ok(python, f"print('{text}')") == "\\x00\\x07\t\\x7f\\x9f\xa0\\x0d\r\nb\\x0dc\r\n"

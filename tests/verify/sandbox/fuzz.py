@@ -137,7 +137,7 @@ class Fuzz:
                     calls[number] = faults[0]
                 if faults == ["late"]:
                     late.append(number)
-        for number in late:
+        for number in set(late):
             del calls[number]
         much = memory.lasting > 2 * MEMORY * MIB * 11 // 10 + SLACK  # a session and its fork
         faults = [f"{memory.lasting / MIB:.0f} MiB of memory of one session"] if much else []

@@ -87,6 +87,12 @@ def test_what_a_call_does_wrong_is_counted_with_its_program(monkeypatch):
     assert on_time.held == 7 and "6: late" in on_time.note
 
 
+def test_one_program_that_is_late_each_time_counts_so(monkeypatch):
+    monkeypatch.setattr(fuzz, "_clocked", lambda work: (work() or ToolResult(Status.OK, ""), 9.0))
+    on_time, answers, _ = fuzz_rows(lambda *_: Fake(), 0, 0, program=6)
+    assert on_time.held == 0 and answers.held == answers.of and "6: late" in on_time.note
+
+
 def test_what_programs_leave_is_traced_to_one(tmp_path):
     worlds = []
 
