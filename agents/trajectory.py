@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..envs import Message, Outcome, StopReason, TextEnv, outcome_of
-from ..envs.rewards import named
 
 ROLES = ("system", "user", "assistant", "tool")
 PHASES = ("think", "call", "answer")  # of an agent's turn: what it thinks, then a call or its answer
@@ -136,7 +135,11 @@ class Tree:
 
     def rewards(self, leaf: Leaf) -> tuple[dict[str, float], dict[str, float]]:
         """Return the named rewards that a path earned, and their weights; none where it earned no score."""
-        return named(self.last_info(leaf)) if leaf.rewarded else ({}, {})
+        info = self.last_info(leaf) if leaf.rewarded else {}
+        rewards, weights = info.get("rewards"), info.get("weights")
+        if not (isinstance(rewards, Mapping) and isinstance(weights, Mapping) and rewards.keys() == weights.keys()):
+            return {}, {}
+        return dict(rewards), dict(weights)
 
     def drawers(self, node: int) -> NDArray[np.int64]:
         """Return for each token `(n,)` of a turn the turn that it was drawn in: another one where it was copied."""

@@ -66,14 +66,6 @@ def added(before: Mapping[str, dict[str, float]], reward: Rewards) -> dict[str, 
     return {"rewards": sums, "weights": weights}
 
 
-def named(info: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the rewards and the weights that an episode's last `info` holds; empty where it holds none."""
-    rewards, weights = info.get("rewards"), info.get("weights")
-    if not (isinstance(rewards, Mapping) and isinstance(weights, Mapping) and rewards.keys() == weights.keys()):
-        return {}, {}
-    return dict(rewards), dict(weights)
-
-
 class RubricGrade(NamedTuple):
     """A verdict of several graders: `score` is a `Rewards`; answer and rule are those of the first grader."""
 
