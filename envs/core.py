@@ -167,7 +167,14 @@ class TextEnv(gymnasium.Env[str, str]):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
         self.live = False  # an episode whose step raises cannot go on
         began = self._began
-        reply = self._answer(action)
+        try:
+            reply = self.on_step(action)
+        except ToolFailure as failure:
+            reply = Reply("", stop=StopReason.TOOL_ERROR, info={"error": str(failure)})
+        except EnvFailure as failure:
+            reply = Reply("", stop=StopReason.INFRA_ERROR, info={"error": str(failure)})
+        if not isinstance(reply, Reply):
+            raise TypeError(f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply")
         if self._began is not began:  # in another thread: the new episode is left as it is
             raise gymnasium.error.ResetNeeded("reset() began another episode during this step; its answer is dropped")
         text, stop, role = _carried(reply.text, self, "on_step"), reply.stop, reply.role
@@ -193,17 +200,6 @@ class TextEnv(gymnasium.Env[str, str]):
         if ended:
             info |= {"stop": str(stop), "outcome": str(outcome)}
         return text, reward, done, ended and not done, info
-
-    def _answer(self, action: str) -> Reply:
-        try:
-            reply: Any = self.on_step(action)
-            if not isinstance(reply, Reply):
-                raise TypeError(f"{type(self).__name__}.on_step gives {reply!r:.60}; it must return a Reply")
-            return reply
-        except ToolFailure as failure:
-            return Reply("", stop=StopReason.TOOL_ERROR, info={"error": str(failure)})
-        except EnvFailure as failure:
-            return Reply("", stop=StopReason.INFRA_ERROR, info={"error": str(failure)})
 
     # -- copies -----------------------------------------------------------------------------------------------------
 
