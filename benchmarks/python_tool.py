@@ -105,7 +105,10 @@ def main() -> int:
         "--beside", type=Path, help="a second checkout, whose calls alone are compared with this one's"
     )
     options.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run (all)")
+    options.add_argument("--quick", action="store_true", help="ten rounds, latency and forks alone")
     asked = options.parse_args()
+    if asked.quick:
+        asked.rounds, asked.only = 10, ["latency", "forks"]
     load = ", ".join(f"{number:.2f}" for number in os.getloadavg())
     print(f"{os.cpu_count()} processors, load {load}, {platform.system()} {platform.release()}")
     print(f"Python {platform.python_version()}, turngym {turngym.__version__}, level {asked.level}")

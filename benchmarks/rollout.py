@@ -156,7 +156,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="timed rollouts of each kind")
     parser.add_argument("--turns", type=int, default=4, help="turns a path")
+    parser.add_argument("--quick", action="store_true", help="one round")
     options = parser.parse_args()
+    options.rounds = 1 if options.quick else options.rounds
     print(f"{platform.machine()}, Python {platform.python_version()}, {options.turns} turns a path")
     chat, env, text = Chat.from_folder(TINY), Echo(options.turns), "<tool_call>17 + 25</tool_call>"
     tokens = np.array([*chat.tokenizer.encode(text).ids, *chat.end_ids()], np.int32)
