@@ -145,7 +145,7 @@ def _refuse(code: str) -> str | None:
 
 
 def _visible(text: str) -> str:
-    """Spell out control characters, which a terminal that shows the text would obey; a flood takes no longer."""
+    """Spell out control characters, which a terminal would obey; a flood of them takes as long as other text."""
     return "\r\n".join(line.replace("\r", "\\x0d") for line in text.split("\r\n")).translate(_SPELT)
 
 
