@@ -102,7 +102,7 @@ class TrainConfig:
     """Largest number of tokens in a forward pass. It changes the use of memory, never the results."""
     lora: LoraOptions = LoraOptions()
     eval_tasks: int = 256
-    """Number of held-out tasks in a validation."""
+    """Number of held-out tasks in a validation. Success has a standard error of at most 0.5 / √number: 3 % with 256."""
     shuffle_rewards: bool = False
     """Assign the scores to paths at random: a control experiment, which must not learn."""
     seed: int = 0
