@@ -23,7 +23,7 @@ from ..core import ToolFailure
 from ..process import Child, Deadline, Died
 from .cgroup import overstepped
 from .isolation import LEVELS, check_level, remove_folder
-from .view import View, make_view
+from .view import View, make_view, plain
 
 DEADLINE = 60.0
 """Seconds in which the server must have started, and found a worker for whoever waits."""
@@ -85,7 +85,7 @@ class Server:
         boot = ["-S", "-s", "-P", "-c", _BOOT.format(package=__package__), code_root]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         try:
-            self.child = Child([sys.executable, *boot, level, self.folder], env={**_ENVIRONMENT, **threads})
+            self.child = Child([plain(sys.executable), *boot, level, self.folder], env={**_ENVIRONMENT, **threads})
         except OSError as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
         self._connect(view)

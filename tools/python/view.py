@@ -83,11 +83,11 @@ def make_view(allowed: tuple[str, ...] = ()) -> View:
     libraries = [f"{root}/{name}" for root in _ROOTS for name in _LIBRARIES]
     for base in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
         libraries += [f"{base}/lib", f"{base}/lib64"]
-    for prefix in {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}:
+    for prefix in map(plain, {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}):
         *links, real = _followed(prefix)
         shown |= {*links, *(str(path) for path in Path(real, "bin").glob("python*") if _PROGRAM.fullmatch(path.name))}
         shown |= {str(path) for path in Path(real).glob("pyvenv.cfg")}
-    shown.update(_followed(sys.executable))
+    shown.update(_followed(plain(sys.executable)))
     for folder in libraries:
         if Path(folder).is_dir() and not Path(folder).is_symlink():
             _look_into(folder, shown, hidden)
@@ -97,9 +97,15 @@ def make_view(allowed: tuple[str, ...] = ()) -> View:
         tuple(sorted(path for path in shown if _nearest(path, shown - {path}) <= _nearest(path, hidden))),
         tuple(sorted(path for path in hidden if _nearest(path, shown) > _nearest(path, hidden - {path}))),
         owned,
-        sys.prefix,
-        sys.exec_prefix,
+        plain(sys.prefix),
+        plain(sys.exec_prefix),
     )
+
+
+def plain(path: str) -> str:
+    """Return a path without `..`, as in that of a Python that was called as `../bin/python`."""
+    here = Path(path)
+    return str(here.parent.resolve() / here.name) if ".." in here.parts else path
 
 
 _visible: tuple[list[str], list[str]] = [], []

@@ -24,6 +24,19 @@ def test_no_process_is_started_before_the_first_call():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_python_that_was_called_by_a_way_up_has_the_tool(tmp_path: Path, level):
+    code = (
+        "from turngym.tools import PythonTool\n"
+        f"tool = PythonTool(level={level!r}, timeout=30.0)\n"
+        "print(tool.call({'code': 'import numpy\\nprint(1)'}).text)\ntool.close()"
+    )
+    upwards = os.path.relpath(sys.executable, tmp_path)
+    out = subprocess.run([upwards, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (out.stdout, out.stderr) == ("1\n\n", "")
+
+
 def test_all_sessions_of_a_level_come_from_one_server(python: PythonTool, ok, host_pid, descendants, server_pid):
     ok(python, "x = 1")
     pid = server_pid()
