@@ -39,7 +39,7 @@ TRACED = 2  # batches whose faults are traced to a program
 ALONE = 3  # times that a late program is run again
 SLACK = 64 * MIB  # by which the memory of warm processes may differ
 PAUSE = 1.0  # seconds for which a session rests between two calls
-LOOK = 0.2  # seconds between two looks at the memory of each session
+LOOK = 0.4  # seconds between two looks at the memory of each session; its supervisor looks every 0.25 between calls
 WAYS = ("fresh", "session", "pause", "fork")
 
 Make = Callable[[float, int, bool], PythonTool]  # seconds, MiB, whether the tool keeps a session
