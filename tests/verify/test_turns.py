@@ -3,7 +3,7 @@
 import gymnasium
 import pytest
 
-from turngym.envs import Reply, StopReason, TextEnv
+from turngym.envs import Reply, StopReason
 from turngym.envs.qa import QAGrader
 from turngym.envs.question import QuestionEnv
 from turngym.envs.registry import ENVS
@@ -63,12 +63,11 @@ class Twice(Quiz):
 class Late(Quiz):
     """A step writes what it has to say whatever happened meanwhile."""
 
-    step = TextEnv.step
-
-    def _answer(self, action):
-        reply = super()._answer(action)
-        self.turn = 1
-        return reply
+    def step(self, action):
+        try:
+            return super().step(action)
+        finally:
+            self.turn = 1
 
 
 @pytest.mark.parametrize(("maker", "bad"), [(Quiz, []), (Paid, [0]), (Twice, [1]), (Late, [2])])
