@@ -212,11 +212,17 @@ def _sealed(data: Mapping[str, Any]) -> bytes:
     return body + _SEAL % zlib.crc32(body)
 
 
-def _opened(line: bytes) -> dict[str, Any]:
+def unsealed(line: bytes) -> bytes:
+    """Return the JSON text of a line. Raises ValueError where its checksum does not fit."""
     body = line[:-_SEALED]
     if line[-_SEALED:] != _SEAL % zlib.crc32(body):
         raise ValueError("its checksum does not fit: it was cut, damaged or changed")
-    data: dict[str, Any] = json.loads((body + b"}").decode("utf-8", "surrogatepass"), parse_constant=refuse)
+    return body + b"}"
+
+
+def _opened(line: bytes) -> dict[str, Any]:
+    text = unsealed(line).decode("utf-8", "surrogatepass")
+    data: dict[str, Any] = json.loads(text, parse_constant=refuse)
     return data
 
 

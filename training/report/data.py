@@ -1,0 +1,344 @@
+"""What the folder of a run, an evaluation or a comparison holds, as plain data.
+
+Everything that shows a run reads it here. What cannot be read (a damaged line, a file of a later version, one that is
+being written) becomes a line of `notes`, and the rest is there. Nothing is taken from a file but data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import __version__
+from ...agents.journal import read_origin, unsealed
+from ..run_folder import CONFIG, INCIDENTS, METRICS, SUMMARY
+
+EVAL, SETTINGS, TREES, EPISODES, COMPARE = "eval.json", "settings.json", "trees.jsonl", "episodes.jsonl", "compare.json"
+UPDATES, VOCABULARY = "updates", "vocabulary.json"
+DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
+MOST_NOTES = 20
+_START = re.compile(rb'\{"key": \[([-\d, ]+)\], "task": (\d+), ')
+_LEAVES = b', "leaves": ['
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an episode ended."""
+
+    step: int  # 0 in an evaluation
+    task: int
+    branch: int
+    outcome: str
+    stop: str
+    score: float | None  # None after a failure
+    parent: int = -1  # the branch that it was forked from
+    trained: bool = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has no score, or one below 1."""
+        return self.score is None or self.score < 1
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What the learner computed of the drawn tokens of a path, from the root on: each `(n,)`."""
+
+    advantage: NDArray[np.float32]
+    weight: NDArray[np.float32]  # of the policy term
+    logp_old: NDArray[np.float32]  # nats
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run, or an evaluation, which has the one step 0 and no lines."""
+
+    name: str
+    folder: Path
+    kind: Literal["run", "evaluation"]
+    settings: dict[str, Any]
+    record: dict[str, Any]  # what made it
+    lines: list[dict[str, Any]]  # of metrics, by step; None for a number that could not be computed
+    incidents: list[dict[str, Any]]
+    summary: dict[str, Any]  # of summary.json or eval.json; empty before the end
+    journals: dict[int, Path]  # by step
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        """Return the last step."""
+        return max([line["step"] for line in self.lines] + [*self.journals], default=0)
+
+    @property
+    def finished(self) -> bool:
+        """Return whether it came to its end."""
+        return bool(self.summary) and (self.kind == "evaluation" or self.summary.get("steps") == self.steps)
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since anything was written."""
+        files = (METRICS, INCIDENTS, EPISODES, SUMMARY, EVAL, CONFIG, SETTINGS)
+        times = [path.stat().st_mtime for name in files if (path := self.folder / name).is_file()]
+        return max(time.time() - max(times, default=0.0), 0.0)
+
+    def note(self, text: str) -> None:
+        """Keep what could not be read."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def series(self, name: str) -> dict[int, float]:
+        """Return the finite values of a metric by step."""
+        found = {line["step"]: number(line.get(name)) for line in self.lines}
+        return {step: value for step, value in found.items() if value is not None}
+
+    def family(self, name: str) -> dict[int, dict[int, float]]:
+        """Return the values of the metrics NAME/T by T (a turn) and step."""
+        names = {key for line in self.lines for key in line if re.fullmatch(rf"{re.escape(name)}/\d{{1,6}}", key)}
+        return {int(key.rpartition("/")[2]): self.series(key) for key in sorted(names, key=_turn)}
+
+    @property
+    def families(self) -> list[str]:
+        """Return the names that `family` knows."""
+        keys = (key for line in self.lines for key in line)
+        return list(dict.fromkeys(name for name, _, turn in (key.rpartition("/") for key in keys) if turn.isdecimal()))
+
+    def endings(self, step: int) -> Iterator[Ending]:
+        """Yield how the episodes of a step ended, in the order of the journal, without reading what was said."""
+        for where, text in self._rows(step):
+            try:
+                task, leaves = _leaves(text)
+                found = [_ending(step, task, leaf) for leaf in leaves]
+            except DAMAGE as error:
+                self.note(f"{where}: no tree of this version ({_short(error)})")
+            else:
+                yield from found
+
+    def trees(self, step: int) -> Iterator[dict[str, Any]]:
+        """Yield the trees of a step as they stand in the journal."""
+        for where, text in self._rows(step):
+            try:
+                data = json.loads(text)
+                if not (isinstance(data["turns"], list) and isinstance(data["leaves"], list)):
+                    raise TypeError("turns or leaves is no list")
+            except DAMAGE as error:
+                self.note(f"{where}: no tree of this version ({_short(error)})")
+            else:
+                yield data
+
+    def slots(self, step: int) -> dict[tuple[int, ...], Slots]:
+        """Return what the learner computed in a step, by the key of a path; nothing where it was not kept."""
+        path = self.folder / UPDATES / f"step-{step:06d}.npz"
+        if not path.is_file():
+            return {}
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                columns = [np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp_old")]
+                ends = np.cumsum(data["count"])[:-1]
+                cut = zip(*(np.split(column, ends) for column in columns), strict=True)
+                return {tuple(key): Slots(*of) for key, of in zip(data["key"].tolist(), cut, strict=True)}
+        except (*DAMAGE, zipfile.BadZipFile, zlib.error, EOFError) as error:
+            self.note(f"{UPDATES}/{path.name}: cannot be read ({_short(error)})")
+            return {}
+
+    def vocabulary(self) -> list[bytes]:
+        """Return the bytes of each token; nothing where they were not kept."""
+        data = _json(self.folder / VOCABULARY, self.note, list)
+        try:
+            return [piece.encode("utf-8", "surrogateescape") for piece in data]
+        except DAMAGE:
+            self.note(f"{VOCABULARY}: not a list of texts")
+            return []
+
+    def _rows(self, step: int) -> Iterator[tuple[str, bytes]]:
+        """Yield the place and the JSON text of each tree of a journal."""
+        path = self.journals.get(step)
+        if path is None:
+            return
+        name = path.relative_to(self.folder)
+        try:
+            first = 1
+            if path.name != EPISODES:
+                read_origin(path)
+                first = 2
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if number < first:
+                        continue
+                    try:
+                        yield f"{name}, line {number}", unsealed(line)
+                    except ValueError as error:
+                        self.note(f"{name}, line {number}: {error}")
+        except DAMAGE as error:
+            self.note(_short(error).replace(f"{self.folder}/", ""))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What folders hold: runs and evaluations, and the numbers of a comparison if one of them is one."""
+
+    runs: list[Run]
+    comparison: dict[str, Any] = field(default_factory=dict)
+
+
+def read(folders: list[Path]) -> Found:
+    """Read the folders of runs, evaluations and comparisons.
+
+    Raises:
+        ValueError, OSError: a folder is none of them.
+    """
+    runs: list[Run] = []
+    comparison: dict[str, Any] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            kind, what = (ValueError, "is a file") if folder.exists() else (FileNotFoundError, "does not exist")
+            raise kind(f"{folder} {what}; name the folder of a run, of an evaluation or of a comparison")
+        trials = sorted({path.parent for name in (CONFIG, METRICS) for path in folder.glob(f"*/seed-*/{name}")})
+        if (folder / CONFIG).is_file() or (folder / METRICS).is_file():
+            runs.append(_run(folder, folder.resolve().name))
+        elif any((folder / name).is_file() for name in (EVAL, SETTINGS, TREES, EPISODES)):
+            runs.append(_evaluation(folder))
+        elif trials or (folder / COMPARE).is_file():
+            found = [_run(trial, str(trial.relative_to(folder))) for trial in trials]
+            if not found:
+                raise ValueError(f"{folder} is a comparison without a run; name its runs where they are now")
+            comparison = comparison or _json(folder / COMPARE, found[0].note, dict)
+            runs += found
+        else:
+            raise ValueError(
+                f"{folder} is no run, evaluation or comparison: it has no {CONFIG}, {EVAL} or {COMPARE}; "
+                "name a folder that `turngym train`, `eval --out` or `compare` wrote"
+            )
+    names = [run.name for run in runs]
+    runs = [Run(**{**vars(run), "name": str(run.folder)}) if names.count(run.name) > 1 else run for run in runs]
+    return Found(runs, comparison)
+
+
+def number(value: Any) -> float | None:
+    """Return a value as a number; None where it is none or not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _run(folder: Path, name: str) -> Run:
+    run = Run(name, folder, "run", {}, {}, [], [], {}, _journals(folder / "trees"))
+    try:
+        config = tomllib.loads((folder / CONFIG).read_text("utf-8"))
+        run.settings.update(config.get("train", {}))
+        run.record.update(config.get("record", {}))
+    except FileNotFoundError:
+        run.note(f"{CONFIG} is missing")
+    except DAMAGE as error:
+        run.note(f"{CONFIG}: cannot be read ({_short(error)})")
+    _newer(run, run.record.get("version"))
+    by_step: dict[int, dict[str, Any]] = {}
+    for where, line in _jsonl(folder / METRICS, run.note):
+        step = line.get("step")
+        if type(step) is not int or not 0 <= step < 1 << 53:
+            run.note(f"{where}: it has no step")
+            continue
+        if step in by_step:
+            run.note(f"{where}: step {step} again; the later line is shown")
+        by_step[step] = line
+    run.lines.extend(by_step[step] for step in sorted(by_step))
+    run.incidents.extend(line for _, line in _jsonl(folder / INCIDENTS, run.note))
+    run.summary.update(_json(folder / SUMMARY, run.note, dict))
+    return run
+
+
+def _evaluation(folder: Path) -> Run:
+    journal = next((path for name in (TREES, EPISODES) if (path := folder / name).is_file()), None)
+    run = Run(folder.resolve().name, folder, "evaluation", {}, {}, [], [], {}, {0: journal} if journal else {})
+    run.settings.update(_json(folder / SETTINGS, run.note, dict))
+    run.summary.update(_json(folder / EVAL, run.note, dict))
+    _newer(run, run.settings.get("turngym"))
+    if journal is None:
+        run.note(f"{TREES} is missing: there is nothing to show of single episodes")
+    return run
+
+
+def _journals(folder: Path) -> dict[int, Path]:
+    named = ((re.fullmatch(r"step-(\d{1,12})\.jsonl", path.name), path) for path in folder.glob("step-*.jsonl"))
+    return dict(sorted((int(name[1]), path) for name, path in named if name))
+
+
+def _newer(run: Run, version: Any) -> None:
+    """Note a version that is later than this one."""
+    parts = [tuple(map(int, re.findall(r"\d{1,9}", text)[:3])) for text in (f"{version or ''}", __version__)]
+    if parts[0] > parts[1]:
+        run.note(f"written by turngym {version}, read by {__version__}: what is new in it may be missing here")
+
+
+def _jsonl(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield place and object of each line; an unfinished last line is being written and left out."""
+    try:
+        data = path.read_bytes() if path.is_file() else b""
+    except OSError as error:
+        note(_short(error))
+        return
+    for at, line in enumerate(data.split(b"\n")[:-1], 1):
+        where = f"{path.name}, line {at}"
+        try:
+            found = json.loads(line.decode("utf-8", "replace"))
+            if not isinstance(found, dict):
+                raise ValueError("no object")
+        except DAMAGE as error:
+            note(f"{where}: damaged ({_short(error)})")
+        else:
+            yield where, found
+
+
+def _json(path: Path, note: Callable[[str], None], kind: type) -> Any:
+    """Return what a file holds; an empty value where it is missing, or damaged, which is noted."""
+    if path.is_file():
+        try:
+            found = json.loads(path.read_text("utf-8", "replace"))
+            if isinstance(found, kind):
+                return found
+            note(f"{path.name}: holds a {type(found).__name__} in place of a {kind.__name__}")
+        except DAMAGE as error:
+            note(f"{path.name}: cannot be read ({_short(error)})")
+    return kind()
+
+
+def _leaves(text: bytes) -> tuple[int, list[dict[str, Any]]]:
+    """Return the task and the leaves of a tree; they are last in its line, so its turns need not be read."""
+    start, at = _START.match(text), text.rfind(_LEAVES)
+    if start and at > 0:
+        try:
+            leaves = json.loads(b"{" + text[at + 2 :])["leaves"]
+            if leaves and all("outcome" in leaf and "node" in leaf for leaf in leaves):
+                return int(start[2]), leaves
+        except DAMAGE:
+            pass  # the words stood elsewhere in the line
+    data = json.loads(text)
+    return data["task"], data["leaves"]
+
+
+def _ending(step: int, task: int, leaf: dict[str, Any]) -> Ending:
+    how = (str(leaf["outcome"]), str(leaf["stop"]), number(leaf["score"]))
+    return Ending(step, int(task), int(leaf["branch"]), *how, int(leaf.get("parent", -1)), bool(leaf.get("trained", 1)))
+
+
+def _turn(key: str) -> int:
+    return int(key.rpartition("/")[2])
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(f"{error}".split()) or type(error).__name__
+    return text if len(text) <= 160 else f"{text[:160]}…"
