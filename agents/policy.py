@@ -19,9 +19,10 @@ from tokenizers import Tokenizer
 
 from .chat.chat import read_tokenizer
 from .chat.template import special_tokens
+from .memory import check_fits
 from .model_folder import check_folder, header, model_folder, read_json
 from .settings import LoraOptions, MachineOptions
-from .source import Source, check_fits
+from .source import Source
 
 ADAPTER = "default"
 

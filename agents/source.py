@@ -1,6 +1,6 @@
 """Where a policy comes from, checked before torch is imported: `tiny`, a run folder, a model folder, a hub name.
 
-What its model needs in memory, and the settings that fit its size, are read from the small files of its folder alone.
+The settings that fit its size are read from the small files of its folder alone.
 
 Default learning rates are for LoRA on all layers. They lie between TRL's 1e-5 (3B) and 5e-5 (0.6B); verl takes 3e-6 to
 1e-5. Turns of 512 to 1024 tokens and groups of 8 are what both take in their examples of GRPO on math questions.
@@ -11,30 +11,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, prod
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from ..tools.core import did_you_mean
 from .checkpoint import latest
-from .model_folder import (
-    CONFIG,
-    INDEX,
-    STORED,
-    TEMPLATE_FILE,
-    header,
-    model_folder,
-    read_bytes,
-    read_json,
-    template_digest,
-)
+from .memory import parameters
+from .model_folder import TEMPLATE_FILE, header, model_folder, read_bytes, read_json, template_digest
 from .settings import LoraOptions
 
 TINY = Path(__file__).parent / "tiny"
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}  # of a number
-GIB = 1 << 30
-_CGROUP = Path("/sys/fs/cgroup")
-_MEMINFO = Path("/proc/meminfo")
 
 OWN = "a3f94bd86d03be67dcf83f4421c14311"  # digest of the template that turngym's own small policies speak
 OWN_TOKENS = 96  # of a turn, where turngym made the policy
@@ -166,115 +153,6 @@ def max_tokens(source: Source | None) -> int:
     return trained
 
 
-class TooLarge(ValueError):
-    """A model does not fit into the memory that is free."""
-
-
-@dataclass(frozen=True)
-class Needed:
-    """Bytes that a policy takes before its first forward pass."""
-
-    weights: int  # frozen
-    lora: int
-    optimizer: int  # gradient and both moments of the LoRA weights
-    cache: int = 0  # keys and values
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.weights + self.lora + self.optimizer + self.cache
-
-
-def check_fits(
-    folder: Path,
-    dtype: str,
-    device: str = "cpu",
-    *,
-    lora: LoraOptions | None = None,
-    context: int = 0,
-    free: int | None = None,
-) -> Needed:
-    """Return what a policy of the model in `folder` takes on `device`, if that is free.
-
-    What forward and backward passes take comes on top; it depends on the tokens of a micro-batch.
-
-    Args:
-        folder: With `config.json`, and weights or at least their index.
-        dtype: Of the frozen weights.
-        device: "cpu", "cuda", "cuda:1", …; of others nothing is known, and all fits.
-        lora: The adapter.
-        context: Tokens whose keys and values are kept.
-        free: Bytes that are free; asked of the device where not given.
-
-    Raises:
-        TooLarge: it does not fit; the message has the numbers.
-    """
-    config = read_config(folder)
-    learned = 0 if lora is None else BYTES[lora.lora_dtype] * _lora_parameters(config, lora)
-    cache = context * cache_bytes(config, dtype) if context else 0
-    needed = Needed(parameters(folder) * BYTES[dtype], learned, 3 * learned, cache)
-    there = free_bytes(device) if free is None else free
-    if there is not None and needed.total > there:
-        smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
-        kept = f", {cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
-        raise TooLarge(
-            f"{folder} does not fit: {needed.weights / GIB:.1f} GiB of weights in {dtype}, {needed.lora / GIB:.2f} GiB "
-            f"of LoRA weights{kept} and {needed.optimizer / GIB:.2f} GiB for their optimizer need "
-            f"{needed.total / GIB:.1f} GiB; {device} has {there / GIB:.1f} GiB free; use a smaller model{smaller} or "
-            "a larger device"
-        )
-    return needed
-
-
-def parameters(folder: Path) -> int:
-    """Return how many numbers the weights in `folder` hold, without reading them.
-
-    Raises:
-        FileNotFoundError: there are neither safetensors nor an index of them.
-    """
-    if (index := folder / INDEX).is_file():
-        about = read_json(index).get("metadata")
-        count, size = (about.get(f"total_{of}") if isinstance(about, dict) else None for of in ("parameters", "size"))
-        if isinstance(count, int):
-            return count
-        if isinstance(size, int):
-            config = read_config(folder)
-            return size // BYTES.get(str(config.get("dtype", config.get("torch_dtype"))), 4)
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise FileNotFoundError(f"{folder} has neither *.safetensors nor their index; save it with save_pretrained")
-    return sum(prod(entry["shape"]) for file in files for entry in header(file).values() if entry["dtype"] in STORED)
-
-
-def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the outputs of all queries' heads of a layer, and of its keys' heads."""
-    heads = int(config["num_attention_heads"])
-    of_head = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
-    return heads * of_head, int(config.get("num_key_value_heads") or heads) * of_head
-
-
-def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]]:
-    """Return name and (inputs, outputs) of every linear layer of a dense decoder, the head included; none of others."""
-    if not {"hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"} <= config.keys():
-        return []
-    width, (own, shared) = int(config["hidden_size"]), _heads(config)
-    inner = int(config.get("intermediate_size") or 4 * width)
-    layer = [
-        ("q_proj", (width, own)),
-        ("k_proj", (width, shared)),
-        ("v_proj", (width, shared)),
-        ("o_proj", (own, width)),
-        ("gate_proj", (width, inner)),
-        ("up_proj", (width, inner)),
-        ("down_proj", (inner, width)),
-    ]
-    return [*layer * int(config["num_hidden_layers"]), ("lm_head", (width, int(config["vocab_size"])))]
-
-
-def _lora_parameters(config: Mapping[str, Any], lora: LoraOptions) -> int:
-    return lora.rank * sum(sum(s) for name, s in linear_shapes(config) if not lora.targets or name in lora.targets)
-
-
 def layer_names(folder: Path) -> set[str]:
     """Return the last parts of the names of all matrices within layers of the weights in `folder`, and `lm_head`.
 
@@ -287,43 +165,3 @@ def layer_names(folder: Path) -> set[str]:
             if parts[-1] == "weight" and len(entry["shape"]) == 2 and any(part.isdecimal() for part in parts):
                 found.add(parts[-2])
     return found
-
-
-def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:
-    """Return what keys and values of one token take in all layers."""
-    return 2 * int(config["num_hidden_layers"]) * _heads(config)[1] * BYTES[dtype]
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Return the model's `config.json`; that of the language model where it has several.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    if not (folder / CONFIG).is_file():
-        raise FileNotFoundError(f"{folder} has no config.json, so it is no model folder")
-    config = read_json(folder / CONFIG)
-    inner = config.get("text_config")
-    return {**config, **(inner if isinstance(inner, dict) else {})}
-
-
-def free_bytes(device: str = "cpu") -> int | None:
-    """Return how much memory `device` has free, on the host within the limits of the container; None if unknown."""
-    kind = device.split(":")[0]
-    if kind == "cuda":
-        import torch
-
-        return int(torch.cuda.mem_get_info(torch.device(device))[0])
-    if kind != "cpu" or not _MEMINFO.is_file():
-        return None
-    line = next(line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable"))
-    return min([int(line.split()[1]) << 10, *_within_limits()])
-
-
-def _within_limits() -> list[int]:
-    """Return what the container's limit leaves; files that the kernel keeps in memory can be given up."""
-    limit, used, about = (_CGROUP / f"memory.{name}" for name in ("max", "current", "stat"))
-    if not (limit.is_file() and used.is_file() and about.is_file()) or limit.read_text().strip() == "max":
-        return []
-    kept = dict(line.split() for line in about.read_text().splitlines()).get("inactive_file", 0)
-    return [int(limit.read_text()) - int(used.read_text()) + int(kept)]

@@ -30,9 +30,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from tree import grpo, packed_of
 
+from turngym.agents.memory import GIB, check_fits, parameters, read_config
 from turngym.agents.policy import load_policy
 from turngym.agents.settings import LoraOptions
-from turngym.agents.source import GIB, TINY, check_fits, parameters, read_config
+from turngym.agents.source import TINY
 from turngym.training.control import chain
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods

@@ -1,30 +1,16 @@
 import json
-import re
 import subprocess
 import sys
 from math import prod
-from pathlib import Path
 
 import pytest
 import torch
 
-from turngym.agents import checkpoint, policy, source
+from turngym.agents import checkpoint, policy
 from turngym.agents.engines.vllm.server import head_options
 from turngym.agents.policy import load_policy
 from turngym.agents.settings import LoraOptions
-from turngym.agents.source import (
-    TINY,
-    Source,
-    TooLarge,
-    cache_bytes,
-    check_fits,
-    find,
-    free_bytes,
-    layer_names,
-    linear_shapes,
-    parameters,
-    read_config,
-)
+from turngym.agents.source import TINY, Source, find, layer_names
 
 ADAPTER = {"r": 4, "lora_alpha": 9.5, "target_modules": ["v_proj", "lm_head"]}
 
@@ -201,116 +187,12 @@ def test_the_targets_that_a_server_needs_are_named_and_taken(qwen2_folder, monke
         assert served(tuple(named)) == ()
 
 
-LARGE = {  # the shape of Qwen2.5-72B
-    "hidden_size": 8192,
-    "intermediate_size": 29568,
-    "num_hidden_layers": 80,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "vocab_size": 152064,
-    "torch_dtype": "bfloat16",
-}
-NUMBERS = 72_706_203_648
-
-
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
-    """The folder of a large model with everything but its weights."""
-    (tmp_path / "config.json").write_text(json.dumps(LARGE))
-    index = {"metadata": {"total_size": 2 * NUMBERS}, "weight_map": {"lm_head.weight": "model-1-of-1.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    return tmp_path
-
-
-def test_a_model_too_large_is_refused_with_its_numbers(large):
-    with pytest.raises(TooLarge) as caught:
-        check_fits(large, "float32", "cpu", lora=LoraOptions(rank=32), free=80 << 30)
-    assert "270.9 GiB of weights in float32, 1.59 GiB of LoRA weights and 4.76 GiB for their optimizer" in str(
-        caught.value
-    )
-    assert "need 277.2 GiB; cpu has 80.0 GiB free; use a smaller model, dtype bfloat16 or" in str(caught.value)
-    with pytest.raises(TooLarge, match=re.escape("135.4 GiB of weights in bfloat16, 0.00 GiB of LoRA")):
-        check_fits(large, "bfloat16", "cpu", free=80 << 30)
-    assert check_fits(large, "bfloat16", "cpu", free=2 * NUMBERS).total == 2 * NUMBERS
-
-
-def test_this_machine_is_asked_where_nothing_is_said(large, monkeypatch):
-    monkeypatch.setattr(source, "free_bytes", lambda device: 3 if device == "cuda:1" else None)
-    with pytest.raises(TooLarge, match=r"cuda:1 has 0\.0 GiB free"):
-        check_fits(large, "bfloat16", "cuda:1")
-    assert check_fits(large, "bfloat16", "mps").weights == 2 * NUMBERS
-
-
-def test_keys_and_values_of_a_conversation_count(large):
-    free = 2 * NUMBERS + 80 * 2 * 8 * 128 * 2 * 1024
-    assert check_fits(large, "bfloat16", context=1024, free=free).total == free
-    with pytest.raises(
-        TooLarge, match=r"0\.31 GiB of keys and values for 1025 tokens .*, a shorter context or a larger"
-    ):
-        check_fits(large, "bfloat16", context=1025, free=free)
-
-
-def test_a_policy_that_does_not_fit_is_refused_before_it_is_read(qwen3_folder, monkeypatch):
-    monkeypatch.setattr(source, "free_bytes", lambda device: 1000)
-    monkeypatch.setattr("turngym.agents.policy._load_model", lambda *_: pytest.fail("the weights were read"))
-    with pytest.raises(TooLarge, match="does not fit"):
-        load_policy(qwen3_folder)
-
-
-@pytest.mark.parametrize(("rank", "targets"), [(4, ()), (2, ("q_proj", "down_proj")), (2, ("lm_head",)), (0, ())])
-@pytest.mark.parametrize("name", ["qwen3_folder", "qwen2_folder"])
-def test_the_arithmetic_is_that_of_models(name, rank, targets, request):
-    folder = request.getfixturevalue(name)
-    lora = LoraOptions(rank, 8, targets, "bfloat16") if rank else None
-    needed = check_fits(folder, "bfloat16", "cpu", lora=lora)
-    policy = load_policy(folder, dtype="bfloat16", lora=lora)
-    assert needed.lora == sum(p.numel() * 2 for p in policy.trainable_parameters().values())
-    assert needed.weights == sum(p.numel() * 2 for p in policy.model.parameters()) - needed.lora
-    assert needed.optimizer == 3 * needed.lora and needed.total == needed.weights + 4 * needed.lora
-
-
 @pytest.mark.parametrize("name", ["qwen3_folder", "qwen2_folder"])
 def test_layers_are_named_as_in_the_model(name, request):
     folder = request.getfixturevalue(name)
     modules = load_policy(folder).base.named_modules()
     linear = {name.rpartition(".")[2] for name, module in modules if isinstance(module, torch.nn.Linear)}
     assert layer_names(folder) == linear > {"lm_head", "q_proj", "down_proj"}
-
-
-def test_the_number_of_weights_is_read_from_an_index_that_says_it(large):
-    file = large / "model.safetensors.index.json"
-    assert parameters(large) == NUMBERS
-    file.write_text(json.dumps({"metadata": {"total_size": 1, "total_parameters": 12}, "weight_map": {}}))
-    assert parameters(large) == 12
-    file.unlink()
-    with pytest.raises(FileNotFoundError, match=r"has neither \*\.safetensors nor their index"):
-        parameters(large)
-
-
-def test_keys_and_values_of_a_token():
-    assert cache_bytes(LARGE, "bfloat16") == 2 * 80 * 8 * 128 * 2
-    assert cache_bytes({**LARGE, "head_dim": 64}, "float32") == 2 * 80 * 8 * 64 * 4
-
-
-def test_a_config_in_a_config_is_read_and_an_unknown_one_has_no_layers(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
-        read_config(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 3, "text_config": LARGE}))
-    assert read_config(tmp_path)["hidden_size"] == 8192
-    assert linear_shapes({"n_embd": 768}) == []
-
-
-def test_the_host_has_what_its_container_leaves(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "_CGROUP", tmp_path)
-    monkeypatch.setattr(source, "_MEMINFO", tmp_path / "meminfo")
-    assert free_bytes() is None and free_bytes("mps") is None
-    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable:   500 kB\n")
-    assert free_bytes() == 500 << 10
-    for name, text in (("max", "300000"), ("current", "200000"), ("stat", "anon 5\ninactive_file 50000\n")):
-        (tmp_path / f"memory.{name}").write_text(text)
-    assert free_bytes() == 150_000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert free_bytes() == 500 << 10
 
 
 def test_torch_is_not_needed():

@@ -11,8 +11,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from turngym import __main__ as cli
 from turngym.agents import model_folder, settings, source
+from turngym.agents.memory import GIB, check_fits
 from turngym.agents.settings import LoraOptions, flat
-from turngym.agents.source import GIB, MODELS, check_fits
+from turngym.agents.source import MODELS
 from turngym.tests.support.pages import blocks, commands, tables
 from turngym.training import run
 from turngym.training.commands import Train
@@ -100,5 +101,5 @@ def described(folder: Path, size: str) -> Path:
     shape = {"hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers, "vocab_size": 151_936}
     shape |= {"num_attention_heads": heads, "num_key_value_heads": keys, "tie_word_embeddings": tied}
     (folder / "config.json").write_text(json.dumps(shape))
-    (folder / source.INDEX).write_text(json.dumps({"metadata": {"total_parameters": total}, "weight_map": {}}))
+    (folder / model_folder.INDEX).write_text(json.dumps({"metadata": {"total_parameters": total}, "weight_map": {}}))
     return folder

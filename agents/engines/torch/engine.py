@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine import Completion, Cut, Generation, Sampling, StopRule, check_turn, evaluating, keyed_rng
+from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
-from ...source import GIB, TooLarge, free_bytes
 from .decoder import Decoder
 from .fallback import Fallback
 from .runner import Runner, batch_dependence, ceil_to, keep_memory, set_threads

@@ -25,8 +25,8 @@ import httpx
 
 from ....tools.process import Child
 from ...engine import EngineFailure, EngineFault
+from ...memory import check_fits
 from ...policy import ADAPTER, Policy
-from ...source import check_fits
 from .client import TOP
 
 # Adapters come while it runs, and its model is a folder.
