@@ -70,14 +70,16 @@ class EnvFailure(RuntimeError):
 class Reply:
     """What the environment answers to one action.
 
-    A reply with `stop` set ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`).
+    With `stop` set it ends the episode. `role` is the speaker of `text` in the chat (`user` or `tool`). `valid` says
+    whether the world could carry out the action, right or wrong; None where it cannot tell.
     """
 
     text: str
-    reward: float = 0.0  # or a `Rewards`: several, which are kept by name
+    reward: float = 0.0  # or `Rewards`, which are kept by name
     stop: StopReason | None = None
     role: str = "user"
     info: Mapping[str, Any] = field(default_factory=dict)
+    valid: bool | None = None
 
 
 class TextEnv(gymnasium.Env[str, str]):
@@ -157,7 +159,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return observation, _copied(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take one turn; when the episode ends `info` holds `stop` and `outcome`.
+        """Take one turn; when the episode ends `info` holds `stop` and `outcome`, and `valid` where the reply says it.
 
         An episode that ended in `tool_error` or `infra_error` earned no reward: its reward is NaN, never 0.
         """
@@ -197,6 +199,8 @@ class TextEnv(gymnasium.Env[str, str]):
         info: dict[str, Any] = {"turn": self.turn, "messages": [{"role": role, "content": text}]}
         if reply.info or self._named:
             info |= _copied({**reply.info, **self._named})  # what it is made of may live on in the environment
+        if reply.valid is not None:
+            info["valid"] = reply.valid
         if ended:
             info |= {"stop": str(stop), "outcome": str(outcome)}
         return text, reward, done, ended and not done, info

@@ -2,6 +2,7 @@
 
 A reply that calls a tool gets the tool's result; a reply that calls none is the final answer and is graded. Without
 tools every reply is final, so a single-turn environment is this one with nothing in the agent's hands.
+A call is a valid action where it could be read and the tool ran to its end, a final reply where it holds an answer.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class QuestionEnv(TextEnv):
                 return self._use(parsed.call)
             if parsed.error is not None:
                 role, content = self.format.observe(f"error: {parsed.error}", None)
-                return Reply(content, role=role, info={"tool": None, "tool_status": "malformed"})
+                return Reply(content, role=role, info={"tool": None, "tool_status": "malformed"}, valid=False)
             text = text if self.grades_all else parsed.text  # mostly nothing behind a final answer counts
         return self._grade(text)
 
@@ -265,7 +266,8 @@ class QuestionEnv(TextEnv):
         if result.status is Status.OK:
             results.append(text)
         role, content = self.format.observe(text or "(no output)", call.name)
-        return Reply(content, role=role, info={"tool": call.name, "tool_status": str(result.status)})
+        info = {"tool": call.name, "tool_status": str(result.status)}
+        return Reply(content, role=role, info=info, valid=result.status is Status.OK)
 
     def _grade(self, text: str) -> Reply:
         if self.task is None:
@@ -276,7 +278,7 @@ class QuestionEnv(TextEnv):
         info = {"score": float(verdict.score), "answer": verdict.answer, "how": verdict.how, "used_tool": used}
         info |= self.measures(verdicts)
         stop = StopReason.NO_ANSWER if verdict.answer is None else StopReason.ANSWERED
-        return Reply("", reward=verdict.score, stop=stop, info=info)
+        return Reply("", reward=verdict.score, stop=stop, info=info, valid=verdict.answer is not None)
 
 
 def _shorten(text: str) -> str:

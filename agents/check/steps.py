@@ -123,6 +123,8 @@ def _check_step(env: TextEnv, where: str, turn: int, answer: tuple[Any, ...]) ->
     _check_info(where, info)
     if info.get("turn") != turn:
         raise Broken(f"{where}: info['turn'] is {info.get('turn')!r}; leave `turn` to the base class")
+    if type(info.get("valid", True)) is not bool:
+        raise Broken(f"{where}: the reply's `valid` is {info['valid']!r}; it must be True, False or None")
     over = [name for name in ("stop", "outcome") if name in info]
     if len(over) != 2 * (terminated or truncated) or env.live == (terminated or truncated):
         raise Broken(f"{where}: terminated is {terminated}, truncated {truncated}, and info holds {over or 'no stop'}")

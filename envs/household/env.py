@@ -88,11 +88,12 @@ class ALFWorldEnv(TextEnv):
         world, state = self._playing()
         command, fault = _command(text)
         if fault:
-            return Reply(self._shown(f"Error: {fault}"), info={"command": None})
+            return Reply(self._shown(f"Error: {fault}"), info={"command": None}, valid=False)
         self.state, answer = step(world, state, command)
         won = world.won(self.state)
-        info = {"command": command, "allowed": answer != NOTHING, "won": won}
-        return Reply(self._shown(answer), float(won), StopReason.GOAL if won else None, info=info)
+        allowed = answer != NOTHING
+        info = {"command": command, "allowed": allowed, "won": won}
+        return Reply(self._shown(answer), float(won), StopReason.GOAL if won else None, info=info, valid=allowed)
 
     def gold(self) -> list[str]:
         """Return the rest of the walkthrough, or its shortest end that still succeeds from the present state."""

@@ -146,6 +146,7 @@ PLANTED = {
     "messages": (lambda tree: tree.turns[0].info["messages"].pop(), -1, "messages", None),
     "tools": (lambda tree: tell(tree, 0, tools=[]), -1, "tools", []),
     "tool_status": (lambda tree: tell(tree, 3, tool_status="ok"), 1, "info['tool_status']", "ok"),
+    "valid": (lambda tree: tell(tree, 3, valid=True), 1, "info['valid']", True),
     "more info": (lambda tree: tell(tree, 1, mood=None), 0, "info['mood']", None),
     "less info": (lambda tree: put(tree, 1, info={"turn": 1, "tool": "python"}), 0, "info['tool_status']", NOTHING),
     "reward": (lambda tree: put(tree, 1, reward=5e-324), 0, "reward", 5e-324),
@@ -169,6 +170,14 @@ def test_a_planted_change_is_found_and_named(env, tree, name):
     assert recorded is None or repr(found.recorded) == repr(recorded)
     assert repr(found.recorded) != repr(found.replayed) and not found.deadline
     assert str(found).startswith(f"task 7, branch 0, {f'turn {turn}' if turn >= 0 else 'the opening'}: {field} was ")
+
+
+def test_a_journal_that_does_not_say_what_was_valid_is_replayed(env, tree):
+    assert [tree.turns[node].info["valid"] for node in (1, 3, 5)] == [True, False, True]
+    for node in (1, 3, 5):
+        put(tree, node, info={name: value for name, value in tree.turns[node].info.items() if name != "valid"})
+    end(tree, info={name: value for name, value in tree.leaves[0].info.items() if name != "valid"})
+    assert replay(env, tree) is None
 
 
 def test_another_action_is_found_by_what_it_does(env):

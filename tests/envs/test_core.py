@@ -93,6 +93,17 @@ def test_a_step_counts_turns_and_adds_the_environments_info():
     assert (env.turn, env.turn_rewards, env.actions) == (2, [0.5, 0.5], ["say hello", "say again"])
 
 
+@pytest.mark.parametrize(("valid", "told"), [(True, {"valid": True}), (False, {"valid": False}), (None, {})])
+def test_an_environment_may_say_whether_an_action_was_valid(valid, told):
+    class Judging(Walk):
+        def on_step(self, text):
+            return Reply("on", valid=valid)
+
+    env = Judging()
+    env.reset(seed=0)
+    assert env.step("a")[4] == {"turn": 1, "messages": [{"role": "user", "content": "on"}], **told}
+
+
 def test_a_turn_limit_truncates_and_keeps_the_reward_of_its_last_turn():
     env = Walk(max_turns=2)
     env.reset(seed=0)

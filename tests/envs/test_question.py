@@ -99,7 +99,7 @@ def test_without_tools_every_reply_is_final():
     assert (observation, info["task_id"], info["tools"]) == ("question 1", "t1", [])
     assert info["messages"] == [{"role": "user", "content": "question 1"}]
     _, reward, terminated, truncated, info = env.step(call(word="a"))
-    assert (reward, terminated, truncated, info["stop"]) == (0.0, True, False, "no_answer")
+    assert (reward, terminated, truncated, info["stop"], info["valid"]) == (0.0, True, False, "no_answer", False)
 
 
 def test_the_opening_has_the_system_prompt_the_formats_instructions_and_the_schemas():
@@ -242,7 +242,7 @@ def test_a_call_gives_its_result_and_the_episode_goes_on():
     env = make()
     text, reward, terminated, truncated, info = env.step(f"I shall. {call(word='one')}")
     assert (text, reward, terminated, truncated) == ("one", 0.0, False, False)
-    assert (info["tool"], info["tool_status"]) == ("memory", "ok")
+    assert (info["tool"], info["tool_status"], info["valid"]) == ("memory", "ok", True)
     assert info["messages"] == [{"role": "tool", "content": "one"}]
     assert env.step(call(word="two"))[0] == "one two"
     assert env.step(f"answer: {CANARY}-2")[1:4] == (1.0, True, False)
@@ -270,6 +270,7 @@ def test_a_malformed_call_is_a_readable_error_and_the_episode_goes_on(action, wo
     text, reward, terminated, truncated, info = env.step(action)
     assert text.startswith("error: malformed tool call: ") and words in text
     assert (reward, terminated, truncated, info["tool"], info["tool_status"]) == (0.0, False, False, None, "malformed")
+    assert info["valid"] is False
     assert env.step(call(word="next"))[0] == "next"
 
 
@@ -285,6 +286,7 @@ def test_a_tools_own_error_is_an_observation(action, text):
     env = make()
     observed, reward, terminated, truncated, info = env.step(action)
     assert (observed, reward, terminated, truncated, info["tool_status"]) == (text, 0.0, False, False, "error")
+    assert info["valid"] is False
 
 
 def test_a_result_that_no_one_can_carry_or_that_is_empty_is_still_text():

@@ -21,6 +21,7 @@ def breaks(problems, *clauses):
         ({"role": "crowd"}, "turn 1: info['messages'] must be messages of role and content"),
         ({"info": {"stop": "goal"}}, "turn 1: terminated is False, truncated False, and info holds ['stop']"),
         ({"info": {"turn": 0}}, "turn 1: info['turn'] is 0; leave `turn` to the base class"),
+        ({"valid": 1}, "turn 1: the reply's `valid` is 1; it must be True, False or None"),
         ({"text": "x" * 70_000}, "(70000 characters, 'xxx"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_blank_command_is_the_games_to_answer(env, text):
     _, before = env.reset(seed=0), env.state
     observation, reward, done, cut, info = env.step(text)
     assert (observation, reward, done, cut) == ("Nothing happens.", 0, False, False) and env.state == before
-    assert (info["command"], info["allowed"]) == (text.strip(), False)
+    assert (info["command"], info["allowed"], info["valid"]) == (text.strip(), False, False)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_gold_of_every_house_wins(size, text):
         for action in actions:
             assert (reward, done) == (0, False)
             _, reward, done, cut, info = env.step(action)
-            assert info["allowed"] and not cut
+            assert info["allowed"] and info["valid"] and not cut
         assert (reward, done, info["won"], info["stop"]) == (1, True, True, "goal")
         assert 3 <= len(actions) <= 11
 
