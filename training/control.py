@@ -28,6 +28,7 @@ from .columns import Batch, Now, Terms
 from .head import Functional
 
 State = Any  # JSON data: saved and loaded with every checkpoint
+MOST = 16  # entries of a list or table of a state that are metrics
 Sets = Literal[
     "credit", "clip", "surrogate", "aggregation", "branching", "replay", "temperature", "top-p", "top-k", "max-tokens"
 ]
@@ -140,6 +141,28 @@ class Control:
     observe: Callable[[Stats, State], tuple[State, Requests]] = lambda stats, state: (state, Requests())
     replay: Callable[[State], Replay | None] | None = None
     parts: tuple[Control, ...] | None = None  # what a chain is made of; None for a single control
+
+
+def numbers_of(control: Control, state: State) -> dict[str, float]:
+    """Return the numbers in the state of a control as metrics `control/METHOD/NAME`, where lists and tables are short.
+
+    Of a longer list or table only how many entries it has, so that a line of metrics stays a line.
+    """
+    found = dict[str, float]()
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, bool | int | float):
+            found[name] = float(value) if isinstance(value, float) else int(value)
+        elif isinstance(value, list | dict) and len(value) > MOST:
+            found[f"{name}/entries"] = len(value)
+        elif isinstance(value, list | dict):
+            for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+                add(f"{name}/{key}", inner)
+
+    parts = _leaves(control)
+    for part, own in zip(parts, state if control.parts is not None else [state], strict=True):
+        add(f"control/{part.name}", own)
+    return found
 
 
 def scored(control: Control, batch: Batch, state: State) -> Batch:

@@ -47,6 +47,7 @@ class Update:
     means: Mapping[str, float] = field(default_factory=dict)  # of `ratios.diagnose`
     refused: str = ""  # why the step is not to be taken
     key: tuple[int, ...] = ()  # (seed, step, task, branch) of the sample that `refused` names
+    slots: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # advantage, weight, logp (nats) of each
 
 
 class Learner:
@@ -237,7 +238,9 @@ class Learner:
             raise Refused("the gradient is not finite, though that of every process is")
         logp = self.team.columns({"logp": logp[packed.batch.span(mine)]})["logp"]
         means = diagnose(logp, packed.batch, terms)
-        return replace(update, loss=loss, grad_norm=norm, drift=means.get("log_ratio_max", 0.0), means=means)
+        slots = {"advantage": terms.advantage, "weight": terms.weight, "logp": logp}
+        drift = means.get("log_ratio_max", 0.0)
+        return replace(update, loss=loss, grad_norm=norm, drift=drift, means=means, slots=slots)
 
     def _accumulate(self, packed: Packed, terms: Terms, keep: Bool[Tensor, "p"], logp: Float[Tensor, "s"]) -> float:
         """Add the gradient of the paths in `keep`, write their log-probabilities down, and return their loss."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from ..agents.trajectory import Plan, Tree
 from ..envs import TextEnv
 from .columns import NothingToLearn, Packed, pack
 from .config import Schedule
-from .control import Control, Request, Requests, Stats, Verdict
+from .control import Control, Request, Requests, Stats, Verdict, numbers_of
 from .learner import Learner, Update
 from .parallel import PeerLost, Team
 from .run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
@@ -106,6 +106,7 @@ class Learned:
     control: str  # JSON text
     requests: Requests = frozenset()
     packed: Packed | None = None  # the rollout; None where the update was refused
+    state: Mapping[str, float] = field(default_factory=dict)  # the numbers in the control state, by name
     updates: int = 0  # optimizer steps taken
     replayed: int = 0  # paths of earlier steps that were learned from once more
 
@@ -130,6 +131,7 @@ class Learned:
                 "drift": update.drift,
                 "idle_paths": update.idle,
                 **update.means,
+                **self.state,
                 "refused": update.refused,
             }
         )
@@ -313,9 +315,14 @@ class Loop:
                 raise ValueError(
                     "a control asked to reset the reference, which is the frozen base model in this version"
                 )
+            if learned.packed is not None:
+                self.logbook.add_slots(
+                    at.step + 1, learned.packed.keys, learned.packed.batch.path, learned.update.slots
+                )
             with shield():
                 self.at = None
                 learned = step.apply(learned)
+                learned = replace(learned, state=numbers_of(self.learner.control, json.loads(learned.control)))
                 line = learned.line(grown, refilled=len(grown) - self.rollouts.prompts)
                 self.at = Boundary(
                     control=learned.control,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..agents.chat.chat import Chat
 from ..agents.chat.fitting import FITTED
+from ..agents.chat.pieces import vocabulary
 from ..agents.checkpoint import latest, steps
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
@@ -30,7 +31,7 @@ from ..envs.splits import Split, begin, open_split
 from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_toml
 from .methods import check_group, parse_methods
 from .process import Launch, launched
-from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
+from .run_folder import CONFIG, METRICS, VOCABULARY, Boundary, read_boundary, summarized, write_summary
 
 if TYPE_CHECKING:
     from ..agents.engine import Engine
@@ -178,6 +179,7 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
             log.warning("rollouts depend on what else is in the batch on this machine: %s", engine.mode_reason)
         if team.first:
             write_file(prepared.folder / CONFIG, to_toml(config, record))
+            write_file(prepared.folder / VOCABULARY, vocabulary(prepared.chat.tokenizer))
             if config.chat_template:
                 write_file(prepared.folder / TEMPLATE_FILE, prepared.chat.template.source)
         if prepared.checkpoint is not None:

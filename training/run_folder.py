@@ -8,6 +8,7 @@ ones. The limits are ours, from no paper.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -17,6 +18,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from ..agents.checkpoint import CheckpointError, read_state
 from ..agents.journal import Incident, Origin, append_line, read_trees, write_file, write_trees
 from ..agents.scores import Report
@@ -24,7 +28,8 @@ from ..agents.trajectory import Tree
 from .config import Schedule
 
 CONFIG, METRICS, INCIDENTS, SUMMARY = "config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json"
-_JOURNAL = re.compile(r"\.?step-(\d+)\.jsonl(\.tmp)?")  # `.tmp`: of a process that was killed
+VOCABULARY = "vocabulary.json"
+_STEP = re.compile(r"\.?step-(\d+)\.(?:jsonl|npz)(\.tmp)?")  # `.tmp`: of a process that was killed
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,8 @@ class Logbook:
 
     def __init__(self, folder: Path, writes: bool = True) -> None:
         self.writes = writes
-        self.metrics, self.incidents, self.trees = (folder / name for name in (METRICS, INCIDENTS, "trees"))
+        self.metrics, self.incidents = folder / METRICS, folder / INCIDENTS
+        self.trees, self.updates = folder / "trees", folder / "updates"
 
     def add_metrics(self, line: str) -> None:
         """Add the line of a step."""
@@ -260,6 +266,25 @@ class Logbook:
         if self.writes:
             self.trees.mkdir(parents=True, exist_ok=True)
             write_trees(self._journal(step), trees, origin)
+
+    def add_slots(
+        self, step: int, keys: Sequence[tuple[int, ...]], path: NDArray[np.int64], slots: Mapping[str, ArrayLike]
+    ) -> None:
+        """Write what the first update of a step makes of each drawn token: for whoever looks at the run later.
+
+        Args:
+            step: Number of the step.
+            keys: Of the paths.
+            path: Of each slot the index of its path, ascending.
+            slots: Columns.
+        """
+        if self.writes and slots:
+            count = np.bincount(np.asarray(path), minlength=len(keys))
+            columns = {name: np.asarray(column, np.float32) for name, column in slots.items()}
+            file = io.BytesIO()
+            np.savez_compressed(file, key=np.array(keys), count=count, **columns)
+            self.updates.mkdir(parents=True, exist_ok=True)
+            write_file(self.updates / f"step-{step:06d}.npz", [file.getvalue()])
 
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
         """Return the trees of these paths (seed, step, task, branch), each with these of its paths alone.
@@ -297,8 +322,8 @@ class Logbook:
                 f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; remove the checkpoints of later "
                 "steps, and the run repeats the steps from there"
             )
-        for path in (*self.trees.glob("step-*"), *self.trees.glob(".step-*")):
-            name = _JOURNAL.fullmatch(path.name)
+        for path in (*self.trees.glob("*step-*"), *self.updates.glob("*step-*")):
+            name = _STEP.fullmatch(path.name)
             if name and (name[2] or int(name[1]) > step):
                 path.unlink()
         if (whole := "".join(kept)) != text:

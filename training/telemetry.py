@@ -201,6 +201,7 @@ def diagnose(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> dict[str, 
     kl_old, kl: mean over slots of logp_old - logp, and of k3 to the reference where there is one, nats
     ratio_p05, ratio_p50, ratio_p95: of exp(logp - logp_old) of the computed tokens, shared ones counted once
     log_ratio_max: largest |logp - logp_old|, nats
+    weight, entropy_coef: means over slots of what the controls made of these terms; absent where they left all alone
     mismatch, mismatch_max: mean (tokens once) and largest |logp_old - logp_roll|, nats; absent where they are equal
 
     Clips and ratios also by the agent's turn, as in `clip_low_turn/0`; absent where no slot of it was computed.
@@ -227,6 +228,10 @@ def _moved(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> Iterator[tup
         ratios = np.percentile(x[once & where].double().exp().numpy(), PERCENTILES)
         yield from ((f"ratio_p{p:02}{end}", float(ratio)) for p, ratio in zip(PERCENTILES, ratios, strict=True))
         yield f"log_ratio_max{end}", float(moved.abs().max())
+        if bool((terms.weight != 1).any()):
+            yield f"weight{end}", float(terms.weight[where].double().mean())
+        if bool((terms.entropy_coef != 0).any()):
+            yield f"entropy_coef{end}", float(terms.entropy_coef[where].double().mean())
 
 
 def _mismatch(batch: Batch) -> dict[str, float]:

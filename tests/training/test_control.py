@@ -9,7 +9,7 @@ from turngym.agents.engine import Sampling
 from turngym.agents.trajectory import Event, Spawn
 from turngym.envs import Outcome
 from turngym.training.columns import Now
-from turngym.training.control import Control, Needs, Request, Stats, Verdict, advantages, chain
+from turngym.training.control import Control, Needs, Request, Stats, Verdict, advantages, chain, numbers_of
 from turngym.training.objective import start_terms
 
 STATS = Stats(step=0, phase="update", entropy=0.5)
@@ -213,3 +213,16 @@ def test_the_state_survives_json_to_the_bit() -> None:
 def test_a_state_of_another_chain_is_refused(state) -> None:
     with pytest.raises(ValueError, match=r"the state of the controls \[a,b\] is .*; it must be a list of 2 states"):
         chain(counter("a"), counter("b")).sample(Sampling(), state)
+
+
+def test_the_numbers_of_a_state_are_metrics_by_their_place_in_it():
+    state = [{"sum": 1.5, "on": True, "name": "x", "0": {"error": 2}}, {"kept": list(range(99)), "by": [0.5, None]}]
+    both = chain(Control(name="one"), Control(name="two"))
+    assert numbers_of(both, state) == {
+        "control/one/sum": 1.5,
+        "control/one/on": 1,
+        "control/one/0/error": 2,
+        "control/two/kept/entries": 99,
+        "control/two/by/0": 0.5,
+    }
+    assert numbers_of(Control(name="one"), state[0])["control/one/sum"] == 1.5

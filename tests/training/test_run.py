@@ -199,6 +199,8 @@ def test_a_run_folder_holds_what_it_promises(finished):
         "config.toml",
         "metrics.jsonl",
         "trees",
+        "updates",
+        "vocabulary.json",
         "checkpoints",
         "summary.json",
     }
@@ -211,6 +213,7 @@ def test_a_run_folder_holds_what_it_promises(finished):
     assert {path.suffix for path in finished.rglob("*") if path.is_file()} <= {
         ".toml",
         ".jsonl",
+        ".npz",
         ".json",
         ".safetensors",
     }

@@ -257,3 +257,19 @@ def test_paths_are_read_from_the_journals_of_their_steps(book):
     assert book.read_paths([]) == []
     with pytest.raises(FileNotFoundError, match="step-000009"):
         book.read_paths([(0, 8, 6, 1)])
+
+
+def test_what_an_update_makes_of_each_token_is_kept_and_dropped_with_its_step(book):
+    keys, slots = (
+        [(0, 1, 7, 0), (0, 1, 7, 1)],
+        {"advantage": [1.0, -1.0, 0.5], "weight": [1.0] * 3, "logp": [math.nan] * 3},
+    )
+    for step in (1, 2):
+        book.add_slots(step, keys, np.array([0, 0, 1]), slots)
+    first, second = sorted(book.updates.iterdir())
+    assert first.read_bytes() == second.read_bytes()  # no clock is in it
+    with np.load(first, allow_pickle=False) as data:
+        assert data["key"].tolist() == [list(key) for key in keys] and data["count"].tolist() == [2, 1]
+        assert data["advantage"].tolist() == [1.0, -1.0, 0.5] and np.isnan(data["logp"]).all()
+    book.drop_after(1)
+    assert [*book.updates.iterdir()] == [first]

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from ... import __version__
 from ...agents.journal import read_origin, unsealed
-from ..run_folder import CONFIG, INCIDENTS, METRICS, SUMMARY
+from ..run_folder import CONFIG, INCIDENTS, METRICS, SUMMARY, VOCABULARY
 
 EVAL, SETTINGS, TREES, EPISODES, COMPARE = "eval.json", "settings.json", "trees.jsonl", "episodes.jsonl", "compare.json"
-UPDATES, VOCABULARY = "updates", "vocabulary.json"
+UPDATES = "updates"
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 MOST_NOTES = 20
 _START = re.compile(rb'\{"key": \[([-\d, ]+)\], "task": (\d+), ')
@@ -58,7 +58,7 @@ class Slots:
 
     advantage: NDArray[np.float32]
     weight: NDArray[np.float32]  # of the policy term
-    logp_old: NDArray[np.float32]  # nats
+    logp: NDArray[np.float32]  # nats, the learner's own; NaN where nothing was to be learned
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Run:
             return {}
         try:
             with np.load(path, allow_pickle=False) as data:
-                columns = [np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp_old")]
+                columns = [np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp")]
                 ends = np.cumsum(data["count"])[:-1]
                 cut = zip(*(np.split(column, ends) for column in columns), strict=True)
                 return {tuple(key): Slots(*of) for key, of in zip(data["key"].tolist(), cut, strict=True)}
