@@ -44,6 +44,7 @@ class Entry:
     needs: str = ""  # what has to be there that no package brings; without it `make` says what to do
 
 
+_DIAGNOSTIC = "turngym.envs.diagnostic:make"
 ENVS = (
     Entry("turngym/Math-v0", "turngym.envs.math:make_math", "math questions answered in one turn"),
     Entry(
@@ -59,6 +60,10 @@ ENVS = (
         needs="the games",
     ),
     Entry("turngym/Household-v0", "turngym.envs.household:make_household", "generated houses with ALFWorld's tasks"),
+    Entry("turngym/LateBloomer-v0", f"{_DIAGNOSTIC}_late_bloomer", "diagnostic: a tool that pays once it is mastered"),
+    Entry("turngym/UselessChoice-v0", f"{_DIAGNOSTIC}_useless_choice", "diagnostic: the same with allowed idle words"),
+    Entry("turngym/ManyWays-v0", f"{_DIAGNOSTIC}_many_ways", "diagnostic: six ways that are equally good"),
+    Entry("turngym/Distractor-v0", f"{_DIAGNOSTIC}_distractor", "diagnostic: the late bloomer beside free text"),
 )
 
 

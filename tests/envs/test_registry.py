@@ -40,6 +40,10 @@ def test_every_entry_is_registered_and_described():
         "turngym/Search-v0",
         "turngym/ALFWorld-v0",
         "turngym/Household-v0",
+        "turngym/LateBloomer-v0",
+        "turngym/UselessChoice-v0",
+        "turngym/ManyWays-v0",
+        "turngym/Distractor-v0",
     ]
     for entry in registry.ENVS:
         assert gymnasium.spec(entry.id).entry_point == entry.entry_point

@@ -1,0 +1,23 @@
+"""Diagnostic worlds: small text environments that each isolate one thing a control of entropy has to get right.
+
+- worlds: the worlds as tables of states, words and where they lead; the best success that is possible
+- start: what a policy says in each state before it learns, and what that comes to, exactly
+- env: an episode in a world, and the environments `LateBloomer-v0`, `UselessChoice-v0`, `ManyWays-v0`, `Distractor-v0`
+"""
+
+from .env import WorldEnv, make_distractor, make_late_bloomer, make_many_ways, make_useless_choice
+from .start import Expected, Start
+from .worlds import WORLDS, State, World
+
+__all__ = [
+    "WORLDS",
+    "Expected",
+    "Start",
+    "State",
+    "World",
+    "WorldEnv",
+    "make_distractor",
+    "make_late_bloomer",
+    "make_many_ways",
+    "make_useless_choice",
+]
