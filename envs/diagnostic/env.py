@@ -38,9 +38,9 @@ class WorldEnv(TextEnv):
     def on_step(self, text: str) -> Reply:
         """Go where the word leads."""
         before, self.state = self.state, self._led(text)
-        info = {"state": before, "led": self.state}
-        stop = _ENDS.get(self.state)
-        return Reply("" if stop else self.drawn[self.state][0], float(self.state == WON), stop, info=info)
+        info, stop = {"state": before, "led": self.state}, _ENDS.get(self.state)
+        shown = "" if stop else self.drawn[self.state][0]
+        return Reply(shown, float(self.state == WON), stop, info=info, valid=self.state != INVALID)
 
     def gold(self) -> list[str]:
         """Return the shortest way to success from here: the first right word, or a word that leads to one."""
