@@ -383,8 +383,7 @@ def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) 
     """Return who acts in `env`."""
     from .rollout.path import Actor
 
-    style = _format(env)
-    return Actor(engine, chat, end_ids, cut(env, chat), None if style is None else style.begins)
+    return Actor(engine, chat, end_ids, cut(env, chat), _format(env))
 
 
 def pick_tasks(tasks: Sequence[int], count: int, seed: int) -> list[int]:

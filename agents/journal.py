@@ -159,7 +159,8 @@ def from_json(data: dict[str, Any]) -> Tree:
     tree = Tree(tuple(data["key"]), data["task"], data["task_id"])
     for row in data["turns"]:
         columns: dict[str, Any] = {name: np.array(row[name], kind) for name, kind in _COLUMNS.items()}
-        tree.add(Turn(**{**row, **columns, "reward": _score(row["reward"])}))
+        values = {"values": tuple(row["values"])} if "values" in row else {}
+        tree.add(Turn(**{**row, **columns, **values, "reward": _score(row["reward"])}))
     for row in data["leaves"]:
         if not 0 <= row["node"] < len(tree.turns):
             raise ValueError(f"branch {row['branch']} ends in turn {row['node']} of {len(tree.turns)}")
@@ -229,7 +230,9 @@ def _opened(line: bytes) -> dict[str, Any]:
 def _turn_json(turn: Turn) -> dict[str, Any]:
     columns: dict[str, Any] = {name: getattr(turn, name).tolist() for name in _COLUMNS}
     columns["sampled"] = [int(value) for value in columns["sampled"]]
-    return {**vars(turn), **columns, "reward": _number(turn.reward), "info": dict(turn.info)}
+    row = {**vars(turn), **columns, "reward": _number(turn.reward), "info": dict(turn.info)}
+    values = row.pop("values")  # absent, as in journals of 0.1, where there are none
+    return row if values is None else {**row, "values": list(values)}
 
 
 def _number(value: float) -> float | None:

@@ -18,6 +18,7 @@ from ..envs import Message, Outcome, StopReason, TextEnv, outcome_of
 
 ROLES = ("system", "user", "assistant", "tool")
 PHASES = ("think", "call", "answer")  # of an agent's turn: what it thinks, then a call or its answer
+CLASSES = ("words", "format", "arguments")  # of tokens: what frames a call or a marked answer, what it hands over
 NO_TOKENS = np.zeros(0, np.int32)
 
 Key = tuple[int, ...]  # (seed, step, task), then branch, then turn: all randomness derives from it
@@ -40,6 +41,7 @@ class Turn:
     estimate: bool = False  # whether `entropy` is the sampler's estimate from its most likely tokens
     reward: float = 0.0  # what the environment paid for this turn
     thought: int = 0  # tokens before its call or answer
+    values: tuple[int, int] | None = None  # its tokens that are arguments of a call, or a marked answer
     twin: int = -1  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none
     copied: int = 0
     info: Mapping[str, Any] = field(default_factory=dict)

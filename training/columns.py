@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..agents.trajectory import PHASES, Leaf, Tree, Turn
+from ..agents.trajectory import CLASSES, PHASES, Leaf, Tree, Turn
 from ..envs import Outcome
 from .attention import Layout, layout_of
 
@@ -61,6 +61,7 @@ class Batch:
     token: Int[Tensor, "s"]  # equal where paths share the token
     share: Float[Tensor, "s"]  # 1 / paths through the token
     phase: Int[Tensor, "s"]  # index in `agents.trajectory.PHASES`
+    kind: Int[Tensor, "s"]  # index in `agents.trajectory.CLASSES`
     n_paths: int  # also counts paths without a slot
     turns: Turns  # always those of the whole rollout
     logp_ref: Float[Tensor, "s"] | None = None
@@ -215,7 +216,7 @@ def pack(trees: Sequence[Tree]) -> Packed:
         raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
     turns = _turns(paths)
     slots: dict[str, list[np.ndarray]] = {
-        name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "token", "phase")
+        name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "token", "phase", "kind")
     }
     row = 0
     for number, (group, tree, leaf) in enumerate(paths):
@@ -229,6 +230,7 @@ def pack(trees: Sequence[Tree]) -> Packed:
             slots["path"].append(np.full(drawn.sum(), number))
             slots["row"].append(np.full(drawn.sum(), row))
             slots["phase"].append(_phases(turn)[drawn])
+            slots["kind"].append(_classes(turn)[drawn])
             slots["token"].append(_names(group, tree, node)[drawn])
             row += 1
     column = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
@@ -242,6 +244,7 @@ def pack(trees: Sequence[Tree]) -> Packed:
         token=token,
         share=1.0 / uses[token].float(),
         phase=column["phase"],
+        kind=column["kind"],
         n_paths=len(paths),
         turns=turns,
     )
@@ -268,6 +271,15 @@ def _phases(turn: Turn) -> NDArray[np.int64]:
     """Return the phase of each token of a turn, as an index in `PHASES`."""
     action = PHASES.index("answer" if "answer" in turn.info else "call")
     return np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), action)
+
+
+def _classes(turn: Turn) -> NDArray[np.int64]:
+    """Return the class of each token of a turn, as an index in `CLASSES`; what is in no whole block is words."""
+    kinds = np.full(len(turn.tokens), CLASSES.index("words"))
+    if turn.values is not None:
+        kinds[turn.thought :] = CLASSES.index("format")
+        kinds[slice(*turn.values)] = CLASSES.index("arguments")
+    return kinds
 
 
 def _names(group: int, tree: Tree, node: int) -> NDArray[np.int64]:

@@ -6,16 +6,18 @@ computed once an optimizer step from all its slots, so how they were cut into mi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, nan
 from statistics import fmean
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..agents.trajectory import PHASES, ROLES, Leaf, Tree
+from ..agents.trajectory import CLASSES, PHASES, ROLES, Leaf, Tree
 from ..envs import Outcome
 from .columns import Batch, Terms
 from .control import Stats
@@ -23,6 +25,7 @@ from .credit import average
 from .objective import k3, log_ratio
 
 PERCENTILES = (5, 50, 95)
+GRAM = 4  # tokens in a row that are looked for again
 
 
 def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
@@ -40,7 +43,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         reward=share(sum(leaf.score for leaf in leaves), len(leaves)),
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
-        extras={**dict(_by_outcome(batch)), **_named(trees)},
+        extras={**dict(_by_class(batch)), **dict(_by_outcome(batch)), **_named(trees)},
     )
 
 
@@ -50,6 +53,8 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
     The span `prompt` is all that opens an episode; other tokens that were not drawn belong to who spoke after it.
     silent_groups: share of groups whose paths that are learned from all have one score, of those with several of them
     turns/cut, turns/cut_paths: share of drawn turns that ended at the token limit, and of paths with such a turn
+    turns/length: drawn tokens of a turn of the agent, mean
+    repetition: share of the runs of `GRAM` drawn tokens that stood in the same turn before; NaN where none is so long
     """
     leaves = [leaf for tree in trees for leaf in tree.leaves]
     turns = [turn for tree in trees for turn in tree.turns]
@@ -61,6 +66,7 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
     cut = [
         [tree.turns[node].ended == "length" for node in tree.replies(leaf)] for tree in trees for leaf in tree.leaves
     ]
+    drawn = [turn.tokens[turn.sampled] for turn in turns if turn.role == "assistant"]
     return {
         "groups": len(trees),
         "paths": len(leaves),
@@ -70,10 +76,33 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
         "turns": share(sum(turn.role == "assistant" for turn in turns), len(leaves)),
         "turns/cut": share(sum(turn.ended == "length" for turn in turns), sum(turn.ended != "" for turn in turns)),
         "turns/cut_paths": share(sum(any(ends) for ends in cut), len(cut)),
+        "turns/length": share(sum(map(len, drawn)), len(drawn)),
+        "repetition": repetition(drawn),
         "silent_groups": share(sum(len(set(found)) == 1 for found in scores), len(scores)),
         **calls(trees),
         **forks(trees),
     }
+
+
+def repetition(drawn: Iterable[NDArray[np.int32]]) -> float:
+    """Return the share of the runs of `GRAM` tokens in some turns that stood in the same turn before; NaN without any.
+
+    Texts that go round in circles come near 1 (rep-n of Welleck et al. 2020, arXiv 1908.04319, Sec. 6.1).
+    """
+    again = runs = 0
+    for tokens in drawn:
+        if len(tokens) >= GRAM:
+            row = sliding_window_view(np.ascontiguousarray(tokens), GRAM)
+            seen = np.unique(np.ascontiguousarray(row).view(f"V{row.itemsize * GRAM}"))
+            runs, again = runs + len(row), again + len(row) - len(seen)
+    return share(again, runs)
+
+
+def _by_class(batch: Batch) -> Iterator[tuple[str, float]]:
+    """Yield the entropy of each class of tokens that has any, as `entropy_class/CLASS`."""
+    for number, name in enumerate(CLASSES):
+        if bool((where := batch.kind == number).any()):
+            yield f"entropy_class/{name}", _mean(batch, batch.entropy, where)
 
 
 def _named(trees: Sequence[Tree]) -> dict[str, float]:

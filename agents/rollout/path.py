@@ -9,6 +9,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...envs import StopReason, TextEnv
 from ...envs.splits import begin
+from ...tools import Format
 from ...tools.core import start
 from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
@@ -118,12 +120,20 @@ class Actor:
     chat: Chat
     end_ids: frozenset[int]
     cut: Cut | None = None
-    begins: Callable[[str], int | None] | None = None  # where in a turn's text its call or marked answer begins
+    format: Format | None = None  # of calls and marked answers
 
-    def thought(self, text: str, tokens: NDArray[np.int32]) -> int:
-        """Return how many tokens of a turn are thought; `text` is what `chat.text` makes of them."""
-        characters = thought_length(text, self.begins and self.begins(text)) - len(self.chat.opened)
-        return tokens_before(tokens, characters, self.chat.tokenizer.decode)
+    def spans(self, text: str, tokens: NDArray[np.int32]) -> dict[str, Any]:
+        """Return `Turn.thought` and `Turn.values` of a turn; `text` is what `chat.text` makes of its tokens."""
+        thought = thought_length(text, self.format and self.format.begins(text))
+        values = self.format and self.format.values(text)
+        if values is None and text.startswith(_BOX, thought):
+            start, end = thought + len(_BOX), text.rfind("}")
+            values = (start, end) if end >= start else None
+        decode = partial(self.chat.tokenizer.decode, skip_special_tokens=False)
+        before = partial(tokens_before, tokens, decode=decode)
+        # A token is where it begins, so that of the arguments ends in front of the first that begins behind them.
+        ends = [before(max(at - len(self.chat.opened), 1) - 1) + 1 for at in values or ()]
+        return {"thought": before(thought - len(self.chat.opened)), "values": (ends[0], ends[1]) if ends else None}
 
 
 def thought_length(text: str, block: int | None) -> int:
@@ -295,7 +305,7 @@ class Driver:
         if len(prefix.tokens):
             turn = replace(turn, **_joined(prefix, turn), twin=prefix.twin, copied=prefix.copied)
         text = chat.text(turn.tokens, self.actor.end_ids)
-        return drawn, replace(turn, text=text, thought=self.actor.thought(text, turn.tokens))
+        return drawn, replace(turn, text=text, **self.actor.spans(text, turn.tokens))
 
     async def _step(self, path: Path, text: str) -> StepResult:
         """Step the environment; what it raises and its deadline are failures, never scored."""

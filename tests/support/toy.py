@@ -64,6 +64,7 @@ def build(
         token=torch.arange(slots),
         share=torch.ones(slots, dtype=torch.float64),
         phase=torch.zeros(slots, dtype=torch.long),
+        kind=torch.zeros(slots, dtype=torch.long),
         n_paths=len(paths),
         turns=turns,
         logp_ref=None if logp_ref is None else f64(logp_ref),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from turngym.agents.trajectory import PHASES, Leaf, Tree, Turn
+from turngym.agents.trajectory import CLASSES, PHASES, Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training import attention as module
 from turngym.training.attention import Layout, layout_of
@@ -190,6 +190,13 @@ def test_phases_part_a_turn_at_its_thought():
     tree.turns[2] = replace(tree.turns[2], thought=1)
     phases = [PHASES[phase] for phase in pack([tree]).batch.phase.tolist()]
     assert phases == ["think"] * 3 + ["answer", "think"] + ["call"] * 7
+
+
+def test_a_finished_block_is_arguments_and_format_and_all_else_is_words():
+    tree = copied()
+    tree.turns[1] = replace(tree.turns[1], thought=1, values=(2, 3))
+    kinds = [CLASSES[kind] for kind in pack([tree]).batch.kind.tolist()]
+    assert kinds == ["words", "format", "arguments", "format"] + ["words"] * 8
 
 
 @pytest.mark.parametrize("size", [1, 9, 12, 14, 20, 60, 1000])

@@ -8,7 +8,7 @@ import torch
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.columns import pack
-from turngym.training.telemetry import calls, counts, forks, stats
+from turngym.training.telemetry import calls, counts, forks, repetition, stats
 
 
 def said(parent, logp, entropy, **info):
@@ -94,6 +94,8 @@ def test_counts_say_how_much_was_rolled_out(trees):
         "turns": 6 / 5,
         "turns/cut": pytest.approx(math.nan, nan_ok=True),  # it is not known how these turns ended
         "turns/cut_paths": 0.0,
+        "turns/length": 8 / 6,
+        "repetition": pytest.approx(math.nan, nan_ok=True),  # no turn has four tokens
         "silent_groups": 0.5,
         **calls(trees),
         **forks(trees),
@@ -121,6 +123,8 @@ def test_counts_of_nothing_are_zero_and_shares_of_nothing_no_numbers():
         "turns",
         "turns/cut",
         "turns/cut_paths",
+        "turns/length",
+        "repetition",
         "silent_groups",
     }
     assert {value for value in found.values() if not math.isnan(value)} == {0}
@@ -149,6 +153,24 @@ def test_groups_of_one_path_are_neither_silent_nor_not():
     assert math.isnan(counts([scored(0.5), scored()])["silent_groups"])
 
 
+@pytest.mark.parametrize(
+    ("turns", "again"),
+    [
+        ([[1, 2, 3, 4, 5, 6]], 0),
+        ([[7] * 10], 6 / 7),
+        ([[1, 2] * 5, [1, 2, 3, 4]], 5 / 8),  # runs of another turn are no repetition, those of two others are
+        ([[1, 2, 3], [5] * 4], 0),
+        ([[1, 2, 3]], math.nan),
+    ],
+)
+def test_repetition_is_the_share_of_runs_that_stood_in_the_turn_before(turns, again):
+    drawn = [np.array(turn, np.int32) for turn in turns]
+    grams = [[tuple(turn[i : i + 4]) for i in range(len(turn) - 3)] for turn in turns]
+    assert repetition(drawn) == pytest.approx(again, nan_ok=True)
+    if any(grams):
+        assert again == sum(len(one) - len(set(one)) for one in grams) / sum(map(len, grams))
+
+
 def test_turns_that_ended_at_the_token_limit_are_cut_and_others_are_not(trees):
     """Six turns on five paths; what the first path begins with is shared, and counts once as a turn."""
     ends = {(0, 1): "length", (0, 3): "end", (0, 4): "context", (0, 5): "closer", (1, 1): "length", (1, 2): "end"}
@@ -173,7 +195,8 @@ def batch(batch_of):
     entropy[15] = entropy[11]
     share = torch.bincount(token).double().reciprocal()[token]
     phase = torch.arange(19) % 3 * (torch.arange(19) > 1)  # think, call, answer
-    return replace(batch, token=token, entropy=entropy, share=share, phase=phase)
+    kind = torch.arange(19) // 4 % 3
+    return replace(batch, token=token, entropy=entropy, share=share, phase=phase, kind=kind)
 
 
 def reference(batch, chosen):
@@ -197,6 +220,9 @@ def test_entropy_by_turn_phase_and_outcome_agrees_with_its_definition(batch):
         expected = reference(batch, [s for s in slots if phase[s] == number])
         assert found.entropy_phases[name] == pytest.approx(expected, abs=1e-12)
     expected = {}
+    for number, name in enumerate(("words", "format", "arguments")):
+        chosen = [s for s in slots if batch.kind[s] == number]
+        expected[f"entropy_class/{name}"] = reference(batch, chosen)
     for outcome, wanted in (("success", True), ("failure", False)):
         mine = [s for s in slots if won[s] == wanted]
         expected[f"entropy_{outcome}"] = reference(batch, mine)
@@ -222,6 +248,7 @@ def test_what_nobody_said_has_no_entropy(batch_of):
     found = stats(0, batch_of([[0], [0, 2]], entropy=[0.5, 0.25], scores=[1.0, 0.0]), [])
     assert math.isnan(found.entropy_turns[0]) and found.entropy_turns[1] == 0.375
     assert found.extras == {
+        "entropy_class/words": 0.375,
         "entropy_failure": 0.375,
         "entropy_turn_failure/1": 0.375,
         "entropy_phase_failure/think": 0.375,

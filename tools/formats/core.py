@@ -23,6 +23,7 @@ _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _FRAMES = r"(?:tool|function)(?!_?calls?\b)\w*|(?:information|result|response|observation|output)s?"
 _CLOSING = re.compile(rf"[`\u1fef]{{2}}(?=\\*[`\u1fef])|[<\[]\s*+(?=\\*/\s*+(?:{_FRAMES})\b)", re.IGNORECASE)
 # A string that is not closed reaches to the end, so that no brace in it counts before its end is written.
+_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+\{?')
 _MARKS = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DOTALL)
 
 
@@ -89,6 +90,15 @@ class Format(ABC):
         opening = self._first(text)
         return None if opening is None else opening.start()
 
+    def values(self, text: str) -> tuple[int, int] | None:
+        """Return where the arguments of the first call stand in `text`, or the answer that the format marks.
+
+        None where there is no whole block, or where no arguments are found in it.
+        """
+        opening = self._first(text)
+        end = None if opening is None else self._end(text, opening)
+        return None if opening is None or end is None else self._inside(text, opening, end)
+
     def render(self, call: ToolCall) -> str:
         """Return the text of a call; raises ValueError for one that would not be read back as it is."""
         text = self._spell(call)
@@ -133,6 +143,10 @@ class Format(ABC):
     @abstractmethod
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         """Return where the block ends; None while it does not. What comes behind the end never changes it."""
+
+    @abstractmethod
+    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
+        """Return where the arguments stand in the block that ends at `end`; None where none are found."""
 
     @abstractmethod
     def _unclosed(self, opening: re.Match[str]) -> str | None:
@@ -207,6 +221,9 @@ class Hermes(Format):
         end = text.find(self.closer, opening.end())
         return None if end < 0 else end + len(self.closer)
 
+    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
+        return _in_object(text, opening.end(), end - len(self.closer))
+
     def _unclosed(self, opening: re.Match[str]) -> str:
         return f"{self.opener} is never closed by {self.closer}"
 
@@ -232,6 +249,9 @@ class LlamaJson(Format):
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         return closing(text, opening.start(), _MARKS)
 
+    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
+        return _in_object(text, opening.start(), end)
+
     def _unclosed(self, opening: re.Match[str]) -> str:
         return "the object is never closed, or too large"
 
@@ -240,6 +260,14 @@ class LlamaJson(Format):
 
     def _spell(self, call: ToolCall) -> str:
         return spell_json_call(call, "parameters")
+
+
+def _in_object(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return what stands between the braces of the arguments of a call as JSON, which is all of `text[start:end]`."""
+    if (found := _ARGUMENTS.search(text, start, end)) is None:
+        return None
+    body = text[found.end() : end].rstrip().removesuffix("}").rstrip().removesuffix("}")
+    return found.end(), found.end() + len(body)
 
 
 def read_json_call(source: str, what: str, keys: tuple[str, ...], tools: Sequence[str]) -> ToolCall:

@@ -68,6 +68,9 @@ class Tags(Format):
         end = text.find(closer, opening.end())
         return None if end < 0 else end + len(closer)
 
+    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
+        return opening.end(), end - len(f"</{opening[1]}>")
+
     def _unclosed(self, opening: re.Match[str]) -> str | None:
         return None if opening[1] in ANSWERS else f"{opening[0]} is never closed by </{opening[1]}>"
 
@@ -118,6 +121,9 @@ class Fenced(Format):
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         end = _FENCE.search(text, opening.end())
         return end and end.end()
+
+    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
+        return opening.end(), end - len("```")
 
     def _unclosed(self, opening: re.Match[str]) -> str:
         return f"{opening[0].rstrip()} is never closed by a line that begins with ```"

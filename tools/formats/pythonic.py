@@ -52,6 +52,9 @@ class Pythonic(Format):
         behind = None if end is None else _BEHIND.match(text, end)
         return behind and behind.end()
 
+    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
+        return opening.end("bracket"), text.rindex(")", 0, end)
+
     def _unclosed(self, opening: re.Match[str]) -> str:
         return "the list of calls is never closed by ], or too large"
 

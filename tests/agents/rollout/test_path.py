@@ -258,6 +258,25 @@ def test_without_a_call_thought_ends_at_the_box_or_with_the_last_thought_in_tags
     assert text[: thought_length(text, get_format("tags").begins(text))] == thought
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (CALL["hermes"], '1"}}'),
+        (CALL["tags"], None),  # not of this format
+        ("6 times 7 is \\boxed{42}", "42"),
+        ("it is \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
+        ("it is \\boxed{4", None),
+        ("go to desk 1", None),
+    ],
+)
+def test_a_turn_says_which_of_its_tokens_are_arguments_or_a_marked_answer(text, values):
+    chat = Chat.from_folder(TINY)
+    tokens = np.array(chat.tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+    found = Actor(None, chat, frozenset(), format=get_format("hermes")).spans(text, tokens)["values"]
+    shown = None if found is None else chat.tokenizer.decode(tokens[slice(*found)].tolist())
+    assert shown == values if values != '1"}}' else shown.startswith(values)  # a token is where it begins
+
+
 def test_tokens_are_counted_up_to_the_one_that_holds_the_character():
     tokenizer = Chat.from_folder(TINY).tokenizer
     for text in ("Let me see: héllo 🍎 \\boxed{42}", "a", "42 is it"):

@@ -28,6 +28,30 @@ def test_a_call_is_read_back_as_it_was_written_and_what_follows_is_dropped(style
 
 
 @STYLES
+def test_the_arguments_of_a_call_are_found_in_it(style):
+    call = style.render(CALL)
+    text = f"Let me see. {call} and {style.render(ToolCall('python', {'code': 'other'}))}"
+    start, stop = style.values(text)
+    assert "print(1)" in text[start:stop] and "\n" not in text[start:stop].strip()
+    assert not set(text[start:stop]) & {"`", "<", "[", "{", "}", "]", ">"}
+    assert style.values(text[: stop - 2]) is None and style.values("<think>" + call) is None
+
+
+def test_an_answer_in_tags_is_found_and_a_call_without_arguments_has_none():
+    assert get_format("tags").values("so <answer>42</answer>") == (11, 13)
+    assert get_format("hermes").values('<tool_call>{"name": "f"}</tool_call>') is None
+    assert get_format("hermes").values('<tool_call>{"name": "f", "arguments": {}}</tool_call>') == (39, 39)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SOUP)
+def test_the_place_of_arguments_lies_in_the_text(text):
+    for style in FORMATS.values():
+        start, stop = style.values(text) or (0, 0)
+        assert 0 <= start <= stop <= len(text)
+
+
+@STYLES
 def test_plain_text_is_no_call_and_no_error(style):
     text = "The answer is \\boxed{4}. </tool_call> </python> ``` [1, 2] [x] {} </answer> f(x=1)"
     assert style.parse(text, TOOLS) == Parsed(None, None, text)
