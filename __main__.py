@@ -15,6 +15,7 @@ from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearc
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.commands import Audit, Compare, Methods, Train, Verify, train_of, verify_command, warmup_of
+from .training.report.command import View
 
 COMMANDS: dict[str, Any] = {
     "train": Train,
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Any] = {
     "check": Check,
     "replay": Replay,
     "audit": Audit,
+    "view": View,
     "verify": Verify,
     "envs": Envs,
     "methods": Methods,

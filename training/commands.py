@@ -103,6 +103,10 @@ class Train:
             raise
         console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
         console.print(f"run folder: {prepared.folder}")
+        if prepared.launch.first:
+            from .report.page import report
+
+            console.print(report(prepared.folder), markup=False, soft_wrap=True)
         return 0
 
 
@@ -156,6 +160,9 @@ class Compare:
         for table in report.write_report(plan):
             console.print("", table, width=console.width if console.is_terminal else WIDE)
         console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in report.NAMES)}", soft_wrap=True)
+        from .report import page
+
+        console.print(page.report(plan.folder), markup=False, soft_wrap=True)
         return 0
 
     def _changes(self) -> dict[str, Any]:

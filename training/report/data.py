@@ -27,10 +27,10 @@ from ..run_folder import CONFIG, INCIDENTS, METRICS, SUMMARY, VOCABULARY
 
 EVAL, SETTINGS, TREES, EPISODES, COMPARE = "eval.json", "settings.json", "trees.jsonl", "episodes.jsonl", "compare.json"
 UPDATES = "updates"
-DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 MOST_NOTES = 20
+DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 _START = re.compile(rb'\{"key": \[([-\d, ]+)\], "task": (\d+), ')
-_LEAVES = b', "leaves": ['
+_LEAVES, _CUT = b', "leaves": [', b'"ended": "length"'
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Ending:
     score: float | None  # None after a failure
     parent: int = -1  # the branch that it was forked from
     trained: bool = True
+    cut: bool = False  # whether one of its turns ended at the token limit
 
     @property
     def failed(self) -> bool:
@@ -94,9 +95,9 @@ class Run:
         return max(time.time() - max(times, default=0.0), 0.0)
 
     def note(self, text: str) -> None:
-        """Keep what could not be read."""
-        if text not in self.notes:
-            self.notes.append(text)
+        """Keep what could not be read; of very much only how it begins."""
+        if text not in self.notes and len(self.notes) <= MOST_NOTES:
+            self.notes.append(text if len(self.notes) < MOST_NOTES else "and more that could not be read")
 
     def series(self, name: str) -> dict[int, float]:
         """Return the finite values of a metric by step."""
@@ -116,10 +117,9 @@ class Run:
 
     def endings(self, step: int) -> Iterator[Ending]:
         """Yield how the episodes of a step ended, in the order of the journal, without reading what was said."""
-        for where, text in self._rows(step):
+        for where, text in self.rows(step):
             try:
-                task, leaves = _leaves(text)
-                found = [_ending(step, task, leaf) for leaf in leaves]
+                found = list(_endings(step, text))
             except DAMAGE as error:
                 self.note(f"{where}: no tree of this version ({_short(error)})")
             else:
@@ -127,7 +127,7 @@ class Run:
 
     def trees(self, step: int) -> Iterator[dict[str, Any]]:
         """Yield the trees of a step as they stand in the journal."""
-        for where, text in self._rows(step):
+        for where, text in self.rows(step):
             try:
                 data = json.loads(text)
                 if not (isinstance(data["turns"], list) and isinstance(data["leaves"], list)):
@@ -161,7 +161,7 @@ class Run:
             self.note(f"{VOCABULARY}: not a list of texts")
             return []
 
-    def _rows(self, step: int) -> Iterator[tuple[str, bytes]]:
+    def rows(self, step: int) -> Iterator[tuple[str, bytes]]:
         """Yield the place and the JSON text of each tree of a journal."""
         path = self.journals.get(step)
         if path is None:
@@ -316,23 +316,40 @@ def _json(path: Path, note: Callable[[str], None], kind: type) -> Any:
     return kind()
 
 
-def _leaves(text: bytes) -> tuple[int, list[dict[str, Any]]]:
-    """Return the task and the leaves of a tree; they are last in its line, so its turns need not be read."""
+def _endings(step: int, text: bytes) -> Iterator[Ending]:
+    task, leaves, turns = _leaves(text)
+    for leaf in leaves:
+        how = (str(leaf["outcome"]), str(leaf["stop"]), number(leaf["score"]))
+        about = (int(leaf.get("parent", -1)), bool(leaf.get("trained", True)))
+        cut = any(turns[node]["ended"] == "length" for node in path_of(turns, leaf["node"])) if turns else False
+        yield Ending(step, int(task), int(leaf["branch"]), *how, *about, cut)
+
+
+def path_of(turns: list[dict[str, Any]], node: int) -> list[int]:
+    """Return the indices of the turns from the root to `node`. Raises ValueError where they make a circle."""
+    nodes = [node]
+    while (parent := turns[nodes[-1]]["parent"]) >= 0:
+        if not parent < nodes[-1]:
+            raise ValueError(f"turn {nodes[-1]} stands before its parent {parent}")
+        nodes.append(parent)
+    return nodes[::-1]
+
+
+def _leaves(text: bytes) -> tuple[int, list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the task and the leaves of a tree, and its turns if one was cut.
+
+    Leaves stand at the end of the line, so that the turns of other trees need not be read.
+    """
     start, at = _START.match(text), text.rfind(_LEAVES)
-    if start and at > 0:
+    if start and at > 0 and _CUT not in text:
         try:
             leaves = json.loads(b"{" + text[at + 2 :])["leaves"]
             if leaves and all("outcome" in leaf and "node" in leaf for leaf in leaves):
-                return int(start[2]), leaves
+                return int(start[2]), leaves, []
         except DAMAGE:
             pass  # the words stood elsewhere in the line
     data = json.loads(text)
-    return data["task"], data["leaves"]
-
-
-def _ending(step: int, task: int, leaf: dict[str, Any]) -> Ending:
-    how = (str(leaf["outcome"]), str(leaf["stop"]), number(leaf["score"]))
-    return Ending(step, int(task), int(leaf["branch"]), *how, int(leaf.get("parent", -1)), bool(leaf.get("trained", 1)))
+    return data["task"], data["leaves"], data["turns"]
 
 
 def _turn(key: str) -> int:

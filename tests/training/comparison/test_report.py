@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from turngym.training.comparison import results
-from turngym.training.comparison.report import Table, draw, entropies, markdown, successes, tables
+from turngym.training.comparison.report import Table, markdown, tables
 from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
+from turngym.training.report.picture import draw, entropies, save, successes
 
 
 def history(success, tokens):
@@ -133,7 +134,7 @@ def test_entropy_of_a_step_is_of_the_seeds_that_came_so_far():
 def test_a_picture_has_a_row_for_every_three_methods(tmp_path, count):
     histories = {0: ONE, 1: OTHER}
     found = {f"m{number}": MethodResult(histories, {}, None, {}, 0) for number in range(count)}
-    draw({**found, "none": MethodResult({}, {0: "not begun"}, None, {}, 0)}, tmp_path / "x.png")
+    save(draw({**found, "none": MethodResult({}, {0: "not begun"}, None, {}, 0)}), tmp_path / "x.png")
     data = (tmp_path / "x.png").read_bytes()
     width, height = struct.unpack(">II", data[16:24])
     assert data[:8] == b"\x89PNG\r\n\x1a\n"

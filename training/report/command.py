@@ -1,0 +1,62 @@
+"""The command `turngym view`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ...agents.terminal import console, mistakes
+
+PICTURES = (".png", ".svg")
+
+
+@dataclass(frozen=True)
+class View:
+    """Show runs, evaluations and comparisons: a page of HTML, a picture, or a page that follows a run."""
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN …]")]
+    """Folders of runs, evaluations or comparisons. Several are shown together."""
+    out: Path | None = None
+    """File to write: `.html`, or `.png` or `.svg` for a picture of one run. By default `report.html`, in the folder if
+    there is one folder, and else in the working directory."""
+    live: bool = False
+    """Serve the page on this machine and follow what is written, until interrupted."""
+    port: int = 0
+    """Port of `--live`; 0 chooses a free one."""
+
+    def run(self) -> int:
+        """Write the page or the picture, or serve it; what cannot be read is said in a line each."""
+        with mistakes():
+            if not self.folders:
+                raise ValueError("name a folder: turngym view RUN")
+            if self.live:
+                if self.out is not None:
+                    raise ValueError(f"--out is {self.out}, and --live writes no file; leave one of them out")
+                from .live import serve
+
+                with serve(list(self.folders), self.port) as served:
+                    console.print(f"{served.url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)
+                    served.wait()
+                return 0
+            out = self.out or (self.folders[0] if len(self.folders) == 1 else Path()) / "report.html"
+            self._write(out)
+        return 0
+
+    def _write(self, out: Path) -> None:
+        if out.suffix in PICTURES:
+            from .picture import write_picture
+
+            found = write_picture(list(self.folders), out)
+        elif out.suffix == ".html":
+            from .page import write_page
+
+            found = write_page(list(self.folders), out)
+        else:
+            raise ValueError(f"--out is {out}; it must end in .html, .png or .svg")
+        for run in found.runs:
+            for note in run.notes:
+                console.print(f"{run.name}: {note}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"written: {out}", markup=False, soft_wrap=True)

@@ -1,0 +1,142 @@
+"""The page of runs that go on, served on the loopback: the browser asks for what is new, and waits in between.
+
+The address holds a secret, so that other users of the machine cannot read the runs. How long the browser waits depends
+on what an answer cost: following takes at most one part in `SHARE` of a processor, however large a run is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from .data import DAMAGE, Found, read
+from .page import STEP, as_json, assembled, summary
+from .transcripts import transcripts
+
+SHARE, WAIT = 100, 2.0  # and the least seconds between two questions
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page that is being served."""
+
+    url: str
+
+    def wait(self) -> None:
+        """Wait until the command is interrupted."""
+        threading.Event().wait()
+
+
+@contextmanager
+def serve(folders: list[Path], port: int = 0) -> Iterator[Served]:
+    """Serve the page of some folders in a thread of its own.
+
+    Raises:
+        ValueError, OSError: a folder is no run, or the port is taken.
+    """
+    source = _Source(folders)
+    token = secrets.token_urlsafe(12)
+    handler = type("Handler", (_Handler,), {"source": source, "token": token})
+    with ThreadingHTTPServer((HOST, port), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield Served(f"http://{HOST}:{server.server_address[1]}/{token}/")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Source:
+    """What the folders hold now; files that did not change are not read again."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        self.folders, self.lock = folders, threading.Lock()
+        self.found, self.mark, self.version = read(folders), self._mark(), 1
+
+    def news(self, version: int, seen: list[int]) -> dict[str, Any]:
+        """Return what is new since a version (0: everything), of each run what came after the step in `seen`."""
+        began, data = time.thread_time(), dict[str, Any]()
+        with self.lock:
+            if (mark := self._mark()) != self.mark:
+                self.found, self.mark, self.version = read(self.folders), mark, self.version + 1
+            if version != self.version:
+                last = [run.lines[-1]["step"] if run.lines else -1 for run in self.found.runs]
+                # An evaluation has no steps, and a run that was taken up at an earlier one has other lines.
+                part = len(seen) == len(last) and all(0 <= old <= new for old, new in zip(seen, last))
+                data = summary(self.found, dict(enumerate(seen)) if part and version else {})
+                data |= {"whole": not (part and version), "seen": self.version}
+        return {**data, "wait": max(WAIT, SHARE * (time.thread_time() - began))}
+
+    def step(self, index: int, step: int) -> dict[str, Any]:
+        """Return the transcripts of a step."""
+        run = self.found.runs[index]
+        return transcripts(run, step, STEP, run.vocabulary())
+
+    def _mark(self) -> list[tuple[str, int, int]]:
+        paths = (
+            path for folder in self.folders for glob in ("*.json*", "*/seed-*/*.json*") for path in folder.glob(glob)
+        )
+        return sorted((str(path), stat.st_mtime_ns, stat.st_size) for path in paths if (stat := path.stat()))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    source: ClassVar[_Source]
+    token: ClassVar[str]
+
+    def do_GET(self) -> None:
+        """Answer with the page, with what is new, or with the transcripts of a step."""
+        url = urlsplit(self.path)
+        asked = {name: values[0] for name, values in parse_qs(url.query).items()}
+        host = (self.headers.get("Host") or "").rpartition(":")[0]
+        if host not in (HOST, "localhost") or not url.path.startswith(f"/{self.token}/"):
+            return self._send(404, "text/plain", b"not found")  # of another site, or of somebody who guesses
+        try:
+            match url.path.rpartition("/")[2]:
+                case "":
+                    return self._send(200, "text/html; charset=utf-8", _page(self.source.found).encode())
+                case "news":
+                    seen = [int(step) for step in asked.get("steps", "").split(",") if step]
+                    return self._json(self.source.news(int(asked.get("seen", 0)), seen))
+                case "step":
+                    return self._json(self.source.step(int(asked["run"]), int(asked["step"])))
+        except DAMAGE as error:
+            return self._send(500, "text/plain", f"{type(error).__name__}: {error}".encode())
+        return self._send(404, "text/plain", b"not found")
+
+    def _json(self, data: dict[str, Any]) -> None:
+        self._send(200, "application/json", as_json(data))
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        body = gzip.compress(body, 1) if len(body) > 1000 else body
+        self.send_response(status)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+        ):
+            self.send_header(name, value)
+        if body[:2] == b"\x1f\x8b":
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing of requests."""
+
+
+def _page(found: Found) -> str:
+    title = ", ".join(run.name for run in found.runs)
+    return assembled({}, title, "'self'").replace("<html ", "<html data-live ", 1)

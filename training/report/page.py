@@ -1,0 +1,200 @@
+"""One page of HTML that holds everything it shows: what was read, compressed, and the script that draws it.
+
+The page asks for nothing: its policy (CSP) allows the script and the style in it and no request. Transcripts are
+compressed step by step and opened when they are looked at; as many steps are in it as fit, and the page says which.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ... import __version__
+from ...agents.journal import write_file
+from ..comparison.results import t_quantile
+from .data import Ending, Found, Run, number, read
+from .transcripts import transcripts
+
+NAME = "report.html"
+LINES, ENDINGS, INCIDENTS = 1000, 40_000, 1000  # most of a run in the page; what is left out is said
+BYTES = 3_400_000  # of all transcripts, compressed and encoded
+STEP, READ = 6_000_000, 40_000_000  # characters of the transcripts of a step; bytes of all journals that are read
+_SCRIPTS = ("base.js", "charts.js", "episodes.js", "page.js")
+
+
+def write_page(folders: list[Path], path: Path) -> Found:
+    """Write the page of runs, evaluations and comparisons, and return what was read.
+
+    Raises:
+        ValueError, OSError: a folder is none of them, or the page cannot be written.
+    """
+    found = read(folders)
+    write_file(path, page(found))
+    return found
+
+
+def report(folder: Path) -> str:
+    """Write the page into a folder and return the line that says where it is, or why there is none."""
+    try:
+        write_page([folder], folder / NAME)
+    except (OSError, ValueError) as error:
+        return f"no report: {error}"
+    return f"report: {folder / NAME}"
+
+
+def page(found: Found) -> str:
+    """Return the page."""
+    chunks = dict[tuple[int, int], str]()
+    for index, run in enumerate(found.runs):
+        pieces, room, unread = run.vocabulary(), BYTES // len(found.runs), READ // len(found.runs)
+        for step in _order(sorted(run.journals)):
+            if unread < 0:
+                break
+            unread -= run.journals[step].stat().st_size
+            data = packed(transcripts(run, step, min(STEP, 8 * room), pieces))
+            if len(data) > room and chunks:
+                break
+            room -= len(data)
+            chunks[index, step] = data
+    head = summary(found)
+    for index, one in enumerate(head["runs"]):
+        one["chunks"] = sorted(step for run, step in chunks if run == index)
+    parts = {"head": packed(head), **{f"c-{index}-{step}": data for (index, step), data in chunks.items()}}
+    return assembled(parts, ", ".join(run.name for run in found.runs))
+
+
+def summary(found: Found, since: Mapping[int, int] = {}) -> dict[str, Any]:
+    """Return all but the transcripts as JSON data; of a run in `since` only what came after that step."""
+    times = [t_quantile(freedom) for freedom in range(1, 30)]
+    return {
+        "version": __version__,
+        "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "t": times,
+        "runs": [_run(run, since.get(index, -1)) for index, run in enumerate(found.runs)],
+        "comparison": found.comparison,
+    }
+
+
+def _run(run: Run, since: int) -> dict[str, Any]:
+    over = run.lines[-1]["step"] if run.lines else math.inf  # the journal of a later step is under way
+    journals = [step for step in run.journals if since < step <= over]
+    endings = [ending for step in journals for ending in run.endings(step)]
+    lines = [line for line in run.lines if line["step"] > since]
+    every = -(-len(lines) // LINES)
+    notes = list[str]()
+    if every > 1:
+        lines = [line for line in lines if line["step"] % every == 0 or line is lines[-1]]
+        notes.append(f"of {len(run.lines)} lines of metrics every {every}th is in this page")
+    if len(endings) > ENDINGS:
+        notes.append(f"of {len(endings)} episodes the last {ENDINGS} are in the list")
+    if len(run.incidents) > INCIDENTS:
+        notes.append(f"of {len(run.incidents)} incidents the last {INCIDENTS} are in this page")
+    return {
+        **{name: getattr(run, name) for name in ("name", "kind", "settings", "record", "summary", "finished")},
+        "folder": str(run.folder),
+        "age": round(run.age),
+        "last": run.steps,
+        "steps": [line["step"] for line in lines],
+        "metrics": _columns(lines),
+        "refused": [[line["step"], str(line["refused"])] for line in lines if line.get("refused")],
+        "alarms": [[line["step"], kind] for line in lines for kind in _texts(line.get("alarms"))],
+        "incidents": run.incidents[-INCIDENTS:],
+        "journals": journals,
+        "stops": _stops(endings),
+        "endings": _table(endings[-ENDINGS:]),
+        "notes": [*run.notes, *notes],
+    }
+
+
+def _columns(lines: list[dict[str, Any]]) -> dict[str, list[float | None]]:
+    """Return each metric that is a number anywhere, by line."""
+    names = dict.fromkeys(key for line in lines for key, value in line.items() if number(value) is not None)
+    return {name: [number(line.get(name)) for line in lines] for name in names if name != "step"}
+
+
+def _stops(endings: list[Ending]) -> dict[str, dict[int, int]]:
+    """Return how many episodes of each step ended for each reason."""
+    found: dict[str, dict[int, int]] = {}
+    for (stop, step), count in sorted(Counter((ending.stop, ending.step) for ending in endings).items()):
+        found.setdefault(stop, {})[step] = count
+    return found
+
+
+def _table(endings: list[Ending]) -> dict[str, list[Any]]:
+    return {name: [getattr(ending, name) for ending in endings] for name in Ending.__dataclass_fields__}
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _order(steps: list[int]) -> Iterator[int]:
+    """Yield the last step, the first, and then those that halve what lies between."""
+    if not steps:
+        return
+    yield steps[-1]
+    if len(steps) > 1:
+        yield steps[0]
+    spans = [(0, len(steps) - 1)]
+    while spans:
+        low, high = spans.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            yield steps[middle]
+            spans += [(low, middle), (middle, high)]
+
+
+def packed(data: Any) -> str:
+    """Return JSON data compressed, in base64; a number that is not finite is null."""
+    return base64.b64encode(gzip.compress(as_json(data), 6, mtime=0)).decode()
+
+
+def as_json(data: Any) -> bytes:
+    """Return JSON data, with null for numbers that are not finite."""
+    try:
+        return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:  # in what a file of another version holds, say
+        return json.dumps(_finite(data), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return number(data) if isinstance(data, float) else data
+
+
+def assembled(parts: Mapping[str, str], title: str, connect: str = "'none'") -> str:
+    """Return the page that holds `parts`; a live one has none and may `connect` to who serves it."""
+    web = files(__package__) / "web"
+    script = "\n".join((web / name).read_text("utf-8") for name in _SCRIPTS)
+    style = (web / "page.css").read_text("utf-8")
+    hashes = {name: _sha(text) for name, text in (("script", script), ("style", style))}
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            *(f"{name}-src 'sha256-{value}'" for name, value in hashes.items()),
+            f"connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'",
+        )
+    )
+    data = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in parts.items())
+    template = Template((web / "page.html").read_text("utf-8"))
+    return template.substitute(
+        policy=html.escape(policy), title=html.escape(title), style=style, data=data, script=script
+    )
+
+
+def _sha(text: str) -> str:
+    return base64.b64encode(sha256(text.encode()).digest()).decode()

@@ -1,0 +1,167 @@
+"""Pictures, drawn with matplotlib: of a run, and of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .data import Found, Run, read
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..comparison.results import History, MethodResult
+
+Series = list[tuple[float, float, float, float]]  # x, then lowest, mean and highest y over seeds
+COLUMNS = 3  # panels a row
+TURNS = 8  # turn indices that are drawn; later ones are in compare.json
+DASHES = ("-", "--", ":", "-.")  # so that curves on top of each other show
+
+
+def write_picture(folders: list[Path], path: Path) -> Found:
+    """Write the picture of a run as PNG or SVG, and return what was read.
+
+    Raises:
+        ValueError: there is not one run with a step, or matplotlib is not installed.
+        OSError: a folder is no run, or the picture cannot be written.
+    """
+    found = read(folders)
+    if len(found.runs) != 1 or not found.runs[0].lines:
+        raise ValueError(f"{path} can show one run with a step; write a page (--out FILE.html) for anything else")
+    try:
+        figure = draw_run(found.runs[0])
+    except ModuleNotFoundError as error:
+        raise ValueError('matplotlib is not installed; install the extra: pip install "turngym[report]"') from error
+    save(figure, path)
+    return found
+
+
+def draw_run(run: Run) -> Figure:
+    """Return held-out success, reward, entropy by turn and step, and tool calls of a run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 7), dpi=130, layout="constrained")
+    figure.suptitle(f"{run.name}: {run.settings.get('env', '')}, {run.settings.get('method', '')}", parse_math=False)
+    (success, reward), (entropy, calls) = figure.subplots(2, 2)
+    bounds = [run.series(f"valid/{name}") for name in ("low", "success", "high")]
+    steps = [step for step in bounds[1] if all(step in one for one in bounds)]
+    _line(success, [(step, *(one[step] for one in bounds)) for step in steps], "C0", "held-out success")
+    success.set_ylim(0, 1.02)
+    for axes, names in ((reward, ("reward", "success")), (calls, ("tool_calls_path", "tool_ok", "used_tool"))):
+        for place, name in enumerate(names):
+            series = [(float(step), y, y, y) for step, y in run.series(name).items()]
+            _line(axes, series, f"C{place}", name, DASHES[place])
+    _entropy_map(figure, entropy, run)
+    for axes, title in ((success, "held-out success, 95 % interval"), (reward, "training"), (calls, "tool calls")):
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("step")
+        axes.legend(fontsize=8, frameon=False)
+        _plain(axes)
+    return figure
+
+
+def _entropy_map(figure: Figure, axes: Axes, run: Run) -> None:
+    rows = run.family("entropy_turn")
+    axes.set_title("entropy by turn and step (nats)", fontsize=10)
+    axes.set_xlabel("step")
+    axes.set_ylabel("turn")
+    steps = sorted({step for row in rows.values() for step in row})
+    if steps:
+        values = np.array([[row.get(step, np.nan) for step in steps] for row in rows.values()])
+        edges = (steps[0] - 0.5, steps[-1] + 0.5, max(rows) + 0.5, min(rows) - 0.5)
+        most = float(np.nanpercentile(values, 95))  # so that a rare turn does not darken the others
+        look = {"cmap": "viridis", "vmin": 0, "vmax": most or 1, "interpolation": "nearest"}
+        image = axes.imshow(values, aspect="auto", extent=edges, **look)
+        figure.colorbar(image, ax=axes, extend="max")
+        axes.set_yticks([turn for turn in rows if len(rows) <= TURNS or turn % 5 == 0])
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of its name, first under a temporary one. Raises OSError where it cannot."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    figure.savefig(temporary, format=path.suffix[1:])
+    temporary.replace(path)
+
+
+def draw(found: Mapping[str, MethodResult]) -> Figure:
+    """Return the picture of the finished runs of a comparison."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = -(-len(found) // COLUMNS)
+    figure = Figure(figsize=(11, 4.2 + 2.6 * rows), dpi=130, layout="constrained")
+    grid = figure.add_gridspec(1 + rows, COLUMNS, height_ratios=[1.6] + [1.0] * rows)
+    _draw_success(figure.add_subplot(grid[0, :]), found)
+    colors = matplotlib.colormaps["viridis"]
+    turns = min(max((turn + 1 for one in found.values() for turn in one.turns), default=1), TURNS)
+    first: Axes | None = None
+    for place, (method, one) in enumerate(found.items()):
+        axes = figure.add_subplot(grid[1 + place // COLUMNS, place % COLUMNS], sharex=first, sharey=first)
+        first = first or axes
+        for turn in (turn for turn in one.turns if turn < turns):
+            color = colors(0.9 * turn / max(turns - 1, 1))
+            _line(axes, entropies(one.histories.values(), turn), color, f"turn {turn}")
+        axes.set_title(f"{method} ({_seeds(one)})", fontsize=10)
+        axes.set_xlabel("step")
+        if place % COLUMNS == 0:
+            axes.set_ylabel("entropy (nats)")
+        if one.turns:
+            axes.legend(fontsize=8, frameon=False, ncols=2)
+        _plain(axes)
+    return figure
+
+
+def successes(histories: Iterable[History]) -> Series:
+    """Return held-out success by tokens drawn, linear between validations; a run keeps its last value."""
+    curves = [{found.spent.tokens: found.success for found in history.validations} for history in histories]
+    return _band(
+        (float(tokens), [float(np.interp(tokens, list(curve), list(curve.values()))) for curve in curves])
+        for tokens in sorted({tokens for curve in curves for tokens in curve})
+    )
+
+
+def entropies(histories: Iterable[History], turn: int) -> Series:
+    """Return the entropy of a turn index by step, over the seeds that reached it in that step."""
+    values = [history.entropy[turn].values for history in histories if turn in history.entropy]
+    steps = sorted({step for one in values for step in one})
+    return _band((float(step), [one[step] for one in values if step in one]) for step in steps)
+
+
+def _band(points: Iterable[tuple[float, list[float]]]) -> Series:
+    return [(x, min(ys), fmean(ys), max(ys)) for x, ys in points]
+
+
+def _draw_success(axes: Axes, found: Mapping[str, MethodResult]) -> None:
+    for place, (method, one) in enumerate(found.items()):
+        series = successes(one.histories.values())
+        label = (
+            f"{method}: {100 * series[-1][2]:.1f} % ({_seeds(one)})" if series else f"{method}: no seed has finished"
+        )
+        _line(axes, series, f"C{place % 10}", label, DASHES[place % len(DASHES)])
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("tokens drawn in training")
+    axes.set_ylabel("held-out success")
+    axes.set_title("Held-out success: mean over seeds, band from the lowest to the highest", fontsize=11)
+    axes.legend(loc="lower right", ncols=1 + len(found) // 5, fontsize=9, framealpha=0.7)
+    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / 1000:,g}k" if tokens else "0")
+    _plain(axes)
+
+
+def _line(axes: Axes, series: Series, color: object, label: str, dashes: str = "-") -> None:
+    xs, lows, means, highs = ([point[i] for point in series] for i in range(4))
+    axes.plot(xs, means, dashes, color=color, label=label, linewidth=1.5)
+    axes.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def _seeds(one: MethodResult) -> str:
+    return f"{len(one.histories)} seed" + ("" if len(one.histories) == 1 else "s")
