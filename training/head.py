@@ -18,6 +18,7 @@ precision the slope of a nearly certain token would otherwise be a difference of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +27,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
+
+from .linear import one_step_linears
 
 CHUNK_ELEMENTS = 1 << 24  # logits a chunk that is computed again: 64 MiB in float32
 
@@ -75,7 +78,8 @@ def _stats(
     temperature: Tensor,
     functionals: tuple[Functional, ...],
 ) -> tuple[Tensor, ...]:
-    logits = head(hidden).float()
+    with one_step_linears(head) if isinstance(head, nn.Module) else nullcontext():  # also where it is computed again
+        logits = head(hidden).float()
     plain = torch.log_softmax(logits, -1)
     entropy = -(plain.exp() * plain).sum(-1)
     tempered = plain if bool((temperature == 1).all()) else torch.log_softmax(logits / temperature[:, None], -1)

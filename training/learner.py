@@ -25,7 +25,6 @@ from .attention import check_attention, hidden_states
 from .columns import Batch, Current, Now, Packed, Terms
 from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
-from .linear import one_step_linears
 from .objective import Refused, check, objective, start_terms
 from .optimizer import Modules, load_moments, save_moments
 from .parallel import SOLO, Team
@@ -178,16 +177,15 @@ class Learner:
         how = {"checkpointing": self.policy.checkpointing, "compiled": self.policy.compile}
         seen = hidden_states(base, layout, device, **how)[before[first].to(device)]
         head = base.get_output_embeddings()
-        with one_step_linears(head):
-            logp, entropy, extras = token_stats(
-                seen,
-                head,
-                packed.token[span][first].to(device),
-                packed.temperature[span][first].to(device),
-                self.policy.vocabulary,
-                self.control.needs.functionals,
-                self.control.needs.entropy_grad,
-            )
+        logp, entropy, extras = token_stats(
+            seen,
+            head,
+            packed.token[span][first].to(device),
+            packed.temperature[span][first].to(device),
+            self.policy.vocabulary,
+            self.control.needs.functionals,
+            self.control.needs.entropy_grad,
+        )
         extras |= self.modules(seen)
         by_slot = {name: value.cpu()[slot] for name, value in extras.items()}
         return Current(logp.cpu()[slot], entropy.cpu()[slot], by_slot)

@@ -27,6 +27,7 @@ from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Event, Leaf, Spawn, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
+from turngym.training import head
 from turngym.training import learner as module
 from turngym.training.columns import Packed, Penalty, pack
 from turngym.training.control import Control, Needs, chain
@@ -255,6 +256,15 @@ def test_micro_batches_change_neither_gradient_nor_loss(setting, method):
         assert found.loss == pytest.approx(whole.loss, abs=1e-6)
         assert found.grad_norm == pytest.approx(whole.grad_norm, rel=3e-6)
         assert found.means == pytest.approx(whole.means, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["grpo", "grpo,entropy-bonus:coef=0.1"])
+def test_logits_that_are_computed_again_have_the_same_gradient(setting, method, monkeypatch):
+    packed = pack(setting.trees[0.7])
+    whole, gradient = update(setting.learner(method), packed)
+    monkeypatch.setattr(head, "CHUNK_ELEMENTS", 7 * setting.policy.vocabulary)
+    found, other = update(setting.learner(method), packed)
+    assert apart(other, gradient) < 5e-6 and found.loss == pytest.approx(whole.loss, abs=1e-6)
 
 
 def level(trees: list[Tree], tasks: tuple[int, ...]) -> list[Tree]:
