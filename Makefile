@@ -24,12 +24,15 @@ $(READY): pyproject.toml constraints.txt
 train: $(READY)  ## train the tiny policy on MathPython and print before and after
 	$(BIN)/turngym train $(ARGS)
 
-# Two processes of one thread each: that is what two cores can do, and a file's fixtures are made once.
+# Two processes of one thread each: that is what two cores can do, and a file's fixtures are made once. They keep bytecode,
+# as the processes do that they start.
+TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+
 test: $(READY)  ## run the quick tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
+	$(TESTING) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-slow: $(READY)  ## run the slow tests: whole runs, kills, every area of `turngym verify`
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow --timeout 1200 $(ARGS)
+	$(TESTING) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow --timeout 1200 $(ARGS)
 
 $(READY312): pyproject.toml constraints.txt
 	$(PYTHON312) -m venv .venv/3.12

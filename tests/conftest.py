@@ -1,6 +1,7 @@
 """Real data for every room: the files of ../shared/data, and the tokenizer of Qwen in the form that models ship."""
 
 import base64
+import gc
 import gzip
 import json
 import os
@@ -32,6 +33,25 @@ QWEN_PLAIN = (
     "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> "
     "<tool_response> </tool_response> <think> </think>"
 )
+
+
+gc.disable()  # until the tests are collected
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now is much and stays: collections pass it over from here on, and are rarer."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks() -> Iterator[None]:
+    """Only a machine that loses its power would show a difference. A descriptor that is none is still an error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ WATCHING: list[list[Path]] = []  # who wants to know what is opened; an audit ho
 
 
 def on_event(event: str, arguments: tuple[Any, ...]) -> None:
-    for opened in WATCHING:
+    for opened in WATCHING or ():  # None as Python ends
         if event == "pickle.find_class":
             opened.append(PICKLED)
         elif event == "open" and isinstance(arguments[0], str | Path):
