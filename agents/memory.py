@@ -1,9 +1,14 @@
-"""What a model needs in memory, read from the small files of its folder before torch is imported."""
+"""What a model needs in memory, read from the small files of its folder before torch is imported.
+
+What is added up is what the engine and the learner of turngym keep of a dense decoder. The parts that torch chooses by
+itself (workspaces of matrix products, what an allocator keeps of freed blocks) are in none of the formulas;
+`benchmarks/memory.py` measures how much that is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,8 @@ from .settings import LoraOptions
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}  # of a number
 GIB = 1 << 30
+CHUNK = 1 << 24  # logits that an adapted head computes at a time: `CHUNK_ELEMENTS` of the learner's
+LOGITS = 6  # tensors of that size while they are computed again, in float32
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
@@ -23,17 +30,30 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class Needed:
-    """Bytes that a policy takes before its first forward pass."""
+    """Bytes that a policy takes before its first forward pass, and those of a training step where one is given."""
 
     weights: int  # frozen
     lora: int
     optimizer: int  # gradient and both moments of the LoRA weights
     cache: int = 0  # keys and values
+    copy: int = 0  # the weights of the embedded engine, which have the LoRA update in them
+    activations: int = 0  # what the learner's layers keep of a forward pass
+    logits: int = 0  # of a chunk of tokens, with their gradient
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.lora + self.optimizer + self.cache
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class Work:
+    """A training step: the tokens of the learner's largest forward pass, those of them that were drawn, and how."""
+
+    tokens: int
+    drawn: int
+    checkpointing: bool = False
+    copied: bool = True  # by the embedded engine
 
 
 def check_fits(
@@ -60,28 +80,71 @@ def check_fits(
     Raises:
         TooLarge: it does not fit; the message has the numbers.
     """
-    config = read_config(folder)
-    learned = 0 if lora is None else BYTES[lora.lora_dtype] * _lora_parameters(config, lora)
-    cache = context * cache_bytes(config, dtype) if context else 0
-    needed = Needed(parameters(folder) * BYTES[dtype], learned, 3 * learned, cache)
+    takes = needed(read_config(folder), parameters(folder), dtype, lora, context)
     there = free_bytes(device) if free is None else free
-    if there is not None and needed.total > there:
+    if there is not None and takes.total > there:
         smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
-        kept = f", {cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
+        kept = f", {takes.cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
         raise TooLarge(
-            f"{folder} does not fit: {needed.weights / GIB:.1f} GiB of weights in {dtype}, {needed.lora / GIB:.2f} GiB "
-            f"of LoRA weights{kept} and {needed.optimizer / GIB:.2f} GiB for their optimizer need "
-            f"{needed.total / GIB:.1f} GiB; {device} has {there / GIB:.1f} GiB free; use a smaller model{smaller} or "
+            f"{folder} does not fit: {takes.weights / GIB:.1f} GiB of weights in {dtype}, {takes.lora / GIB:.2f} GiB "
+            f"of LoRA weights{kept} and {takes.optimizer / GIB:.2f} GiB for their optimizer need "
+            f"{takes.total / GIB:.1f} GiB; {device} has {there / GIB:.1f} GiB free; use a smaller model{smaller} or "
             "a larger device"
         )
-    return needed
+    return takes
+
+
+def needed(
+    config: Mapping[str, Any],
+    count: int,
+    dtype: str,
+    lora: LoraOptions | None = None,
+    context: int = 0,
+    work: Work | None = None,
+) -> Needed:
+    """Return what a policy of `count` parameters takes; the arguments are those of `check_fits`."""
+    size, learned = BYTES[dtype], 0 if lora is None else BYTES[lora.lora_dtype] * _lora_parameters(config, lora)
+    cache = context * cache_bytes(config, dtype) if context else 0
+    found = Needed(count * size, learned, 3 * learned, cache)
+    if work is None:
+        return found
+    width, layers, vocabulary = (int(config[name]) for name in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    layer = _kept(config, dtype, lora)
+    rows = min(work.drawn, max(CHUNK // vocabulary, 1))
+    return replace(
+        found,
+        copy=size * sum(prod(shape) for _, shape in linear_shapes(config)) if work.copied else 0,
+        activations=work.tokens * (size * width * layers + layer if work.checkpointing else layer * layers),
+        logits=LOGITS * rows * vocabulary * BYTES["float32"] if _adapts_head(lora) else 0,
+    )
+
+
+def _adapts_head(lora: LoraOptions | None) -> bool:
+    return lora is not None and (not lora.targets or "lm_head" in lora.targets)
+
+
+def _kept(config: Mapping[str, Any], dtype: str, lora: LoraOptions | None) -> int:
+    """Return the bytes that a layer keeps of a token for its backward pass.
+
+    Its input, that of the second half, and both behind their norms; queries, keys, values and twice what attention
+    gives; gate, up, and what the one makes of the other. In half precision norms compute in float32, and LoRA in
+    float32 takes each input as a copy of its own.
+    """
+    width, (own, shared), inner = int(config["hidden_size"]), _heads(config), _inner(config)
+    kept = BYTES[dtype] * (4 * width + 3 * own + 2 * shared + 4 * inner)
+    if dtype == "float32" or lora is None:
+        return kept
+    inputs = sum(shape[0] for name, shape in linear_shapes(config)[:7] if not lora.targets or name in lora.targets)
+    return kept + 4 * (2 * width + (inputs if lora.lora_dtype == "float32" else 0))
 
 
 def parameters(folder: Path) -> int:
     """Return how many numbers the weights in `folder` hold, without reading them.
 
+    Where there are neither safetensors nor an index of them, it is what the config of a dense decoder comes to.
+
     Raises:
-        FileNotFoundError: there are neither safetensors nor an index of them.
+        FileNotFoundError: there is nothing of that.
     """
     if (index := folder / INDEX).is_file():
         about = read_json(index).get("metadata")
@@ -92,9 +155,29 @@ def parameters(folder: Path) -> int:
             config = read_config(folder)
             return size // BYTES.get(str(config.get("dtype", config.get("torch_dtype"))), 4)
     files = sorted(folder.glob("*.safetensors"))
+    if not files and (folder / CONFIG).is_file() and (count := count_of(read_config(folder))):
+        return count
     if not files:
         raise FileNotFoundError(f"{folder} has neither *.safetensors nor their index; save it with save_pretrained")
     return sum(prod(entry["shape"]) for file in files for entry in header(file).values() if entry["dtype"] in STORED)
+
+
+def count_of(config: Mapping[str, Any]) -> int:
+    """Return how many numbers the weights of a dense decoder hold; 0 where the config is of something else."""
+    if not (shapes := linear_shapes(config)):
+        return 0
+    width, layers, (own, shared) = int(config["hidden_size"]), int(config["num_hidden_layers"]), _heads(config)
+    kind, vectors = config.get("model_type"), 2 * width
+    if config.get("attention_bias", kind == "qwen2"):
+        vectors += own + 2 * shared
+    if kind == "qwen3":
+        vectors += 2 * int(config.get("head_dim") or width // int(config["num_attention_heads"]))
+    embeddings = 0 if config.get("tie_word_embeddings") else int(config["vocab_size"]) * width
+    return sum(inputs * outputs for _, (inputs, outputs) in shapes) + embeddings + layers * vectors + width
+
+
+def _inner(config: Mapping[str, Any]) -> int:
+    return int(config.get("intermediate_size") or 4 * int(config["hidden_size"]))
 
 
 def _heads(config: Mapping[str, Any]) -> tuple[int, int]:
@@ -109,7 +192,7 @@ def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]
     if not {"hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"} <= config.keys():
         return []
     width, (own, shared) = int(config["hidden_size"]), _heads(config)
-    inner = int(config.get("intermediate_size") or 4 * width)
+    inner = _inner(config)
     layer = [
         ("q_proj", (width, own)),
         ("k_proj", (width, shared)),

@@ -17,11 +17,12 @@ from typing import Any
 MOST = 1 << 26  # bytes of a JSON file
 CONFIG, INDEX, TEMPLATE_FILE = "config.json", "model.safetensors.index.json", "chat_template.jinja"
 STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1}  # bytes of a number
+SMALL, WEIGHTS = ("*.json", "*.jinja"), "*.safetensors"
 _NEEDED = {  # of a policy, with what to do where it is missing
     CONFIG: ", so it is no model folder; save the model with save_pretrained",
     "tokenizer.json": "; save the model's tokenizer there: "
     "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)",
-    "*.safetensors": " weights; save the model with save_pretrained",
+    WEIGHTS: " weights; save the model with save_pretrained",
 }
 _SETTINGS = (CONFIG, "generation_config.json", "tokenizer_config.json")
 _CODE = {  # settings that name code, or weights elsewhere
@@ -103,8 +104,10 @@ def header(file: Path) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def model_folder(name: str | Path) -> Path:
+def model_folder(name: str | Path, weights: bool = True) -> Path:
     """Return the folder of a model given by path or hub name (fetched first), checked for the files a policy needs.
+
+    Without `weights` its small files are enough.
 
     Raises:
         FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
@@ -117,24 +120,24 @@ def model_folder(name: str | Path) -> Path:
         )
     folder = Path(name).expanduser()
     if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
-        folder = _download(str(name))
+        folder = _download(str(name), *(() if weights else (SMALL,)))
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{str(folder)!r} is not a folder; name `tiny`, a run folder, a model folder or a hub model such as "
             "Qwen/Qwen3-0.6B; `turngym warmup RECIPE` makes the one that a recipe starts from"
         )
     for file, what in _NEEDED.items():
-        if not any(folder.glob(file)):
+        if (weights or file != WEIGHTS) and not any(folder.glob(file)):
             raise FileNotFoundError(f"{folder} has no {file}{what}")
-    check_folder(folder)
+    check_folder(folder, weights)
     return folder
 
 
-def _download(name: str) -> Path:
+def _download(name: str, patterns: tuple[str, ...] = (*SMALL, WEIGHTS)) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+        return Path(snapshot_download(name, allow_patterns=[*patterns]))
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
@@ -142,8 +145,10 @@ def _download(name: str) -> Path:
         ) from error
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, weights: bool = True) -> None:
     """Make sure that a model folder holds settings and weights, and nothing that leads out of it or to code.
+
+    Without `weights` they are not looked at.
 
     Raises:
         ValueError: it does not; the message names the file, what is in it, and the fix.
@@ -158,6 +163,8 @@ def check_folder(folder: Path) -> None:
         if (folder / name).is_file():
             for key, value in _walk(read_json(folder / name)):
                 _check_setting(folder / name, key, value)
+    if not weights:
+        return
     shapes = [entry["shape"] for file in _weights(folder) for entry in header(file).values()]
     _check_sizes(folder, len(shapes), max((n for shape in shapes for n in shape), default=0))
 

@@ -98,10 +98,11 @@ class Source:
                 )
 
 
-def find(name: str | Path, seen: Collection[Path] = (), template: str = "") -> Source:
+def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weights: bool = True) -> Source:
     """Return the source that `name` stands for, checked for the files a policy needs; `seen` are runs that led here.
 
     `template` is the file of a chat template in place of the model's own, or of that which a run was begun with.
+    Without `weights` the small files of a model are enough.
 
     Raises:
         FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
@@ -111,12 +112,12 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "") -> S
     if template:
         if not (file := Path(template).expanduser()).is_file():
             raise FileNotFoundError(f"chat_template is {template!r}, and there is no such file; name a jinja file")
-        return replace(find(name, seen), template=file)
+        return replace(find(name, seen, weights=weights), template=file)
     if str(name) == "tiny":
         return Source(TINY)
     folder = Path(name).expanduser()
     if not (folder / "config.toml").is_file():
-        return Source(model_folder(name))
+        return Source(model_folder(name, weights))
     checkpoint = latest(folder / "checkpoints")
     if checkpoint is None:
         raise FileNotFoundError(

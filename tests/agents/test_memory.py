@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from turngym.agents import memory
-from turngym.agents.memory import TooLarge, cache_bytes, check_fits, free_bytes, linear_shapes, parameters, read_config
+from turngym.agents.memory import (
+    TooLarge,
+    cache_bytes,
+    check_fits,
+    count_of,
+    free_bytes,
+    linear_shapes,
+    parameters,
+    read_config,
+)
 from turngym.agents.policy import load_policy
 from turngym.agents.settings import LoraOptions
 
@@ -85,8 +94,25 @@ def test_the_number_of_weights_is_read_from_an_index_that_says_it(large):
     file.write_text(json.dumps({"metadata": {"total_size": 1, "total_parameters": 12}, "weight_map": {}}))
     assert parameters(large) == 12
     file.unlink()
+    assert parameters(large) == NUMBERS - 80 * (8192 + 2 * 1024)  # from the config, which names no biases
+    (large / "config.json").write_text('{"n_embd": 768}')
     with pytest.raises(FileNotFoundError, match=r"has neither \*\.safetensors nor their index"):
         parameters(large)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "tied", "count"),
+    [
+        ("qwen2", (896, 4864, 24, 14, 2, 151_936), True, 494_032_768),  # Qwen2.5-0.5B, as its card counts
+        ("qwen2", (3584, 18944, 28, 28, 4, 152_064), False, 7_615_616_512),  # 7B
+        ("qwen3", (4096, 12288, 36, 32, 8, 151_936), False, 8_190_735_360),  # Qwen3-8B
+        ("llama", (576, 1536, 30, 9, 3, 49_152), True, 134_515_008),  # SmolLM2-135M
+    ],
+)
+def test_the_number_of_weights_follows_from_the_config(kind, sizes, tied, count):
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    config = dict(zip((*names, "vocab_size"), sizes)) | {"tie_word_embeddings": tied, "model_type": kind}
+    assert count_of({**config, "head_dim": 128} if kind == "qwen3" else config) == count
 
 
 def test_keys_and_values_of_a_token():
