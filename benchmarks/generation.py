@@ -22,7 +22,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from transformers.utils.logging import disable_progress_bar
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.engines.torch.decoder import Decoder
+from turngym.agents.engines.torch.runner import Part
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.source import TINY
 
@@ -183,9 +184,9 @@ def counted(policy: Policy) -> Iterator[list[int]]:
     def count(module: Any, args: Any, options: dict[str, Any]) -> None:
         counts.append(options["input_ids"].numel())
 
-    def forward(decoder: Decoder, tokens: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-        counts.append(tokens.numel())
-        return own(decoder, tokens, *args, **options)
+    def forward(decoder: Decoder, parts: Sequence[Part], **options: Any) -> torch.Tensor:
+        counts.append(sum(part.tokens.numel() for part in parts))
+        return own(decoder, parts, **options)
 
     hook = policy.base.register_forward_pre_hook(count, with_kwargs=True)
     Decoder._forward = forward  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,16 +32,16 @@ RECIPES = ("math-python", "household", "search")
 Round = dict[str, float]
 
 
-def watch(counts: Counter[str]) -> None:
+def watch(counts: dict[str, float]) -> None:
     """Count the batches of the engine, the tokens that are drawn, and the CPU seconds of rollouts."""
     from turngym.agents.engines.torch import runner
     from turngym.agents.engines.torch.engine import TorchEngine
 
     decode, rows, feed = TorchEngine._decode, runner.Runner.decode, runner.Runner.prefill
-    place = importlib.import_module("turngym.training.loop")
-    if not hasattr(place, "collect"):  # in older checkouts
-        place = importlib.import_module("turngym.training.step")
-    collect = place.collect  # type: ignore[attr-defined]
+    importlib.import_module("turngym.training.loop")
+    collect = importlib.import_module("turngym.agents.rollout.collect").collect
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("turngym.training")]
+    places = [module for module in ours if getattr(module, "collect", None) is collect]
 
     def decoding(engine: Any, running: Any) -> Any:
         counts["drawing"] += len(running)
@@ -56,25 +56,24 @@ def watch(counts: Counter[str]) -> None:
         counts["prefills"] += 1
         counts["chunks"] += len(chunks)
         counts["fed"] += sum(map(len, chunks))
-        counts["padded"] += len(chunks) * runner.chunk_shape(starts[0], starts[0] + len(chunks[0]))[0]
+        shapes = (runner.chunk_shape(start, start + len(chunk)) for start, chunk in zip(starts, chunks))
+        counts["padded"] += sum(queries for queries, _ in shapes)
         return feed(self, slots, starts, chunks)
 
     def collected(*args: Any, **options: Any) -> Any:
         began, clock = time.process_time(), time.perf_counter()
         trees = collect(*args, **options)
-        counts["cpu"] += time.process_time() - began  # type: ignore[assignment]
-        counts["seconds"] += time.perf_counter() - clock  # type: ignore[assignment]
+        counts["cpu"] += time.process_time() - began
+        counts["seconds"] += time.perf_counter() - clock
         counts["tokens"] += sum(int(turn.sampled.sum()) for tree in trees for turn in tree.turns)
         counts["turns"] += sum(bool(turn.sampled.any()) for tree in trees for turn in tree.turns)
         return trees
 
-    for target, name, new in (
-        (TorchEngine, "_decode", decoding),
-        (runner.Runner, "decode", decoded),
-        (runner.Runner, "prefill", prefill),
-        (place, "collect", collected),
-    ):
-        setattr(target, name, new)
+    setattr(TorchEngine, "_decode", decoding)  # noqa: B010 (types)
+    setattr(runner.Runner, "decode", decoded)  # noqa: B010
+    setattr(runner.Runner, "prefill", prefill)  # noqa: B010
+    for place in places:
+        setattr(place, "collect", collected)  # noqa: B010
 
 
 def serve(name: str, policy: str, rounds: int) -> None:
@@ -82,7 +81,7 @@ def serve(name: str, policy: str, rounds: int) -> None:
     from turngym.training.config import read_recipe
     from turngym.training.run import execute, prepare
 
-    counts = Counter[str]()
+    counts = defaultdict[str, float](float)
     watch(counts)
     with tempfile.TemporaryDirectory() as out:
         config = read_recipe(name).changed(

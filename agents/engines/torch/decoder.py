@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
-from .runner import Runner
+from .runner import WINDOW, Part, Runner
 from .weights import Layer, Weights
+
+BLOCK = WINDOW  # positions that a decode reads at a time
 
 
 class Decoder(Runner):
@@ -23,33 +27,36 @@ class Decoder(Runner):
         """Take the weights as they are now."""
         self.weights.load()
 
-    def _forward(
-        self, tokens: Tensor, positions: Tensor, rows: slice | Tensor, index: Tensor, window: int, *, logits: bool
-    ) -> Tensor:
+    def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
         weights = self.weights
         if len(self._turns) < self._width:
             self._turns = weights.rotations(self._width)
-        single = weights.packed and logits
-        if single and self._width <= 2 * window:
-            window = self._width  # bags copy a table that is not whole
-        x = weights.embedding[tokens.flatten()]
-        turns = self._turns[positions.flatten()][:, None]
-        masks = {size: self._mask(positions, window, size) for size in {layer.window for layer in weights.layers}}
-        attention = (
-            Single(weights, positions, window, self._width) if single else Several(positions, rows, index, window)
-        )
+        x = weights.embedding[torch.cat([part.tokens.flatten() for part in parts])]
+        turns = self._turns[torch.cat([part.positions.flatten() for part in parts])][:, None]
+        attentions = [self._attention(part, single=weights.packed and logits) for part in parts]
+        sizes = [part.tokens.numel() for part in parts]
         for number, layer in enumerate(weights.layers):
-            heads = self._heads(layer, x, turns).view(*positions.shape, -1, weights.size)
-            query, *new = torch.split(heads, [weights.heads, weights.shared, weights.shared], 2)
+            heads = self._heads(layer, x, turns)
             cached = self._layer(number, weights.shared, weights.size, x.dtype)
-            attention.write(*cached, *new)
+            queries = []
+            for part, attention, own in zip(parts, attentions, torch.split(heads, sizes)):
+                shaped = own.view(*part.positions.shape, -1, weights.size)
+                query, *new = torch.split(shaped, [weights.heads, weights.shared, weights.shared], 2)
+                attention.write(*cached, *new)
+                queries.append(query)
             if not logits and layer is weights.layers[-1]:
                 return x  # the rest would only go into logits
-            x = layer.output(attention.read(query, *cached, masks[layer.window]), x)
+            read = [attention.read(query, *cached, layer.window) for attention, query in zip(attentions, queries)]
+            x = layer.output(torch.cat(read), x)
             both = layer.rise(self._norm(x))
             inner = both.shape[1] // 2
             x = layer.fall(silu(both[:, :inner]).mul_(both[:, inner:]), x)
-        return weights.head(self._norm(x.view(*positions.shape, -1)[:, -1]))
+        return weights.head(self._norm(x.view(*parts[0].positions.shape, -1)[:, -1]))
+
+    def _attention(self, part: Part, single: bool) -> Several | Single:
+        windows = {layer.window for layer in self.weights.layers}
+        masks = {size: self._mask(part.positions, part.window, size) for size in windows}
+        return Single(self.weights, part, masks, self._width) if single else Several(part, masks)
 
     def _heads(self, layer: Layer, x: Tensor, turns: Tensor) -> Tensor:
         """Return queries, keys and values `[n, heads, d]` of tokens `x` `[n, width]`, each turned by its position."""
@@ -79,56 +86,68 @@ class Decoder(Runner):
 class Several:
     """Attention of queries `[r, q, heads, d]`: writes keys and values `[r, q, shared, d]`, then reads the window."""
 
-    def __init__(self, positions: Tensor, rows: slice | Tensor, index: Tensor, window: int) -> None:
-        self.positions, self.rows, self.index, self.window = positions, rows, index[:, None], window
+    def __init__(self, part: Part, masks: dict[int | None, Tensor]) -> None:
+        self.rows, self.window, self.masks = part.rows, part.window, masks
+        self.index, self.positions = part.index[:, None], part.positions
 
     def write(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
         """Put what is new where it belongs."""
         keys[self.index, :, :, self.positions] = key
         values[self.index, :, self.positions] = value
 
-    def read(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Return `[r * q, heads * d]`; `mask` `[r, 1, 1, q, window]` is added to scores."""
+    def read(self, query: Tensor, keys: Tensor, values: Tensor, size: int | None) -> Tensor:
+        """Return `[r * q, heads * d]`; `size` is the layer's own window."""
         keys, values = keys[..., : self.window][self.rows], values[:, :, : self.window][self.rows]
-        r, q, heads, size = query.shape
+        r, q, heads, d = query.shape
         shared = keys.shape[1]
-        query = query.view(r, q, shared, -1, size).permute(0, 2, 3, 1, 4).reshape(r, shared, -1, size)
+        query = query.view(r, q, shared, -1, d).permute(0, 2, 3, 1, 4).reshape(r, shared, -1, d)
         scores = query @ keys
-        scores.view(r, shared, -1, q, self.window).add_(mask)
-        mixed = (scores.softmax(-1) @ values).view(r, shared, -1, q, size)
-        return mixed.permute(0, 3, 1, 2, 4).reshape(r * q, heads * size)
+        scores.view(r, shared, -1, q, self.window).add_(self.masks[size])
+        mixed = (scores.softmax(-1) @ values).view(r, shared, -1, q, d)
+        return mixed.permute(0, 3, 1, 2, 4).reshape(r * q, heads * d)
 
 
 class Single:
-    """The same for one query in each of the slots 0 to r, on a CPU: sums of bags of rows, at the memory's speed.
+    """The same for one query in each of r slots, on a CPU: sums of bags of rows, at the memory's speed.
 
-    A row's scores are the sum of rows of keys `[window]`, weighted by its query; the result is one of values `[d]`.
+    Positions are in blocks, and no block behind a slot's own positions is read. A block's scores are the sum of rows of
+    keys `[BLOCK]`, weighted by the query; the result is one of values `[d]`, weighted by all scores of the slot.
     """
 
-    def __init__(self, weights: Weights, positions: Tensor, window: int, wide: int) -> None:
-        r, shared, size = len(positions), weights.shared, weights.size
-        self.window = window
-        heads = torch.arange(r * weights.heads)[:, None]
-        own = heads // (weights.heads // shared)  # key heads
-        self.starts = heads[:, 0] * size, heads[:, 0] * window  # of bags
-        self.key_rows = (own * size + torch.arange(size)).flatten()
-        seen = torch.arange(window).minimum(positions).repeat_interleave(weights.heads, 0)
-        self.value_rows = (own * wide + seen).flatten()
-        self.key_at = positions.repeat_interleave(shared * size, 0)
-        self.value_at = torch.arange(r * shared) * wide + positions.flatten().repeat_interleave(shared)
+    def __init__(self, weights: Weights, part: Part, masks: dict[int | None, Tensor], wide: int) -> None:
+        at, shared, d = part.positions[:, 0], weights.shared, weights.size
+        slot_heads = part.index[:, None] * shared + torch.arange(shared)
+        self.key_at = ((slot_heads[:, :, None] * d + torch.arange(d)) * wide + at[:, None, None]).flatten()
+        self.value_at = (slot_heads * wide + at[:, None]).flatten()
+        # Blocks by row, head and place
+        counts = (at // BLOCK + 1).repeat_interleave(weights.heads)
+        self.owner = torch.arange(len(counts)).repeat_interleave(counts)
+        first = counts.cumsum(0) - counts
+        block = torch.arange(len(self.owner)) - first[self.owner]
+        table = slot_heads.repeat_interleave(weights.heads // shared, 1).flatten()[self.owner, None]
+        self.key_rows = ((table * d + torch.arange(d)) * (wide // BLOCK) + block[:, None]).flatten()
+        self.key_starts = torch.arange(len(self.owner)) * d
+        inside = (block[:, None] * BLOCK + torch.arange(BLOCK)).minimum(at[self.owner // weights.heads, None])
+        self.value_rows, self.value_starts = (table * wide + inside).flatten(), first * BLOCK
+        blocks = part.window // BLOCK
+        self.place = self.owner * blocks + block
+        row = self.owner // weights.heads * blocks + block
+        self.masks = {size: mask.view(-1, BLOCK)[row] for size, mask in masks.items()}
+        self.scores = torch.full((len(counts) * blocks, BLOCK), torch.finfo(torch.float32).min)
 
     def write(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
         """Put what is new where it belongs."""
-        keys.view(-1, keys.shape[-1]).scatter_(1, self.key_at, key.reshape(-1, 1))
+        keys.view(-1)[self.key_at] = key.flatten()
         values.view(-1, values.shape[-1])[self.value_at] = value.reshape(-1, values.shape[-1])
 
-    def read(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    def read(self, query: Tensor, keys: Tensor, values: Tensor, size: int | None) -> Tensor:
         """Return `[r, heads * d]`."""
-        scores = self._bag(keys.view(-1, keys.shape[-1])[:, : self.window], self.key_rows, self.starts[0], query)
-        scores.view(len(query), -1, self.window).add_(mask.view(len(query), 1, -1))
-        mixed = self._bag(values.view(-1, values.shape[-1]), self.value_rows, self.starts[1], scores.softmax(-1))
-        return mixed.view(len(query), -1)
+        d = query.shape[-1]
+        bags = self._bags(keys.view(-1, BLOCK), self.key_rows, self.key_starts, query.reshape(-1, d)[self.owner])
+        self.scores[self.place] = bags.add_(self.masks[size])
+        weights = self.scores.view(query.shape[0] * query.shape[2], -1).softmax(-1).view(-1, BLOCK)[self.place]
+        return self._bags(values.view(-1, d), self.value_rows, self.value_starts, weights).view(len(query), -1)
 
     @staticmethod
-    def _bag(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-        return torch.embedding_bag(table, rows, starts, per_sample_weights=weights.reshape(-1))[0]
+    def _bags(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+        return torch.embedding_bag(table, rows, starts, per_sample_weights=weights.view(-1))[0]

@@ -62,7 +62,7 @@ class TorchEngine:
         self._make = self._runners()
         self._runner = self._make()
         self._drawn_with = self._state()
-        self.scheduler = Scheduler(slots, prefill_tokens, self._runner.rows)
+        self.scheduler = Scheduler(slots, prefill_tokens)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="turngym-engine")
         if threads is not None:
             set_threads(self._worker, threads)
@@ -144,12 +144,11 @@ class TorchEngine:
                     await self._work(self._runner.refresh)
                     self._drawn_with = state
                 while running := self.scheduler.running():
-                    if all(sequence.chunk is None for sequence in running.values()):
-                        if pause := self._gathering.pause(len(running), self.scheduler):
-                            await asyncio.sleep(pause)
-                            continue
+                    if pause := self._gathering.pause(len(running), self.scheduler):
+                        await self.scheduler.more(pause)
+                    elif all(sequence.chunk is None for sequence in running):
                         with self._gathering.decoding():
-                            await self._decode(self.scheduler.compact(running))
+                            await self._decode(running)
                     elif batch := self.scheduler.next_chunks(running):
                         await self._prefill(batch)
         except Exception as error:
@@ -158,29 +157,27 @@ class TorchEngine:
             self._fail(RuntimeError("the event loop stopped while the engine drew a turn"))
             raise
 
-    async def _prefill(self, batch: list[tuple[int, Sequence]]) -> None:
+    async def _prefill(self, batch: list[Sequence]) -> None:
         """Feed the next chunk of every sequence of the batch."""
-        slots, spans = [slot for slot, _ in batch], [sequence.chunk or (0, 0) for _, sequence in batch]
-        chunks = [np.array(sequence.tokens[slice(*span)], np.int64) for (_, sequence), span in zip(batch, spans)]
+        slots, spans = _slots(batch), [sequence.chunk or (0, 0) for sequence in batch]
+        chunks = [np.array(sequence.tokens[slice(*span)], np.int64) for sequence, span in zip(batch, spans)]
         await self._work(lambda: self._runner.prefill(slots, [start for start, _ in spans], chunks))
-        for (_, sequence), (_, stop) in zip(batch, spans):
+        for sequence, (_, stop) in zip(batch, spans):
             sequence.cached = stop
 
-    async def _decode(self, running: dict[int, Sequence]) -> None:
+    async def _decode(self, running: list[Sequence]) -> None:
         """Feed one token of every sequence that has a turn; where it was the last, draw the next."""
-        rows = ceil_to(max(running) + 1, self._runner.rows)
-        lengths = np.array([sequence.cached if sequence else 0 for sequence in self.scheduler.slots[:rows]])
-        lengths = np.pad(lengths, (0, rows - len(lengths)))
-        tokens, settings, drawing = np.zeros(rows, np.int64), RowSampling.neutral(rows), {}
-        for slot, sequence in running.items():
-            tokens[slot] = sequence.tokens[sequence.cached]
+        fed = running + running[-1:] * (-len(running) % self._runner.rows)
+        slots, lengths = _slots(fed), [sequence.cached for sequence in fed]
+        tokens = [sequence.tokens[sequence.cached] for sequence in fed]
+        settings, drawing = RowSampling.neutral(len(fed)), {}
+        for row, sequence in enumerate(running):
             request = sequence.request
             if request is not None and sequence.cached == len(sequence.tokens) - 1:
-                drawing[slot] = request
-                settings.set(slot, request.sampling, request.uniforms[len(request.tokens)])
-        longest = max(sequence.cached for sequence in running.values())
-        drawn = await self._work(lambda: sample(self._runner.decode(tokens, lengths, longest), settings))
-        for sequence in running.values():
+                drawing[row] = request
+                settings.set(row, request.sampling, request.uniforms[len(request.tokens)])
+        drawn = await self._work(lambda: sample(self._runner.decode(slots, lengths, tokens), settings))
+        for sequence in running:
             sequence.cached += 1
         self._accept(drawing, *drawn)
 
@@ -191,10 +188,10 @@ class TorchEngine:
         logps: NDArray[np.float32],
         entropies: NDArray[np.float32],
     ) -> None:
-        for slot, request in drawing.items():
+        for row, request in drawing.items():
             if request.future.done():
                 continue
-            token, logp, entropy = int(tokens[slot]), float(logps[slot]), float(entropies[slot])
+            token, logp, entropy = int(tokens[row]), float(logps[row]), float(entropies[row])
             sequence = request.sequence
             if not np.isfinite(entropy):
                 raise FloatingPointError(
@@ -211,15 +208,15 @@ class TorchEngine:
                 request.future.set_result(request.completion(stop, self.policy.version))
 
     async def _work(self, step: Callable[[], T]) -> T:
-        """Run a model step on the worker thread, behind the moves that the scheduler asks for."""
-        moves, self.scheduler.moves = self.scheduler.moves, []
+        """Run a model step on the worker thread, behind the copies that the scheduler asks for."""
+        copies, self.scheduler.copies = self.scheduler.copies, []
 
-        def move_and_step() -> T:
-            for move in moves:
-                move(self._runner)
+        def copy_and_step() -> T:
+            for copy in copies:
+                self._runner.copy(*copy)
             return step()
 
-        return await asyncio.get_running_loop().run_in_executor(self._worker, move_and_step)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, copy_and_step)
 
     def _fail(self, error: Exception) -> None:
         """End every turn with `error`; forget the cache, where numbers that are not finite would spoil other rows."""
@@ -307,3 +304,7 @@ class TorchSession:
             request = self.sequence.request
             if request is not None and not request.future.done():
                 request.future.set_exception(RuntimeError("the session was closed while it drew a turn"))
+
+
+def _slots(sequences: list[Sequence]) -> list[int]:
+    return [sequence.slot for sequence in sequences if sequence.slot is not None]

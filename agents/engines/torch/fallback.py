@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from .runner import Runner
+from .runner import Part, Runner
 
 
 class SlotCache(Cache):
     """What layers of `transformers` see of a runner's cache."""
 
-    def __init__(self, runner: Fallback, rows: slice | Tensor, index: Tensor, positions: Tensor, window: int) -> None:
+    def __init__(self, runner: Fallback, part: Part) -> None:
         super().__init__(layers=[])
-        self._runner, self._rows, self._index = runner, rows, index[:, None]
-        self._positions, self._window = positions, window
+        self._runner, self._part = runner, part
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Write [r, kv_heads, q, head_dim]; return what is seen, [r, kv_heads, window, head_dim]."""
         all_keys, all_values = self._runner._layer(layer_idx, keys.shape[1], keys.shape[3], keys.dtype)
-        all_keys[self._index, :, :, self._positions] = keys.transpose(1, 2)
-        all_values[self._index, :, self._positions] = values.transpose(1, 2)
-        seen = all_keys[..., : self._window][self._rows], all_values[:, :, : self._window][self._rows]
+        part = self._part
+        all_keys[part.index[:, None], :, :, part.positions] = keys.transpose(1, 2)
+        all_values[part.index[:, None], :, part.positions] = values.transpose(1, 2)
+        seen = all_keys[..., : part.window][part.rows], all_values[:, :, : part.window][part.rows]
         return seen[0].transpose(2, 3), seen[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -44,21 +45,20 @@ class Fallback(Runner):
         check_supported(model.config, max_context)
         self.model, self.max_context = model, max_context
 
-    def _forward(
-        self, tokens: Tensor, positions: Tensor, rows: slice | Tensor, index: Tensor, window: int, *, logits: bool
-    ) -> Tensor:
-        unseen = torch.arange(window, device=self.device) > positions[:, None, :, None]
-        floor = torch.finfo(self.model.dtype).min
-        mask = torch.zeros(unseen.shape, dtype=self.model.dtype, device=self.device).masked_fill_(unseen, floor)
-        out = self.model(
-            input_ids=tokens,
-            attention_mask=mask,
-            # Padding may lie past the context, where the model has no position.
-            position_ids=positions.clamp(max=self.max_context - 1),
-            past_key_values=SlotCache(self, rows, index, positions, window),
-            use_cache=True,
-            logits_to_keep=1,
-        )
+    def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
+        for part in parts:
+            unseen = torch.arange(part.window, device=self.device) > part.positions[:, None, :, None]
+            floor = torch.finfo(self.model.dtype).min
+            mask = torch.zeros(unseen.shape, dtype=self.model.dtype, device=self.device).masked_fill_(unseen, floor)
+            out = self.model(
+                input_ids=part.tokens,
+                attention_mask=mask,
+                # Padding may lie past the context, where the model has no position.
+                position_ids=part.positions.clamp(max=self.max_context - 1),
+                past_key_values=SlotCache(self, part),
+                use_cache=True,
+                logits_to_keep=1,
+            )
         found: Tensor = out.logits[:, -1]
         return found
 

@@ -11,6 +11,7 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -33,11 +34,25 @@ def chunk_shape(start: int, stop: int) -> tuple[int, int]:
     return queries, ceil_to(start + queries, WINDOW)
 
 
+@dataclass(frozen=True)
+class Part:
+    """What is fed to several conversations alike.
+
+    `tokens` [r, q] go to `positions` [r, q] of slots `index` [r], which see what lies below `window`. `rows` selects
+    the same slots, as a slice where that spares a copy.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    index: Tensor
+    rows: slice | Tensor
+    window: int
+
+
 class Runner(ABC):
     """Feeds tokens of conversations and keeps their keys and values: those of slot i at position p of row i.
 
-    What lies beyond a row's length is garbage that no mask shows and the next write replaces; so padding and idle rows
-    may write there, and decoding needs no gathered copy of the cache.
+    What lies beyond a row's length is garbage that no mask shows and the next write replaces: padding may write there.
     """
 
     rows = 8  # decoding runs a multiple of this many
@@ -53,29 +68,37 @@ class Runner(ABC):
 
     @torch.inference_mode()
     def prefill(self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[NDArray[np.int64]]) -> None:
-        """Write chunks (token ids [q_i]) of equal `chunk_shape` into `slots` from positions `starts` on."""
-        queries, window = chunk_shape(starts[0], starts[0] + len(chunks[0]))
-        tokens = np.zeros((len(slots), queries), dtype=np.int64)
-        for row, chunk in zip(tokens, chunks):
-            row[: len(chunk)] = chunk
-        index = self._tensor(np.array(slots))
-        positions = self._tensor(np.array(starts))[:, None] + torch.arange(queries, device=self.device)
-        rows = slice(slots[0], slots[0] + 1) if len(slots) == 1 else index
-        self.reserve(max(slots) + 1, window)
-        self._forward(self._tensor(tokens), positions, rows, index, window, logits=False)
+        """Write chunks (token ids [q_i]) into `slots` from positions `starts` on; those of one shape are one part."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for i, (start, chunk) in enumerate(zip(starts, chunks)):
+            alike.setdefault(chunk_shape(start, start + len(chunk)), []).append(i)
+        self.reserve(max(slots) + 1, max(window for _, window in alike))
+        parts = []
+        for (queries, window), rows in alike.items():
+            tokens = np.zeros((len(rows), queries), np.int64)
+            for row, i in zip(tokens, rows):
+                row[: len(chunks[i])] = chunks[i]
+            parts.append(self._part([slots[i] for i in rows], [starts[i] for i in rows], tokens, window))
+        self._forward(parts, logits=False)
 
     @torch.inference_mode()
-    def decode(self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], longest: int) -> Tensor:
-        """Append `tokens[i]` to slot i, which holds `lengths[i]`; float32 logits [n, vocabulary] of what follows.
+    def decode(self, slots: Sequence[int], lengths: Sequence[int], tokens: Sequence[int]) -> Tensor:
+        """Append `tokens[i]` to `slots[i]`, which holds `lengths[i]`; float32 logits [n, vocabulary] of what follows.
 
-        n is a multiple of `rows`; no slot that matters holds more than `longest`. Idle ones are fed too, which harms
-        nothing.
+        n is a multiple of `rows`; to make it one, a slot may be fed twice, alike.
         """
-        window = ceil_to(1 + longest, WINDOW)
-        self.reserve(len(tokens), max(window, int(lengths.max()) + 1))
-        index, positions = torch.arange(len(tokens), device=self.device), self._tensor(lengths)[:, None]
-        rows = slice(0, len(tokens))
-        return self._forward(self._tensor(tokens)[:, None], positions, rows, index, window, logits=True).float()
+        window = ceil_to(1 + max(lengths), WINDOW)
+        self.reserve(max(slots) + 1, window)
+        part = self._part(slots, lengths, np.array(tokens, np.int64)[:, None], window)
+        return self._forward([part], logits=True).float()
+
+    def _part(self, slots: Sequence[int], starts: Sequence[int], tokens: NDArray[np.int64], window: int) -> Part:
+        """Return a part of `tokens` [r, q] for `slots` [r] from positions `starts` [r] on."""
+        index = self._tensor(np.array(slots))
+        positions = self._tensor(np.array(starts))[:, None] + torch.arange(tokens.shape[1], device=self.device)
+        whole = all(slot == slots[0] + i for i, slot in enumerate(slots))
+        rows = slice(slots[0], slots[0] + len(slots)) if whole else index
+        return Part(self._tensor(tokens), positions, index, rows, window)
 
     @torch.inference_mode()
     def reserve(self, slots: int, width: int) -> None:
@@ -92,31 +115,22 @@ class Runner(ABC):
             keys[:have, ..., :wide], values[:have, :, :wide] = old
 
     @torch.inference_mode()
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Give slot `target` the first `length` tokens of slot `source`."""
-        self.reserve(target + 1, 0)
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        """Give slots `targets` the first `length` tokens of slot `source`."""
+        self.reserve(max(targets) + 1, 0)
+        index = self._tensor(np.array(targets))
         for keys, values in self._cache:
-            keys[target, ..., :length] = keys[source, ..., :length]
-            values[target, :, :length] = values[source, :, :length]
-
-    @torch.inference_mode()
-    def exchange(self, one: int, other: int) -> None:
-        """Let two slots change places."""
-        self.reserve(max(one, other) + 1, 0)
-        for cached in (part for layer in self._cache for part in layer):
-            cached[[one, other]] = cached[[other, one]]
+            keys[index, ..., :length] = keys[source, ..., :length]
+            values[index, :, :length] = values[source, :, :length]
 
     def refresh(self) -> None:  # noqa: B027 (a runner of the model itself has nothing to do)
         """Take the weights as they are now."""
 
     @abstractmethod
-    def _forward(
-        self, tokens: Tensor, positions: Tensor, rows: slice | Tensor, index: Tensor, window: int, *, logits: bool
-    ) -> Tensor:
-        """Feed `tokens` [r, q] at `positions` [r, q] of slots `index` [r], which see what lies below `window`.
+    def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
+        """Feed all parts; return the logits [r, vocabulary] behind the last tokens of the last part.
 
-        `rows` selects the same slots, as a slice where that spares a copy. Returns the logits [r, vocabulary] behind
-        the last tokens, or anything where they are not asked for.
+        Without `logits` that may be anything.
         """
 
     def _layer(self, number: int, heads: int, size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -147,10 +161,9 @@ def batch_dependence(make: Callable[[], Runner], vocabulary: int, rows: int) -> 
     others = WINDOW + np.arange(rows) * 2 * WINDOW // rows
     differ = 0.0
     for at in range(length, length + 4):
-        lengths = np.where(np.arange(rows) == rows - 1, at, others)
-        many = crowd.decode(tokens[:, at], lengths, int(lengths.max()))[-1]
-        one = np.where(np.arange(alone.rows) == 0, at, 0)
-        few = alone.decode(tokens[0, one], one, at)[0]
+        lengths = np.where(np.arange(rows) == rows - 1, at, others).tolist()
+        many = crowd.decode(range(rows), lengths, tokens[:, at].tolist())[-1]
+        few = alone.decode([0] * alone.rows, [at] * alone.rows, [int(tokens[0, at])] * alone.rows)[0]
         differ = max(differ, float((many - few).abs().max()))
     return f"logits of one row differ by up to {differ:.1e} between 1 and {rows} rows in flight" if differ else ""
 

@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import methodcaller
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...engine import Completion, Generation
-from .runner import Runner, ceil_to, chunk_shape
-
-Prefix = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # tokens, and the chunks they were fed in
+from .runner import chunk_shape
 
 LONGEST_CHUNK = 512  # longer chunks are fed in pieces of this many tokens, which bounds the attention matrix
 
@@ -34,12 +32,14 @@ class Request(Generation):
 class Sequence:
     """The tokens of a conversation; the first `cached` of them lie in slot `slot`.
 
-    chunks: start -> stop of what was fed at once; other tokens were fed one by one. used: when its last turn ended, on
-    the scheduler's clock.
+    chunks: start -> stop of what was fed at once; other tokens were fed one by one. marks: stop -> digest of all tokens
+    up to there and how they were fed; what has the same has the same cache, to the bit. used: when its last turn ended,
+    on the scheduler's clock.
     """
 
     tokens: list[int] = field(default_factory=list)
     chunks: dict[int, int] = field(default_factory=dict)
+    marks: dict[int, bytes] = field(default_factory=dict)
     cached: int = 0
     slot: int | None = None
     request: Request | None = None
@@ -61,76 +61,70 @@ class Sequence:
         self.tokens.extend(int(token) for token in tokens)
         last = len(self.tokens) - 1
         for piece in range(start, last, LONGEST_CHUNK):
-            self.chunks[piece] = min(piece + LONGEST_CHUNK, last)
-
-    def prefix(self, stop: int) -> Prefix:
-        """Return the first `stop` tokens and how they were fed: what equals it has the same cache, to the bit."""
-        return tuple(self.tokens[:stop]), tuple(chunk for chunk in self.chunks.items() if chunk[1] <= stop)
-
-    def holds(self, prefix: Prefix) -> bool:
-        """Return whether the slot caches this prefix."""
-        tokens = prefix[0]
-        return self.cached >= len(tokens) and self.tokens[0] == tokens[0] and self.prefix(len(tokens)) == prefix
+            stop = self.chunks[piece] = min(piece + LONGEST_CHUNK, last)
+            before = next(reversed(self.marks), 0)
+            fed = np.array([piece, *self.tokens[before:stop]], np.int64).tobytes()
+            self.marks[stop] = blake2b(self.marks.get(before, b"") + fed, digest_size=16).digest()
 
     def fork(self, length: int) -> "Sequence":
         """Return a sequence of the first `length` tokens; ValueError where that cuts through what was fed at once."""
-        tokens, chunks = self.prefix(length)
         cuts = any(stop > length > start + 1 for start, stop in self.chunks.items())
         if not 0 <= length <= len(self.tokens) or cuts:
             raise ValueError(
                 f"length is {length}; a fork of this session of {len(self.tokens)} tokens cannot begin there"
             )
-        return Sequence(list(tokens), dict(chunks))
+        chunks = {start: stop for start, stop in self.chunks.items() if stop <= length}
+        marks = {stop: mark for stop, mark in self.marks.items() if stop <= length}
+        return Sequence(self.tokens[:length], chunks, marks)
 
 
 class Gathering:
-    """How long to wait for more turns before a decode, as few rows cost nearly what many do; no number depends on it.
+    """How long to wait for more turns before a step, as few rows cost nearly what many do; no number depends on it.
 
     It waits while fewer than half of the seated conversations draw, at most `MOST` times what the last decode took, and
-    after a wait in which no turn began for half as long, until one begins.
+    after a wait in which no turn began for half as long, until one begins. `clock` is in seconds.
     """
 
-    MOST, TICK = 2.0, 0.0005  # the latter in seconds
+    MOST = 2.0
 
-    def __init__(self) -> None:
-        self._waited = self._took = 0.0
-        self._share = 1.0
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._since: float | None = None
+        self._took, self._share = 0.0, 1.0
         self._begun = 0
 
     def pause(self, running: int, scheduler: "Scheduler") -> float:
-        """Return the seconds to wait before another look; 0 where it is time to decode."""
+        """Return the seconds to wait for a turn to begin; 0 where it is time for a step."""
         if scheduler.begun != self._begun:
             self._share, self._begun = 1.0, scheduler.begun
-        limit = self.MOST * self._took * self._share
-        seated = sum(sequence is not None for sequence in scheduler.slots)
-        if 2 * running >= seated or self._waited >= limit:
+        limit, now = self.MOST * self._took * self._share, self._clock()
+        if not limit or 2 * running >= sum(sequence is not None for sequence in scheduler.slots):
             return 0.0
-        pause = min(self.TICK, limit - self._waited)
-        self._waited += pause
-        return pause
+        self._since = now if self._since is None else self._since
+        return max(self._since + limit - now, 0.0)
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
         """Measure a decode."""
-        if self._waited:
+        if self._since is not None:
             self._share /= 2
-        began, self._waited = time.perf_counter(), 0.0
+        began, self._since = self._clock(), None
         yield
-        self._took = time.perf_counter() - began
+        self._took = self._clock() - began
 
 
 class Scheduler:
     """Seats requests in `slots` slots; `prefill_tokens` bounds the padded tokens of one chunk batch.
 
-    slots: the sequence in each slot. moves: what is to be done with the cache before the next step, in order. rows:
-    decoding feeds a multiple of this many slots.
+    slots: the sequence in each slot. copies: source, targets and length of what is to be copied before the next step,
+    in order.
     """
 
-    def __init__(self, slots: int, prefill_tokens: int, rows: int = 1) -> None:
+    def __init__(self, slots: int, prefill_tokens: int) -> None:
         self.slots: list[Sequence | None] = [None] * slots
-        self.moves: list[Callable[[Runner], None]] = []
+        self.copies: list[tuple[int, list[int], int]] = []
         self.begun = 0  # turns
-        self._rows = rows
+        self._more: asyncio.Future[None] | None = None
         self._prefill_tokens = prefill_tokens
         self._requests: list[Request] = []
         self._clock = 0
@@ -139,9 +133,16 @@ class Scheduler:
         """Take a request in."""
         self._requests.append(request)
         self.begun += 1
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
-    def running(self) -> dict[int, Sequence]:
-        """Return the sequences with a turn in progress by slot, lowest first; none only where no request is left.
+    async def more(self, seconds: float) -> None:
+        """Wait until a turn begins, at most so long."""
+        self._more = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._more], timeout=seconds)
+
+    def running(self) -> list[Sequence]:
+        """Return the sequences with a turn in progress and a slot; none only where no request is left.
 
         Free slots go to waiting requests in order. Where no request has a slot, idle sequences lose theirs.
         """
@@ -155,40 +156,29 @@ class Scheduler:
         for sequence in waiting:
             if None in self.slots:
                 self._seat(sequence)
-        return {slot: sequence for slot, sequence in enumerate(self.slots) if sequence and sequence.drawing}
+        return [sequence for sequence in self.slots if sequence and sequence.drawing]
 
-    def next_chunks(self, running: dict[int, Sequence]) -> list[tuple[int, Sequence]]:
-        """Return the slots and sequences whose next chunk goes into one batch: those of the first one's padded shape.
+    def next_chunks(self, running: list[Sequence]) -> list[Sequence]:
+        """Return the sequences whose next chunks are fed together, at most `prefill_tokens` unless there is only one.
 
         Where sequences have the same tokens so far, as the branches of a group have, they are fed once and copied.
         """
-        fresh: dict[Prefix, tuple[int, Sequence]] = {}
-        for slot, sequence in running.items():
-            if sequence.chunk is None:
+        fresh: dict[bytes, Sequence] = {}
+        room = self._prefill_tokens
+        for sequence in running:
+            if sequence.chunk is None or sequence.slot is None:
                 continue
-            prefix = sequence.prefix(sequence.chunk[1])
-            donor = next((other for other in self.slots if other and other.holds(prefix)), None)
-            if donor is None or donor.slot is None:
-                fresh.setdefault(prefix, (slot, sequence))
-            else:
-                sequence.cached = len(prefix[0])
-                self._copy(donor.slot, slot, sequence.cached)
-        shapes = [chunk_shape(*sequence.chunk) for _, sequence in fresh.values() if sequence.chunk]
-        alike = [pair for pair, shape in zip(fresh.values(), shapes) if shape == shapes[0]]
-        return alike[: max(self._prefill_tokens // shapes[0][0], 1)] if alike else []
-
-    def compact(self, running: dict[int, Sequence]) -> dict[int, Sequence]:
-        """Let running sequences change places with idle ones below them where fewer rows are fed then; return all."""
-        rows = ceil_to(len(running), self._rows)
-        above = [slot for slot in running if slot >= rows]
-        below = [slot for slot in range(rows) if slot not in running]
-        for slot, place in zip(above, below, strict=False):
-            self.moves.append(methodcaller("exchange", slot, place))
-            self.slots[slot], self.slots[place] = self.slots[place], self.slots[slot]
-            for at in (slot, place):
-                if (sequence := self.slots[at]) is not None:
-                    sequence.slot = at
-        return {slot: sequence for slot, sequence in enumerate(self.slots[:rows]) if sequence and sequence.drawing}
+            start, stop = sequence.chunk
+            mark = sequence.marks[stop]
+            seated = (other for other in self.slots if other and other.cached >= stop and other.marks.get(stop) == mark)
+            donor = next(seated, None)
+            if donor is not None and donor.slot is not None:
+                sequence.cached = stop
+                self._copy(donor.slot, sequence.slot, stop)
+            elif mark not in fresh and (room >= (queries := chunk_shape(start, stop)[0]) or not fresh):
+                room -= queries
+                fresh[mark] = sequence
+        return list(fresh.values())
 
     def share(self, source: Sequence, twin: Sequence) -> None:
         """Copy what `source` has cached for its `twin`, if a slot is free."""
@@ -212,15 +202,18 @@ class Scheduler:
         for sequence in self.slots:
             if sequence is not None:
                 self.release(sequence)
-        self.moves.clear()
+        self.copies.clear()
         requests, self._requests = self._requests, []
         return requests
 
     def _copy(self, source: int, target: int, length: int) -> None:
-        self.moves.append(methodcaller("copy", source, target, length))
+        if self.copies and self.copies[-1][::2] == (source, length):
+            self.copies[-1][1].append(target)
+        else:
+            self.copies.append((source, [target], length))
 
     def _seat(self, sequence: Sequence) -> int:
-        """Take the lowest free slot, so that decoding covers few idle rows."""
+        """Take the lowest free slot."""
         slot = sequence.slot = self.slots.index(None)
         self.slots[slot] = sequence
         return slot

@@ -95,11 +95,12 @@ def test_log_probabilities_equal_those_of_transformers(name, rank):
     tokens = np.random.default_rng(0).integers(0, 300, (3, 90))
     runner = Decoder(Weights(model), torch.device("cpu"))
     feed(runner, tokens)
-    lengths = np.array([80, 70, 80, *[0] * (runner.rows - 4 % runner.rows)])[: 4 if runner.rows == 2 else runner.rows]
+    rows = [0, 1, 2, *[2] * (-3 % runner.rows)]
+    slots, lengths = [(0, 1, 3)[row] for row in rows], [(80, 70, 80)[row] for row in rows]
     want = [logits_of(model, row) for row in tokens]
     for at in range(10):
-        fed = np.array([row[length + at] for row, length in zip(tokens, lengths)] + [0] * (len(lengths) - 3))
-        found = runner.decode(fed, lengths + at, int(lengths.max()) + at)
+        fed = [int(tokens[row][length + at]) for row, length in zip(rows, lengths)]
+        found = runner.decode(slots, [length + at for length in lengths], fed)
         for row in range(3):
             torch.testing.assert_close(
                 found[row].log_softmax(-1), want[row][lengths[row] + at].log_softmax(-1), rtol=0, atol=1e-4
@@ -107,14 +108,11 @@ def test_log_probabilities_equal_those_of_transformers(name, rank):
 
 
 def feed(runner: Runner, tokens: np.ndarray) -> None:
-    """Feed 80, 70 and 80 tokens in chunks, the first two together; move the conversations about."""
+    """Feed 80, 70 and 80 tokens to slots 0, 1 and 3, and 20 to slot 2, in chunks of several shapes at a time."""
     runner.prefill([0, 5], [0, 0], [tokens[0, :40], tokens[1, :35]])
-    runner.prefill([5], [35], [tokens[1, 35:70]])
-    runner.copy(5, 1, 70)
+    runner.prefill([2, 5, 3], [0, 35, 0], [tokens[1, :20], tokens[1, 35:70], tokens[2, :80]])
+    runner.copy(5, [1, 6], 70)
     runner.prefill([0], [40], [tokens[0, 40:80]])
-    runner.prefill([3], [0], [tokens[2, :80]])
-    runner.prefill([2], [0], [tokens[1, :20]])
-    runner.exchange(3, 2)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
@@ -122,11 +120,11 @@ def test_the_fallback_computes_the_same(name):
     model = made(name)
     tokens = np.random.default_rng(1).integers(0, 300, (3, 90))
     own, fallback = Decoder(Weights(model), torch.device("cpu")), Fallback(model, torch.device("cpu"), 512)
-    lengths = np.array([80, 70, 80, 20, 0, 0, 0, 0])
+    slots, lengths = [0, 6, 3, 2] * 2, [80, 70, 80, 20] * 2
     found = []
     for runner in (own, fallback):
         feed(runner, tokens)
-        found.append(runner.decode(np.arange(8), lengths, 80)[:4].log_softmax(-1))
+        found.append(runner.decode(slots, lengths, [1, 2, 3, 4] * 2)[:4].log_softmax(-1))
     torch.testing.assert_close(*found, rtol=0, atol=1e-4)
 
 
@@ -145,8 +143,7 @@ def test_other_weights_are_taken_and_the_models_own_stay_as_they_are():
     runner.forget()
     tokens = np.arange(40, 60)
     runner.prefill([0], [0], [tokens[:19]])
-    lengths = np.zeros(runner.rows, np.int64) + 19 * (np.arange(runner.rows) == 0)
-    found = runner.decode(np.full(runner.rows, tokens[19]), lengths, 19)[0]
+    found = runner.decode([0] * runner.rows, [19] * runner.rows, [59] * runner.rows)[0]
     torch.testing.assert_close(found.log_softmax(-1), logits_of(model, tokens)[-1].log_softmax(-1), rtol=0, atol=1e-4)
 
 
@@ -155,8 +152,7 @@ def test_half_precision_stays_near():
     runner = Decoder(Weights(model), torch.device("cpu"))
     tokens = np.random.default_rng(1).integers(0, 300, 50)
     runner.prefill([0], [0], [tokens[:49]])
-    lengths = np.array([49] + [0] * 7)
-    found = runner.decode(np.full(8, tokens[49]), lengths, 49)[0]
+    found = runner.decode([0] * 8, [49] * 8, [int(tokens[49])] * 8)[0]
     assert found.dtype == torch.float32
     want = logits_of(model.float(), tokens)[-1]
     assert (found.log_softmax(-1) - want.log_softmax(-1)).abs().max() < 0.3

@@ -405,7 +405,7 @@ def test_no_gradient_is_kept_and_training_goes_on_after_generation(qwen3):
 
 def test_the_probe_names_a_model_whose_rows_depend_on_the_batch(qwen3, monkeypatch):
     decode = Decoder.decode
-    monkeypatch.setattr(Decoder, "decode", lambda self, tokens, *rest: decode(self, tokens, *rest) + 1e-6 * len(tokens))
+    monkeypatch.setattr(Decoder, "decode", lambda self, slots, *rest: decode(self, slots, *rest) + 1e-6 * len(slots))
     engine = TorchEngine(qwen3)
     assert engine.mode == "batch-dependent"
     assert "differ by up to" in engine.mode_reason
@@ -471,45 +471,60 @@ def test_equal_prompts_are_fed_once_and_give_the_bits_of_a_prompt_alone(qwen3, m
     assert len({completion.tokens.tobytes() for completion in many}) > 1
 
 
-def test_running_conversations_move_below_idle_ones_and_keep_their_bits(qwen3):
-    async def work(engine: TorchEngine) -> tuple[bytes, list[int]]:
+def test_idle_conversations_are_not_decoded_and_those_above_them_keep_their_bits(qwen3):
+    async def work(engine: TorchEngine) -> bytes:
         rows: list[int] = []
         decode = engine._runner.decode
-        engine._runner.decode = lambda tokens, *rest: rows.append(len(tokens)) or decode(tokens, *rest)  # type: ignore[method-assign]
+        engine._runner.decode = lambda slots, *rest: rows.append(len(slots)) or decode(slots, *rest)  # type: ignore[method-assign]
         sessions = [engine.session() for _ in range(12)]
         await asyncio.gather(*(s.sample(ids(20, i), Sampling(max_tokens=2), (0, i)) for i, s in enumerate(sessions)))
         rows.clear()  # all are idle; the two highest draw on
         drawn = await asyncio.gather(*(s.sample(ids(5), Sampling(max_tokens=8), (1,)) for s in sessions[-2:]))
         assert len(rows) > 3 and set(rows) == {engine._runner.rows}
-        return drawn[0].logp.tobytes(), [s.sequence.slot for s in sessions]
-
-    bits, slots = run(qwen3, work)
-    assert sorted(slots) == list(range(12)) and sorted(slots[-2:]) == [0, 1]
+        return drawn[0].logp.tobytes()
 
     async def alone(engine: TorchEngine) -> bytes:
         session = engine.session()
         await session.sample(ids(20, 10), Sampling(max_tokens=2), (0, 10))
         return (await session.sample(ids(5), Sampling(max_tokens=8), (1,))).logp.tobytes()
 
-    assert run(qwen3, alone) == bits
+    assert run(qwen3, alone) == run(qwen3, work)
 
 
-def test_a_decode_of_few_rows_waits_for_more_and_for_less_time_where_none_come():
-    seated, gathering = scheduler.Scheduler(8, 64), scheduler.Gathering()
+def test_a_step_of_few_rows_waits_for_more_and_for_less_time_where_none_come():
+    now = 0.0
+    seated, gathering = scheduler.Scheduler(8, 64), scheduler.Gathering(lambda: now)
     seated.slots[:] = [scheduler.Sequence() for _ in range(8)]
 
-    def waits(running: int) -> int:
-        """How often it waits before a decode, which takes 4 ticks."""
-        count = 0
-        while gathering.pause(running, seated):
-            count += 1
+    def waits(running: int) -> float:
+        """How long it waits before a decode, which takes 4 seconds."""
+        nonlocal now
+        waited = 0.0
+        while pause := gathering.pause(running, seated):
+            now += min(pause, 3.0)  # it is asked again before the time is over
+            waited += min(pause, 3.0)
         with gathering.decoding():
-            pass
-        gathering._took = 4 * gathering.TICK
-        return count
+            now += 4.0
+        return waited
 
     assert waits(2) == 0  # nothing is known of a decode
-    assert [waits(2) for _ in range(5)] == [8, 4, 2, 1, 1]
+    assert [waits(2) for _ in range(4)] == [8, 4, 2, 1]
     assert waits(4) == 0  # half of them draw
     seated.begun += 1
     assert waits(2) == 8
+
+
+def test_a_prefill_feeds_chunks_of_several_shapes_up_to_its_most_tokens():
+    room = scheduler.Scheduler(8, 128)
+    sequences = [scheduler.Sequence() for _ in range(6)]
+    for i, (sequence, length) in enumerate(zip(sequences, (30, 70, 20, 30, 300, 20))):
+        sequence.append(ids(length, i if i != 3 else 0))  # the fourth has the first one's tokens
+        sequence.slot, room.slots[i] = i, sequence
+    assert room.next_chunks(sequences) == [sequences[0], sequences[1]]  # of 32 and 96 tokens
+    for sequence in sequences[:2]:
+        sequence.cached = len(sequence.tokens) - 1
+    assert room.next_chunks(sequences) == [sequences[2], sequences[5]]
+    assert room.copies == [(0, [3], 29)] and sequences[3].cached == 29
+    for sequence in (sequences[2], sequences[5]):
+        sequence.cached = len(sequence.tokens) - 1
+    assert room.next_chunks(sequences) == [sequences[4]]  # alone it may be longer
