@@ -78,7 +78,7 @@ def test_what_needs_no_model_needs_no_package_of_an_extra(folder):
         "eval --policy expert --episodes 3 --out e": "3 tasks, 0 failed",
         "eval turngym/Math-v0 --tasks good.jsonl --policy expert": "1 tasks, 0 failed",
         "replay e/trees.jsonl": "3 episodes of e/trees.jsonl were replayed without a difference",
-        "methods": "turn-pi",
+        "methods": "turn-floor",
         "methods epo": "alpha=0.1 (0 or more)",
         "envs": "turngym/Search-v0",
         "play turngym/Math-v0": "stopped before the end of the episode",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Turns:
     score: Float[Tensor, "r"]  # of the whole path; NaN where it earned none
     reward: Float[Tensor, "r"]  # of this turn
     outcome: Int[Tensor, "r"]  # of the path
+    valid: Float[Tensor, "r"] | None = None  # of the action: 1 or 0, NaN where the environment does not say
 
     @property
     def rewarded(self) -> Bool[Tensor, "r"]:
@@ -299,8 +301,9 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
             same = nodes.setdefault((group, node), len(nodes))
             anchor = anchors.setdefault((group, tree.turns[turn.parent].text), len(anchors))
             outcome = OUTCOMES.index(leaf.outcome)
-            rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome))
-    *labels, score, reward, outcomes = zip(*rows)
-    floats = [torch.tensor(column, dtype=torch.float32) for column in (score, reward)]
-    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes)]
-    return Turns(*columns)
+            said = turn.info.get("valid")
+            valid = float(said) if isinstance(said, bool) else nan
+            rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome, valid))
+    *labels, score, reward, outcomes, valid = zip(*rows)
+    score, reward, valid = (torch.tensor(column, dtype=torch.float32) for column in (score, reward, valid))
+    return Turns(*map(torch.tensor, labels), score, reward, torch.tensor(outcomes), valid)

@@ -137,6 +137,21 @@ def mean_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"]) -> Float[Tensor
     return values.new_zeros(len(count), dtype=torch.float64).index_add(0, label, values.double()) / count
 
 
+def sum_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"], size: int) -> Float[Tensor, "n"]:
+    """Return the sum of `values` by label, for labels below `size`."""
+    return values.new_zeros(size).index_add(0, label, values)
+
+
+def possible(turns: Turns) -> Bool[Tensor, "r"]:
+    """Return which turns the environment did not call invalid; where it does not say, all are possible."""
+    return torch.ones_like(turns.rewarded) if turns.valid is None else turns.valid != 0
+
+
+def living(turns: Turns) -> Bool[Tensor, "r"]:
+    """Return which turns were no dead ends: possible, and behind them the path has a further turn, or they earned."""
+    return possible(turns) & (_followed(turns.path) | (turns.reward > 0))
+
+
 def softmax_by(label: Int[Tensor, "m"], level: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
     """Return the weights n·softmax(level) within each label of n places; their mean is 1."""
     _, place = torch.unique(label, return_inverse=True)

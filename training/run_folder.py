@@ -116,10 +116,10 @@ CLIPPED = 0.1  # share of slots
 CUT, CUT_AT_ONCE = 0.2, 0.5  # share of turns: the mean of a window, and of a validation
 
 ADVICE: dict[Kind, str] = {
-    "entropy-collapse": "hold the entropy of each turn with --method …,turn-pi, or draw with a higher --temperature",
-    "entropy-explosion": "hold the entropy of each turn with --method …,turn-pi, or lower --lr",
-    "silent-tools": "hold the entropy of calls with --method …,turn-pi:axis=phase, or lower --lr; where answers do as "
-    "well without the tool, choose tasks that need it",
+    "entropy-collapse": "put a floor under the entropy of each turn with --method …,turn-floor",
+    "entropy-explosion": "lower --lr, and leave out what raises entropy, such as a bonus",
+    "silent-tools": "hold the entropy of turns that may call with --method …,turn-floor, or lower --lr; where answers "
+    "do as well without the tool, choose tasks that need it",
     "silent-groups": "draw others in place of tasks that teach nothing with --method dapo, raise --group, or choose "
     "tasks that succeed about half the time (--difficulty)",
     "clipping": "take fewer --updates on a rollout, or lower --lr",

@@ -139,7 +139,7 @@ def test_a_mistake_is_answered_with_thing_value_and_fix_before_torch_is_imported
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("turn-py", "no method is called 'turn-py'; did you mean 'turn-pi'?"),
+        ("turn-pi", "no method is called 'turn-pi'; did you mean 'turn-floor'?"),
         ("grpo,epo:alfa=1", "did you mean 'alpha'?"),
         ("grpo,grpo", "grpo and grpo both set credit"),
     ],

@@ -5,7 +5,7 @@ Grades: A, read in released code; B, text of the paper; C, a plausible reading.
 
     base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
     policy terms and weights: gspo, cispo, tis
-    entropy in the loss: entropy_bonus, epo, turn_pi
+    entropy in the loss: entropy_bonus, epo, turn_floor
     advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
     branching: arpo, aepo_branching; aepo has all parts of AEPO
     what is trained on: starpo_s, dart, actfocus, spear
@@ -109,7 +109,7 @@ ROWS = (
     Method("spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}, {"replay": {}}),
     Method("starpo-s", {"method": "grpo,starpo-s", "updates": 2}, CLIP),
     Method("tis"),
-    Method("turn-pi", {"method": "grpo,turn-pi"}),
+    Method("turn-floor", {"method": "grpo,turn-floor"}),
 )
 METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in ROWS}
 COMPARING = frozenset({"dapo", "dart", "dr-grpo", "gigpo", "grpo", "mt-grpo", "rloo"})  # paths of a group

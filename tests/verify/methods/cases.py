@@ -27,7 +27,8 @@ class Case:
 
 EPO = {"coef": 0.5, "low": 0.8, "high": 1.1, "alpha": 0.3, "steps": 10}
 MIDWAY = {"sum": 2.4, "count": 2, "step": 2}
-PUSHED = {str(turn): {"sum": 1.0, "count": 5, "integral": 0.5, "error": 0.5} for turn in range(3)}
+HELD = {str(turn): {"sum": 1.5, "count": 3, "log": -1.2, "error": 0.5} for turn in range(3)}
+PUSHED = {"seen": 3, "success": 0.2, "base": 0.2, "own": {**HELD, "think": HELD["0"], "rollout": HELD["0"]}}
 CASES = (
     Case("entropy-bonus", {"coef": 0.5}, {"coef": 0.0}, entropy=1),
     Case("epo", EPO, {"coef": 0.0}, MIDWAY, entropy=1),
@@ -65,6 +66,8 @@ CASES = (
     Case("aepo-clip", {}, None),
     Case("aepo-clip", {"variant": "code"}, None),
     Case("arpo", {"group": 4, "attribution": "hard"}, {"group": 4, "initial": 4}, samples=True),
-    Case("turn-pi", {"target": 0.5, "strength": 0.5}, {"kp": 0.0, "ki": 0.0}, PUSHED, entropy=-1),
-    Case("turn-pi", {"act": "weight"}, {"act": "weight", "kp": 0.0, "ki": 0.0}, PUSHED),
+    Case("turn-floor", {"act": "bonus", "pay": "all"}, {"act": "bonus", "keep": 0.0}, PUSHED, entropy=1),
+    Case("turn-floor", {}, {"keep": 0.0}, PUSHED),
+    Case("turn-floor", {"axis": "phase", "pay": "valid"}, {"axis": "phase", "keep": 0.0}, PUSHED),
+    Case("turn-floor", {"axis": "rollout", "pay": "all"}, {"axis": "rollout", "keep": 0.0}, PUSHED),
 )

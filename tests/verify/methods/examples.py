@@ -164,14 +164,13 @@ def spreads() -> Sequence[float]:
     return [spread(Tree((0, 0, 0), 0, "", [], own)) for own in leaves]
 
 
-def turn_pi() -> Sequence[float]:
-    """Return α of a turn over six steps."""
-    control, batch, seen = METHODS["turn-pi"](target=0.1, strength=1.0), build([[1]]), list[float]()
+def turn_floor() -> Sequence[float]:
+    """Return B of a turn over six steps."""
+    control, batch, seen = METHODS["turn-floor"](act="bonus", pay="all"), build([[1]]), list[float]()
     state = control.init()
-    for step, entropy in enumerate([0.05, 0.08, 0.12, 0.20, 0.10, 0.10]):
-        state, _ = control.observe(Stats(step, "rollout", entropy_turns=(entropy,)), state)
-        terms = control.shape(start_terms(batch.logp_old), batch, Now.at_start(batch), state)
-        seen += (-terms.entropy_coef).tolist()
+    for step, entropy in enumerate([0.4, 0.5, 0.6, 0.4, 0.25, 1.0]):
+        state, _ = control.observe(Stats(step, "rollout", entropy_turns=(entropy,), success=0.2), state)
+        seen += control.shape(start_terms(batch.logp_old), batch, Now.at_start(batch), state).entropy_coef.tolist()
     return seen
 
 
@@ -331,5 +330,5 @@ EXAMPLES = (
         [0.6],
     ),
     Example("spear", "control.md H", sheet_clip_cov, [1, 1, 0, 0, 1, 1, -0.095352]),
-    Example("turn-pi", "control.md F", turn_pi, [-0.0505, -0.0207, 0.0195, 0.1005, 0.0005, 0.0005]),
+    Example("turn-floor", "its card", turn_floor, [0.0, 0.0, 0.3, 0.400963, 0.789829, 0.160385]),
 )

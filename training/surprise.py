@@ -1,0 +1,81 @@
+"""The log-probability of whole turns, or of phases of turns, as what a method moves: which are paid, and how much.
+
+A likely turn is not surprising; to make what was drawn less likely by how likely it was raises the entropy of turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..agents.trajectory import PHASES
+from .columns import Batch
+from .credit import earned, living, mean_by, possible, sum_by
+
+Axis = Literal["turn", "phase", "rollout"]
+Pay = Literal["living", "valid", "all"]
+LIMIT = 5.0  # nats that one turn is paid for at most
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What controllers rule, on paths that earned a score: their turns, or the phases of these. Float64."""
+
+    at: Int[Tensor, "m"]  # the part of each slot
+    label: Int[Tensor, "n"]  # the controller of each part
+    peers: Int[Tensor, "n"]  # equal where parts are compared: the same turn and phase of a group
+    logp: Float[Tensor, "n"]  # nats, of all its tokens
+    advantage: Float[Tensor, "n"]  # mean of its tokens
+    paid: Bool[Tensor, "n"]
+
+    def correlation(self, n: int) -> Float[Tensor, "k"]:
+        """Return by controller the correlation of log-probability and advantage; 0 where one of them does not vary."""
+        x, y = (value - mean_by(self.label, value)[self.label] for value in (self.logp, self.advantage))
+        xy, xx, yy = (sum_by(self.label, product, n) for product in (x * y, x * x, y * y))
+        return (xy / (xx * yy).sqrt().clamp(min=1e-6)).clamp(-1, 1)
+
+    def surprise(self, push: Float[Tensor, "k"], most: float) -> Float[Tensor, "m"]:
+        """Return of each slot what its part is likelier than the paid ones of its group, times its controller's `push`.
+
+        0 where a part is not paid. `push` is lowered where the rms of what its parts get would be above `most`.
+        """
+        size, paid = len(self.peers), self.paid.double()
+        mean = sum_by(self.peers, self.logp * paid, size) / sum_by(self.peers, paid, size).clamp(min=1)
+        excess = (self.logp - mean[self.peers]).clamp(-LIMIT, LIMIT) * paid
+        square, count = (sum_by(self.label, values, len(push)) for values in (excess.square(), paid))
+        return (torch.minimum(push, most / (square / count.clamp(min=1)).sqrt())[self.label] * excess)[self.at]
+
+    def bonus(self, push: Float[Tensor, "k"], entropy: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
+        """Return `push` on slots of paid parts whose entropy is at least the mean of their controller's."""
+        label = self.label[self.at]
+        return push[label] * (entropy >= mean_by(label, entropy)[label]) * self.paid[self.at]
+
+
+def names(axis: Axis, batch: Batch) -> Sequence[str]:
+    """Return the names of the controllers, in the order of their labels."""
+    turns = [str(turn) for turn in range(int(batch.turns.turn.max()) + 1)]
+    return {"turn": turns, "phase": PHASES, "rollout": ("rollout",)}[axis]
+
+
+def parts_of(axis: Axis, pay: Pay, batch: Batch, advantage: Float[Tensor, "s"]) -> Parts:
+    """Return the parts of a batch."""
+    learned, turns = earned(batch), batch.turns
+    split = batch.phase if axis == "phase" else torch.zeros_like(batch.row)
+    parts, at = torch.unique((batch.row * len(PHASES) + split)[learned], return_inverse=True)
+    row, phase = parts // len(PHASES), parts % len(PHASES)
+    of_turn = turns.group[row] * (int(turns.turn.max()) + 1) + turns.turn[row]
+    _, peers = torch.unique(of_turn * len(PHASES) + phase, return_inverse=True)
+    paid = {"living": living(turns), "valid": possible(turns), "all": turns.rewarded}[pay]
+    return Parts(
+        at=at,
+        label={"turn": turns.turn[row], "phase": phase, "rollout": torch.zeros_like(row)}[axis],
+        peers=peers,
+        logp=sum_by(at, batch.logp_old[learned].double(), len(row)),
+        advantage=mean_by(at, advantage[learned]),
+        paid=paid[row],
+    )
