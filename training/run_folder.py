@@ -116,7 +116,7 @@ CLIPPED = 0.1  # share of slots
 CUT, CUT_AT_ONCE = 0.2, 0.5  # share of turns: the mean of a window, and of a validation
 
 ADVICE: dict[Kind, str] = {
-    "entropy-collapse": "put a floor under the entropy of each turn with --method …,turn-floor",
+    "entropy-collapse": "hold the entropy of each turn with --method …,turn-floor",
     "entropy-explosion": "lower --lr, and leave out what raises entropy, such as a bonus",
     "silent-tools": "hold the entropy of turns that may call with --method …,turn-floor, or lower --lr; where answers "
     "do as well without the tool, choose tasks that need it",

@@ -23,9 +23,8 @@ Deviations: no paper to deviate from. Axis: rows; a turn that paths share counts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from math import exp, isfinite, log
+from math import isfinite
 from typing import Annotated, Literal
 
 import torch
@@ -34,6 +33,7 @@ from torch import Tensor
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
 from ..credit import earned
+from ..floor import Floor
 from ..parameters import Count, NonNegative, Positive, Range, checked, require
 from ..surprise import Axis, Pay, names, parts_of
 
@@ -66,6 +66,7 @@ def turn_floor(
     State: steps seen, S, S0, and by controller the sum and count of its first entropies (nats), ln β and u.
     """
     require(least <= first <= most, "turn-floor", "first", first, f"from least, {least:g}, to most, {most:g}")
+    held = Floor(rate=rate, kp=kp, first=first, least=least, most=most, warm=warm)
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
         if stats.phase != "rollout":
@@ -78,30 +79,16 @@ def turn_floor(
         wanted *= seen < warm or success >= guard * base
         turns = {str(turn): value for turn, value in enumerate(stats.entropy_turns)}
         found = {"turn": turns, "phase": stats.entropy_phases, "rollout": {"rollout": stats.entropy}}[axis]
-        own = {**state["own"], **{name: step(state["own"].get(name), value, wanted) for name, value in found.items()}}
+        own = {
+            **state["own"],
+            **{name: held.step(state["own"].get(name), value, wanted) for name, value in found.items()},
+        }
         return {"seen": seen + 1, "success": success, "base": base, "own": own}, Requests()
-
-    def step(own: Mapping[str, float] | None, entropy: float, wanted: float) -> Mapping[str, float]:
-        """Return what a controller remembers after a step; `wanted` is the target's share of its first entropy."""
-        own = own or {"sum": 0.0, "count": 0, "log": log(first), "error": 0.0}
-        if not isfinite(entropy):
-            return {**own, "error": 0.0}
-        if own["count"] < warm:
-            return {**own, "sum": own["sum"] + entropy, "count": own["count"] + 1}
-        target = wanted * own["sum"] / own["count"]
-        error = max(-1.0, min(log(max(target, 1e-9) / max(entropy, 1e-9)), 1.0))
-        return {**own, "log": max(log(least), min(own["log"] + rate * error, log(most))), "error": error}
-
-    def strength(own: Mapping[str, float] | None) -> float:
-        """Return B without the part that was earned."""
-        if not own or own["count"] < warm or own["log"] <= log(least) or not keep:
-            return 0.0
-        return min(exp(own["log"] + kp * own["error"]), most)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned, parts = earned(batch), parts_of(axis, pay, batch, terms.advantage)
-        push = parts.logp.new_tensor([strength(state["own"].get(name)) for name in names(axis, batch)])
-        push = push * (1 - parts.correlation(len(push)).clamp(min=0)) ** earn
+        push = parts.logp.new_tensor([held.strength(state["own"].get(name)) for name in names(axis, batch)])
+        push = (keep > 0) * push * (1 - parts.correlation(len(push)).clamp(min=0)) ** earn
         if act == "surprise":
             change, name = -parts.surprise(push, most), "advantage"
         else:

@@ -16,7 +16,7 @@ from turngym.envs import Outcome
 from turngym.tests.support.toy import build, f64, sheet
 from turngym.training.branching import uncertainty
 from turngym.training.columns import Batch, Current, Now, Terms
-from turngym.training.control import Stats, advantages
+from turngym.training.control import advantages
 from turngym.training.imitation import recalibrated
 from turngym.training.methods import METHODS
 from turngym.training.methods.aepo_branching import code_prompt_paths, fork_chance
@@ -162,16 +162,6 @@ def spreads() -> Sequence[float]:
     groups = ([1.0, 0.0, 1.0, 0.0], [1.0] * 4, [1.0, 0.0, 0.0, 0.0])
     leaves = [[Leaf(0, branch, Outcome.DONE, "", score) for branch, score in enumerate(group)] for group in groups]
     return [spread(Tree((0, 0, 0), 0, "", [], own)) for own in leaves]
-
-
-def turn_floor() -> Sequence[float]:
-    """Return B of a turn over six steps."""
-    control, batch, seen = METHODS["turn-floor"](act="bonus", pay="all"), build([[1]]), list[float]()
-    state = control.init()
-    for step, entropy in enumerate([0.4, 0.5, 0.6, 0.4, 0.25, 1.0]):
-        state, _ = control.observe(Stats(step, "rollout", entropy_turns=(entropy,), success=0.2), state)
-        seen += control.shape(start_terms(batch.logp_old), batch, Now.at_start(batch), state).entropy_coef.tolist()
-    return seen
 
 
 def sheet_clip_cov() -> Sequence[float]:
@@ -330,5 +320,4 @@ EXAMPLES = (
         [0.6],
     ),
     Example("spear", "control.md H", sheet_clip_cov, [1, 1, 0, 0, 1, 1, -0.095352]),
-    Example("turn-floor", "its card", turn_floor, [0.0, 0.0, 0.3, 0.400963, 0.789829, 0.160385]),
 )
