@@ -11,16 +11,19 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
+from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Column, Table
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
 from ..envs.splits import begin
+from ..tools.progress import Work
+from .progress import Shown
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
 from .terminal import console, mistakes
 
@@ -44,7 +47,7 @@ class Envs:
 
 
 @dataclass(frozen=True)
-class Doctor:
+class Doctor(Shown):
     """Report what works on this machine.
 
     The exit status is 1 if something that turngym needs does not work: the default isolation level of tools, a call of
@@ -55,7 +58,7 @@ class Doctor:
         from .doctor import EXTRA, findings
 
         table = Table("what", "", Column("", overflow="fold"), box=None, header_style="bold")
-        with console.status("testing"):
+        with self.shown(), Work("testing"):
             found = list(findings())
         for one in found:
             no = "[bold red]no[/bold red]" if one.needed else "no"
@@ -95,7 +98,7 @@ class Play:
 
 
 @dataclass(frozen=True)
-class Eval:
+class Eval(Shown):
     """Evaluate a policy: avg@k and unbiased pass@k with 95 % intervals."""
 
     env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
@@ -124,7 +127,13 @@ class Eval:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        with mistakes():
+        with self.shown() as notes:
+            report, levels = self._report(notes)
+        console.print(_table(report, levels))
+        return 0
+
+    def _report(self, notes: Console) -> tuple[Report, Mapping[str, str]]:
+        with mistakes(), Work("getting ready"):
             from . import evaluate
 
             prepared = evaluate.prepare(
@@ -143,24 +152,18 @@ class Eval:
                 chat_template=self.chat_template,
             )
         if prepared.note:
-            console.print(prepared.note, markup=False, soft_wrap=True)
+            notes.print(prepared.note, markup=False, soft_wrap=True)
         try:
-            with (
-                mistakes((ValueError, OSError)),
-                Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
-            ):
-                bar = progress.add_task("episodes", total=len(prepared.keys))
-                report = evaluate.run(prepared, lambda episode: progress.advance(bar))
+            with mistakes((ValueError, OSError)):
+                return evaluate.run(prepared), levels_of(prepared.env)
         except KeyboardInterrupt:
             if self.out is not None:
                 console.print("interrupted; the same command with --resume continues")
             raise
-        console.print(_table(report, levels_of(prepared.env)))
-        return 0
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Shown):
     """Check the contract of an environment, clause by clause; exit status 1 if one is broken."""
 
     env: tyro.conf.Positional[str]
@@ -170,7 +173,7 @@ class Check:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        with mistakes():
+        with self.shown(), mistakes():
             from .check.clauses import check
 
             env = make(self.env, **self.options.kwargs())
@@ -189,7 +192,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Shown):
     """Play the episodes of a journal again and report the first difference; exit status 1 if there is one."""
 
     journal: tyro.conf.Positional[Path]
@@ -204,7 +207,7 @@ class Replay:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        with mistakes():
+        with self.shown(), mistakes():
             from .replay import replay_journal
 
             played = failed = 0
@@ -221,7 +224,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Warmup:
+class Warmup(Shown):
     """Make a small policy for an environment: a tokenizer and weights, trained on episodes of its expert."""
 
     env: tyro.conf.Positional[str] = "turngym/Household-v0"
@@ -234,25 +237,26 @@ class Warmup:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        with mistakes():
-            from .warmup.pretrain import Settings, prepare, run
+        with self.shown() as notes:
+            with mistakes(), Work("getting ready"):
+                from .warmup.pretrain import Settings, prepare, run
 
-            settings = Settings(self.env, self.options.kwargs(), self.training)
-            prepared = prepare(settings, self.out, resume=self.resume)
-        if prepared.split.note:
-            console.print(prepared.split.note, markup=False, soft_wrap=True)
-        try:
-            with mistakes((ValueError, OSError)):
-                _show(run(prepared))
-        except KeyboardInterrupt:
-            console.print("interrupted; the same command with --resume continues")
-            raise
+                settings = Settings(self.env, self.options.kwargs(), self.training)
+                prepared = prepare(settings, self.out, resume=self.resume)
+            if prepared.split.note:
+                notes.print(prepared.split.note, markup=False, soft_wrap=True)
+            try:
+                with mistakes((ValueError, OSError)):
+                    _follow(run(prepared), notes)
+            except KeyboardInterrupt:
+                console.print("interrupted; the same command with --resume continues")
+                raise
         console.print(f"policy: {self.out}  (turngym eval {self.env} --policy {self.out})")
         return 0
 
 
 @dataclass(frozen=True)
-class ServeSearch:
+class ServeSearch(Shown):
     """Serve a corpus over HTTP with the protocol of Search-R1's retrieval server, until interrupted."""
 
     corpus: tyro.conf.Positional[Path]
@@ -280,7 +284,8 @@ class ServeSearch:
             from ..tools.search.serve import serve
 
             token = self._token()
-            index = open_index(self.corpus, self.cache, k1=self.k1, b=self.b)
+            with self.shown():
+                index = open_index(self.corpus, self.cache, k1=self.k1, b=self.b)
             with serve(index, self.host, self.port, token=token, allow_hosts=self.allow_host) as url:
                 console.print(f"{url}/retrieve: {escape(index.name)}", soft_wrap=True)
                 threading.Event().wait()
@@ -301,17 +306,17 @@ class ServeSearch:
         return token
 
 
-def _show(updates: Iterable[WarmupProgress]) -> None:
-    """Show a warm-up as it goes: a live bar in a terminal, a line every 50 steps elsewhere."""
-    with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("episodes")
-        for at in updates:
-            what = "episodes" if at.loss is None else f"loss {at.loss:.3f}"
-            progress.update(bar, completed=at.done, total=at.total, description=what)
-            if at.note:
-                console.print(at.note)
-            elif at.loss is not None and at.done % 50 == 0 and not console.is_terminal:
-                console.print(f"step {at.done}/{at.total}  {what}")
+def _follow(updates: Iterable[WarmupProgress], notes: Console) -> None:
+    """Show a warm-up as it goes: the episodes that are played, then the steps."""
+    for learns, parts in groupby(updates, lambda at: at.loss is not None):
+        with Work("steps" if learns else "episodes") as work:
+            for at in parts:
+                work.total, work.text = at.total, "" if at.loss is None else f"loss {at.loss:.3f}"
+                work.reach(at.done)
+                if at.note:
+                    notes.print(at.note)
+            if at.loss is not None:
+                notes.print(f"step {at.done}/{at.total}  {work.text}")
 
 
 def _table(report: Report, levels: Mapping[str, str]) -> Table:

@@ -141,6 +141,12 @@ def read_origin(path: Path) -> Origin:
         return _header(path, file)[0]
 
 
+def read_count(path: Path) -> int:
+    """Return how many trees a journal says that it holds. Raises as `read_origin` does."""
+    with _plain(path) as file:
+        return _header(path, file)[1]
+
+
 def to_json(tree: Tree) -> dict[str, Any]:
     """Return a tree as JSON data; a missing score or reward (NaN) is null."""
     leaves = [

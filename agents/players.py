@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from ..envs import StopReason, TextEnv
 from ..envs.splits import begin
+from ..tools.progress import track
 from .engine import EngineFailure
 from .trajectory import NO_TOKENS, Leaf, Tree, Turn, failed_step, root_turn, step
 
@@ -134,7 +135,7 @@ def play_all(
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(lambda t, s: play(env, player_of(t, s), t, s), task, seed) for task, seed in episodes]
         try:
-            for job in as_completed(jobs):
+            for job in track(as_completed(jobs), "episodes", len(jobs)):
                 on_tree(job.result())
         except BaseException:
             on_failure()

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from ..tools.progress import Work
 from .chat.chat import read_tokenizer
 from .chat.template import special_tokens
 from .memory import check_fits
@@ -148,7 +149,8 @@ def load_policy(
     if lora is not None:
         lora.check()
     check_fits(folder, dtype, device, lora=lora)
-    base = _load_model(folder, getattr(torch, dtype), where)
+    with Work("loading the policy", text=str(folder)):
+        base = _load_model(folder, getattr(torch, dtype), where)
     model = base if lora is None else _with_lora(base, lora, seed)
     model = model.to(where).eval()
     tokenizer = read_tokenizer(folder / "tokenizer.json")

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from ..envs import StopReason, TextEnv
 from ..envs.registry import check_levels, make, refuse_reserved, reserved_choices
 from ..tools import Status
-from .journal import read_origin, read_trees
+from ..tools.progress import track
+from .journal import read_count, read_origin, read_trees
 from .players import Script, play
 from .trajectory import Leaf, Tree, Turn
 
@@ -120,7 +121,7 @@ def replay_journal(
     check_levels(env)
     count = 0
     with closing(env):
-        for tree in read_trees(path):
+        for tree in track(read_trees(path), "trees", read_count(path)):
             for leaf in tree.leaves:
                 if task in (None, tree.task) and branch in (None, leaf.branch):
                     count += 1

@@ -9,6 +9,7 @@
 - `http`: JSON over HTTP, for clients of search and model servers
 - `process`: child processes that answer requests, with limits and deadlines, and pools of them
 - `messages`: messages between processes
+- `progress`: how far long work is, for who shows it
 """
 
 from .core import Status, Tool, ToolFailure, ToolResult

@@ -19,6 +19,7 @@ from ..agents.journal import read_trees
 from ..agents.model_folder import read_bytes
 from ..agents.trajectory import Tree
 from ..envs import Outcome, StopReason, outcome_of
+from ..tools.progress import track
 from .config import TrainConfig, from_run
 
 MOST, LARGEST = 10**6, 1 << 30  # steps of a run, bytes of its metrics
@@ -104,7 +105,7 @@ def audit(folder: Path) -> Audit:
     if summary and tokens != summary["tokens"]:
         what = f"summary.json says {summary['tokens']} tokens up to here, the lines of metrics.jsonl {tokens}"
         found.problems.append(Problem("tokens", summary["steps"], what))
-    for number in range(1, found.steps + 1):
+    for number in track(range(1, found.steps + 1), "steps", found.steps):
         if numbers.count(number) == 1 and number in journals:
             try:
                 trees = list(read_trees(journals[number]))

@@ -1,7 +1,6 @@
 """The commands of training: `turngym train | compare | methods | audit`, and `verify` in a source checkout.
 
-Each command is a frozen dataclass whose fields are its options. While a run or a comparison goes on they show it: a
-live line in a terminal, elsewhere a line every few steps.
+Each command is a frozen dataclass whose fields are its options.
 """
 
 from __future__ import annotations
@@ -20,25 +19,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.table import Table
 
 from ..agents.commands import Warmup
+from ..agents.progress import Shown
 from ..agents.scores import Interval
 from ..agents.terminal import console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
+from ..tools.progress import Work
 from .config import TrainConfig, adjust, from_run, read_recipe
 from .methods import METHODS, check_methods, describe, foreign, others, title
+from .process import launched
 
 if TYPE_CHECKING:
     from .comparison.plan import Comparison, Trial
 
 RECIPE = "math-python"  # of `turngym train` without one
-EVERY = 5  # steps between lines where there is no terminal
 SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
 WIDE = 120  # columns of a table where there is no terminal
-TIMES = (TimeElapsedColumn(), TimeRemainingColumn())
-LOADING = "loading the policy, first validation"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Methods:
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(Shown):
     """Train a LoRA policy: `turngym train [RECIPE] [options]`.
 
     A recipe is `math-python` (the default), `household`, `search`, the name of a method (`turngym methods`), or the
@@ -81,37 +79,44 @@ class Train:
         """Train, with live progress, and print before and after."""
         with mistakes():
             check_methods(self.config.method)  # before torch is imported
+            console.quiet = not launched().first
+        with self.shown() as notes:
+            folder = self._train(notes)
+            console.print(before_after(json.loads((folder / "summary.json").read_text())))
+            console.print(f"run folder: {folder}")
+            if launched().first:
+                from .report.page import report
 
+                with Work("writing the report"):
+                    found = report(folder)
+                console.print(found, markup=False, soft_wrap=True)
+        return 0
+
+    def _train(self, notes: Console) -> Path:
+        with mistakes(), Work("getting ready"):
             from . import run
 
             config, lines = adjust(self.config, self.recipe, self.named) if self.recipe else (self.config, ())
             prepared = run.prepare(config)
-        console.quiet = not prepared.launch.first
         begins = f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
-        notes = filter(None, (prepared.train.note, prepared.valid.note))
-        console.print(begins, *lines, *notes, sep="\n", markup=False, soft_wrap=True)
+        lines += tuple(filter(None, (prepared.train.note, prepared.valid.note)))
+        notes.print(begins, *lines, sep="\n", markup=False, soft_wrap=True)
         if self.config.engine.own_server:
-            console.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
+            notes.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         try:
             from .loop import Refusals
 
             hint = run.resume_hint(prepared.folder, self.config)
             with mistakes((ValueError, OSError, FloatingPointError, Refusals), hint):
-                watch(run.execute(prepared), self.config.schedule.steps, console)
+                watch(run.execute(prepared), self.config.schedule.steps, notes)
         except KeyboardInterrupt:
             console.print(f"interrupted; {run.resume_hint(prepared.folder, self.config)}")
             raise
-        console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
-        console.print(f"run folder: {prepared.folder}")
-        if prepared.launch.first:
-            from .report.page import report
-
-            console.print(report(prepared.folder), markup=False, soft_wrap=True)
-        return 0
+        return prepared.folder
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(Shown):
     """Compare methods on the same tasks, with the same seeds and budget, in one table and one picture."""
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
@@ -144,16 +149,20 @@ class Compare:
 
     def run(self) -> int:
         """Train, with live progress, and print the tables."""
-        with mistakes():
+        with self.shown() as notes:
+            return self._compare(notes)
+
+    def _compare(self, notes: Console) -> int:
+        with mistakes(), Work("getting ready"):
             from .comparison import report
             from .comparison.plan import plan as make_plan
 
             plan = make_plan(self.methods, self.on, self.seeds, self._changes(), self.out, self.resume)
         what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
-        console.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
+        notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
         try:
             with mistakes((ValueError, OSError)):
-                watch_comparison(plan, console, lambda: report.write_report(plan))
+                watch_comparison(plan, notes, lambda: report.write_report(plan))
         except KeyboardInterrupt:
             console.print(f"interrupted; continue with: {self._resume_command(plan.folder)}", soft_wrap=True)
             raise
@@ -182,7 +191,7 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Shown):
     """Check from the files of a run that no path and no token is missing or counted twice."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -190,7 +199,7 @@ class Audit:
 
     def run(self) -> int:
         """Print each check with the number of steps that pass it; return 1 if a step fails one."""
-        with mistakes():
+        with self.shown(), mistakes():
             from .accounting import checks
 
             done = list(checks(self.folder))
@@ -285,20 +294,15 @@ def _options(args: list[str]) -> argparse.Namespace:
 
 def watch(records: Iterable[Any], steps: int, console: Console) -> None:
     """Show each record of a run as it comes."""
-    columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.description}"), *TIMES)
-    say = partial(console.print, markup=False, soft_wrap=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(LOADING, total=steps)
+    with Work("step", steps) as work:
         for record in records:
-            line = step_line(record.metrics) if record.metrics else "first rollout"
-            progress.update(bar, completed=record.step, description=line)
-            _tell(record, steps, say, plain=progress.disable)
+            work.reach(record.step)
+            work.text = step_line(record.metrics) if record.metrics else ""
+            _tell(record, steps, partial(console.print, markup=False, soft_wrap=True))
 
 
-def _tell(record: Any, steps: int, say: Callable[..., None], plain: bool, run: str = "") -> None:
-    """Print what is to be kept of a record, behind the name of its `run`; where the log is `plain`, also steps."""
-    if plain and record.metrics and record.step % EVERY == 0:
-        say(f"{run}step {record.step}/{steps}  {step_line(record.metrics)}")
+def _tell(record: Any, steps: int, say: Callable[..., None], run: str = "") -> None:
+    """Print what is to be kept of a record, behind the name of its `run`."""
     if record.metrics and record.metrics["refused"]:
         say(f"{run}step {record.step} was refused: {record.metrics['refused']}", style="red")
     for alarm in record.begun:
@@ -340,42 +344,36 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
 
     trials = comparison.trials
     say = partial(console.print, markup=False, soft_wrap=True)
-    rest = TextColumn("{task.fields[at]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    columns = (TextColumn("{task.description}"), BarColumn(16), *TIMES, rest)
-    with Progress(*columns, console=console, expand=True, disable=not console.is_terminal) as progress:
-        whole = progress.add_task("all", total=sum(trial.config.schedule.steps for trial in trials), at="")
-        done = 0
-        for number, trial in enumerate(trials, 1):
-            progress.update(whole, completed=done, at=f"run {number} of {len(trials)}")
-            done += trial.config.schedule.steps
-            if trial.finished:
-                say(f"{number}/{len(trials)}  {_outcome(trial)}, kept", style="dim")
+    kept = {number for number, trial in enumerate(trials) if trial.finished}
+    steps = sum(trial.config.schedule.steps for number, trial in enumerate(trials) if number not in kept)
+    with Work("all steps", steps) as whole:
+        whole.reach(0)
+        for number, trial in enumerate(trials):
+            place = f"{number + 1}/{len(trials)}"
+            if number in kept:
+                say(f"{place}  {_outcome(trial)}, kept", style="dim")
                 continue
+            whole.text, before = f"run {place}", whole.done
             try:
-                _follow(trial, progress, say, partial(progress.advance, whole))
+                _follow(trial, say, whole)
             except (Refusals, FloatingPointError) as error:
                 say(f"{_name(trial)} failed: {error}", style="red")
             else:
-                say(f"{number}/{len(trials)}  {_outcome(trial)}")
+                say(f"{place}  {_outcome(trial)}")
+            whole.reach(before + trial.config.schedule.steps)
             report()
-        progress.update(whole, completed=done)
     report()
 
 
-def _follow(trial: Trial, progress: Progress, say: Callable[..., None], on_step: Callable[[], None]) -> None:
+def _follow(trial: Trial, say: Callable[..., None], whole: Work) -> None:
     """Show each record of a run as it comes."""
-    name, steps = _name(trial), trial.config.schedule.steps
-    bar = progress.add_task(escape(name), total=steps, at=LOADING)
-    try:
+    name, steps, before = _name(trial), trial.config.schedule.steps, whole.done
+    with Work(f"{name}: step", steps) as work:
         for record in trial.records():
-            at = "first rollout"
-            if record.metrics:
-                on_step()
-                at = f"step {record.step}/{steps}  {step_line(record.metrics)}"
-            _tell(record, steps, say, progress.disable, f"{name}  ")
-            progress.update(bar, completed=record.step, at=escape(at), refresh=True)
-    finally:
-        progress.remove_task(bar)
+            work.reach(record.step)
+            whole.reach(before + record.step)
+            work.text = step_line(record.metrics) if record.metrics else ""
+            _tell(record, steps, say, f"{name}  ")
 
 
 def _name(trial: Trial) -> str:

@@ -30,6 +30,7 @@ from ..agents.settings import Deadlines
 from ..agents.terminal import shield
 from ..agents.trajectory import Plan, Tree
 from ..envs import TextEnv
+from ..tools.progress import Work
 from .columns import NothingToLearn, Packed, pack
 from .config import Schedule
 from .control import Control, Request, Requests, Stats, Verdict, numbers_of
@@ -88,7 +89,8 @@ class Rollouts:
     def validate(self, at: Boundary, team: Team, logbook: Logbook) -> Report:
         """Return how the policy does on the held-out tasks; the same tasks and keys every time."""
         grow = self._collector(self.valid_env, 1, (self.seed, VALIDATION), self.sampling)
-        return summarize(from_trees(team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))))
+        with Work("validation"):
+            return summarize(from_trees(team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))))
 
     def _collector(
         self, env: TextEnv, group: int, key: tuple[int, int], sampling: Sampling, plan: Plan | None = None
@@ -306,9 +308,10 @@ class Loop:
     def _step(self, at: Boundary) -> Boundary:
         """Take a step from a boundary and return the next."""
         began = time.monotonic()
-        kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
+        with Work("rollout"):
+            kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
         learning = time.monotonic()
-        with self.team.steady():
+        with self.team.steady(), Work("learning"):
             step = Step(self.learner, self.schedule, self.logbook, at)
             learned = step.propose(kept)
             if Request.RESET_REFERENCE in learned.requests:

@@ -25,6 +25,7 @@ from gymnasium.utils.env_checker import check_env
 from ...envs import TextEnv
 from ...envs.registry import make, spec_of
 from ...envs.splits import task_count
+from ...tools.progress import track
 from .canary import check_canary
 from .copies import check_fork, check_journal, check_snapshot, check_vector
 from .episodes import Broken, Case, Scenario, episode, moment, same
@@ -241,7 +242,7 @@ def check(env_id: str, options: Mapping[str, Any] | None = None, seed: int = 0) 
     """
     case = Case(env_id, options or {}, seed)
     make(env_id, **case.options).close()
-    return (run(clause, case) for clause in CLAUSES)
+    return (run(clause, case) for clause in track(CLAUSES, "clauses", len(CLAUSES)))
 
 
 def run(clause: Clause, case: Case) -> Result:

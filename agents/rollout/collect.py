@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...envs import TextEnv
+from ...tools.progress import Work
 from ..engine import Sampling, Session
 from ..journal import Incident, OnIncident, ignore
 from ..settings import Deadlines
@@ -285,6 +286,12 @@ def collect(
         EngineFailure: the engine cannot be had with the policy's weights as they are.
     """
     trees: list[Tree] = []
+    count = len(tasks) * group - sum(len(skipped.get(task, ())) for task in tasks)
+
+    def ended(path: Tree) -> None:
+        if not plan:
+            work.advance(tokens=sum(int(turn.sampled.sum()) for turn in path.turns))
+        on_path(path)
 
     async def run() -> None:
         await actor.engine.sync()
@@ -296,7 +303,9 @@ def collect(
         async def grow(task: int) -> Tree:
             async with alive:
                 tree, left_out = Tree((*key, task), task, ""), skipped.get(task, ())
-                return await TreeGrower(driver, tree, plan, group, paths, left_out, on_path).grow(env)
+                tree = await TreeGrower(driver, tree, plan, group, paths, left_out, ended).grow(env)
+                work.advance(1 if plan else 0)
+                return tree
 
         stalls = asyncio.create_task(watch.report_stalls())
         try:
@@ -305,7 +314,8 @@ def collect(
             stalls.cancel()
 
     # Python formats the task's result where `asyncio.run` gives the signal handler back; trees there cost seconds.
-    asyncio.run(run())
+    with Work("trees", len(tasks)) if plan else Work("paths", count) as work:
+        asyncio.run(run())
     return trees
 
 

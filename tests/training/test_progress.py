@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from io import StringIO
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from turngym.agents.scores import Interval, Report
+from turngym.tools.progress import going_on
 from turngym.training import commands
 from turngym.training.comparison import results
 from turngym.training.comparison.results import History, Spent, Validation
@@ -25,6 +27,8 @@ METRICS = {
     "seconds": 2.0,
     "refused": "",
 }
+
+SEEN: list[list[tuple[str, int, int, str]]] = []
 
 
 def report(success):
@@ -64,6 +68,18 @@ def watched(terminal, **options):
     return console.file.getvalue()
 
 
+def seen(records):
+    """Pass records on, and collect what there is to see of the work when the next one is asked for."""
+    for record in records:
+        yield record
+        SEEN.append([(work.what, work.done, work.total, work.text) for work in going_on()])
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen():
+    SEEN.clear()
+
+
 def test_a_line_shows_reward_success_entropy_by_turn_and_speed():
     assert commands.step_line(METRICS) == "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
 
@@ -74,13 +90,9 @@ def test_a_line_of_a_step_that_was_taken_before_a_crash_has_no_speed():
     assert line == "reward nan  success 0.25  entropy [0.12 0.46]"
 
 
-def test_a_plain_log_gets_every_validation_and_a_line_every_few_steps():
-    lines = watched(terminal=False).splitlines()
-    step = "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
-    assert [line for line in lines if line] == [
+def test_every_validation_is_printed():
+    assert watched(terminal=False).splitlines() == [
         "step 0: held-out success 30.0 % [20.0, 40.0]",
-        f"step 5/11  {step}",
-        f"step 10/11  {step}",
         "step 11: held-out success 70.0 % [60.0, 80.0]",
     ]
 
@@ -90,10 +102,11 @@ def test_a_refused_step_is_always_said_with_its_reason(terminal):
     assert "step 3 was refused: math-1 branch 2: the score is nan" in watched(terminal, refused=(3,))
 
 
-def test_a_terminal_gets_a_live_bar_with_the_last_step():
-    shown = watched(terminal=True)
-    assert "11/11" in shown and "entropy [0.12 0.46]" in shown
-    assert "step 5/11" not in shown
+def test_the_progress_of_a_run_is_its_last_step():
+    commands.watch(seen(records(11)), 11, Console(quiet=True))
+    step = "reward 0.50  success 0.25  entropy [0.12 0.46]  150 tokens/s"
+    assert SEEN[0] == [("step", 0, 11, "")] and SEEN[4] == [("step", 4, 11, step)]
+    assert going_on() == ()
 
 
 def test_the_last_table_compares_what_the_summary_holds():
@@ -156,7 +169,6 @@ def test_a_plain_log_names_method_seed_and_step_in_lines_that_are_not_broken():
         "epo, seed 3  step 2: entropy of turn 0 [is] gone",
         "epo, seed 3  step 3 was refused: [the loss] is nan",
         "epo, seed 3  step 4: held-out success 25.0 % [12.5, 50.0]",
-        "epo, seed 3  step 5/6  reward 0.50  success 0.25  entropy [0.12]  150 tokens/s",
         f"1/1  epo, seed 3: {outcome}",
     ]
     assert reports == 2  # after the run, and at the end
@@ -182,8 +194,11 @@ def test_any_other_failure_is_not_held_back():
         watched_comparison([Played("dapo", error=OSError("the disk is full"))])
 
 
-def test_a_terminal_shows_the_run_its_step_and_how_far_all_of_it_is():
-    text, _ = watched_comparison([Played("epo", seed=3), Played("grpo")], terminal=True, width=160)
-    assert "all" in text and "run 1 of 2" in text and "run 2 of 2" in text
-    assert "step 6/6  reward 0.50  success 0.25  entropy [0.12]" in text
-    assert "loading the policy, first validation" in text or "first rollout" in text
+def test_the_progress_of_a_comparison_is_that_of_all_runs_and_the_step_of_one():
+    trials = [Played("dapo", finished=True), Played("epo", seed=3), Played("grpo")]
+    for trial in trials:
+        trial.records = partial(seen, trial.records())
+    watched_comparison(trials)
+    step = "reward 0.50  success 0.25  entropy [0.12]  150 tokens/s"
+    assert SEEN[2] == [("all steps", 2, 12, "run 2/3"), ("epo, seed 3: step", 2, 6, step)]
+    assert SEEN[7] == [("all steps", 6, 12, "run 3/3"), ("grpo, seed 0: step", 0, 6, "")]

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import tyro
 from rich.markup import escape
 
+from turngym.agents.progress import Shown
 from turngym.agents.terminal import console, mistakes
+from turngym.tools.progress import Work
 from turngym.tests.verify.areas import AREAS
 from turngym.tests.verify.rows import Row, run
 
 
 @dataclass(frozen=True)
-class Verify:
+class Verify(Shown):
     """Count what turngym promises, area by area; exit status 1 where a row falls short."""
 
     area: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[AREAS]]
@@ -31,9 +33,9 @@ class Verify:
             if row.note:
                 console.print(f"       [dim]{escape(row.note)}[/dim]")
 
-        with mistakes((ValueError, OSError)):
+        name = type(self.area).__name__.lower()
+        with self.shown(), mistakes((ValueError, OSError)), Work(f"verify {name}"):
             good = run(self.area, show)
         seconds = time.monotonic() - began
-        name = type(self.area).__name__.lower()
         console.print(f"verify {name}: {sum(counted)}/{len(counted)} rows hold, seed {seed}, {seconds:.1f} s")
         return 0 if good else 1

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..progress import track
 from .cache import Arrays, Texts, cache_folder, digest, joined, kept
 from .core import Passage, split_contents
 
@@ -116,7 +117,7 @@ def read_corpus(path: str | Path) -> list[Passage]:
     """
     path = Path(path)
     passages, lines = [], dict[str, int]()
-    for number, row in _rows(path):
+    for number, row in track(_rows(path), f"reading {path}"):
         passage = _passage(row, f"{path}:{number}")
         if passage.id in lines:
             raise ValueError(f"{path}: lines {lines[passage.id]} and {number} have the same id {passage.id!r}")
@@ -171,7 +172,9 @@ def _built_of_file(path: Path, content: str, k1: float, b: float) -> Arrays:
 def _built(passages: Sequence[Passage], k1: float, b: float) -> Arrays:
     if not passages:
         raise ValueError("there are no passages to search; give at least one")
-    counted = [words(passage.title) * TITLE + words(passage.text) for passage in passages]
+    counted = [
+        words(passage.title) * TITLE + words(passage.text) for passage in track(passages, "indexing", len(passages))
+    ]
     vocabulary = sorted({word for each in counted for word in each}, key=str.encode)
     word_data, word_ends = joined(word.encode() for word in vocabulary)
     data, ends = joined(json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages)

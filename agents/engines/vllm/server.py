@@ -24,6 +24,7 @@ from typing import Self
 import httpx
 
 from ....tools.process import Child
+from ....tools.progress import Work
 from ...engine import EngineFailure, EngineFault
 from ...memory import check_fits
 from ...policy import ADAPTER, Policy
@@ -45,7 +46,6 @@ HEADED = frozenset({"llama", "qwen3", "qwen3_moe", "granite", "nemotron", "exaon
 # Types that are Llama with these settings, where no window slides.
 LLAMA = {"architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
 AS_LLAMA = {"qwen2": {"qkv_bias": True}, "mistral": {"qkv_bias": False}}
-REPORT_EVERY = 10.0  # seconds
 _POLL = 0.5  # seconds between two looks at the server
 
 
@@ -83,7 +83,7 @@ class VllmServer:
         python: Interpreter with vLLM; None: this one.
         start: Seconds until the first token must have come.
         restarts: How often it is started again before that is a failure.
-        report: Gets a line about what is waited for.
+        report: Gets a line when the server is started again.
 
     Raises:
         ValueError: its model does not fit into memory, vLLM cannot carry the adapter, or an option is wrong.
@@ -154,18 +154,15 @@ class VllmServer:
         self.starts, self.pid = self.starts + 1, self._child.pid
 
     def _wait(self) -> None:
-        began, report_at = time.monotonic(), 0.0
-        with httpx.Client(base_url=self.url, timeout=30.0, trust_env=False) as client:
+        client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+        with client, Work("waiting for the vLLM server") as work:
             while reason := _unready(client):
-                waited = time.monotonic() - began
                 if not self.alive:
                     raise self._failure(EngineFault.DOWN, "the vLLM server ended while it started")
-                if waited > self._seconds:
+                if work.seconds > self._seconds:
                     what = f"the vLLM server drew no token in {self._seconds:g} s ({reason})"
                     raise self._failure(EngineFault.TIMEOUT, what)
-                if waited >= report_at:
-                    report_at = waited + REPORT_EVERY
-                    self._report(f"waiting for the vLLM server ({waited:.0f} s): {reason}; log: {self.log}")
+                work.text = f"{reason}; log: {self.log}"
                 time.sleep(_POLL)
 
     def _watch(self) -> None:

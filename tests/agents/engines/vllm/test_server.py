@@ -20,6 +20,7 @@ from turngym.agents.engines.vllm.server import BASE, VllmServer, flags, head_opt
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
+from turngym.tools.progress import going_on
 
 HEAD = LoraOptions(rank=4)
 
@@ -56,7 +57,6 @@ def tiny() -> Policy:
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_POLL", 0.02)
-    monkeypatch.setattr(module, "REPORT_EVERY", 0.0)
     file = tmp_path / "python"
     file.write_text(STAND_IN.format(python=sys.executable))
     file.chmod(0o755)
@@ -83,15 +83,18 @@ def runs(pid: int) -> bool:
 
 
 def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
-    tiny: Policy, python: Path, tmp_path: Path
+    tiny: Policy, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, lines = tmp_path / "run" / "server.log", []
+    log, waits = tmp_path / "run" / "server.log", []
+    unready = module._unready
+    monkeypatch.setattr(
+        module, "_unready", lambda client: waits.extend(work.text for work in going_on()) or unready(client)
+    )
     with VllmServer(
         tiny,
         log=log,
         options=("swap-space=0", "enforce_eager=true"),
         python=python,
-        report=lines.append,
     ) as server:
         assert server.alive and server.starts == 1 and server.failure is None
         assert server.url.startswith("http://127.0.0.1:")
@@ -109,7 +112,7 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
     ):
         assert ", ".join(f'"{word}"' for word in words) in said
     assert "adapters True" in said
-    assert any("it answers 500" in line and str(log) in line for line in lines)
+    assert any("it answers 500" in text and str(log) in text for text in waits)
     until(lambda: not runs(engine))
     assert not server.alive
 
