@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from turngym.agents.progress import Shown
 from turngym.agents.terminal import console, mistakes
-from turngym.tools.progress import Work
 from turngym.tests.verify.areas import AREAS
 from turngym.tests.verify.rows import Row, run
+from turngym.tools.progress import Work
 
 
 @dataclass(frozen=True)
