@@ -1,0 +1,9 @@
+"""Diagnosing methods: small worlds in which a method has to hold or to let go of entropy at the right turns.
+
+cases: the worlds with the policies that begin in them, what each isolates, and when it counts as solved
+measure: what a policy does in a world, from its episodes
+begin: the policy that a seed begins with: warmed up, measured, and refused outside its gates
+plan: which runs are made, and the processes that make them
+report: the table in the terminal and in diagnose.md, all numbers in diagnose.json, a picture in diagnose.png
+command: `turngym diagnose`
+"""
