@@ -15,11 +15,13 @@ from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearc
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.commands import Audit, Compare, Methods, Train, Verify, train_of, verify_command, warmup_of
+from .training.diagnosis.command import Diagnose
 from .training.report.command import View
 
 COMMANDS: dict[str, Any] = {
     "train": Train,
     "compare": Compare,
+    "diagnose": Diagnose,
     "eval": Eval,
     "play": Play,
     "check": Check,

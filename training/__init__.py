@@ -8,6 +8,7 @@ Command line and runs:
     parallel: the processes that train together
     process: which of them this one is
     comparison/: comparing methods on the same tasks, seeds and budget
+    diagnosis/: small worlds in which a method has to hold or to let go of entropy at the right turns
     report/: the page and the pictures of runs, evaluations and comparisons
     recipes/: configs of shipped environments
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from types import MappingProxyType
 
 import numpy as np
 
@@ -36,7 +35,7 @@ class State:
     offers: tuple[str, ...]
     to: str = ""
     hidden: int = 0
-    leads: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    leads: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def copies(self) -> bool:

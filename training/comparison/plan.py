@@ -52,6 +52,12 @@ class Trial:
         """Return whether the run is over and has its summary. Raises CheckpointError if its checkpoints are damaged."""
         return self.begun and run.finished(self.config)
 
+    def check_same(self) -> None:
+        """Raise ValueError where the run was begun with another value of what must stay."""
+        if self.begun:
+            fix = "use the same value, or choose another folder with --out"
+            run.check_same(self.config, self.folder, ANYTIME, fix)
+
     def records(self) -> Iterator[Any]:
         """Train, or continue, and yield the records of the run. Raises as `prepare` and `execute` do."""
         with closing(run.prepare(replace(self.config, resume=self.begun))) as prepared:
@@ -108,7 +114,7 @@ def plan(
     allowed = reserved_of(from_mapping(changes, "the command"))
     _check_policy(on, changes.get("policy", read_recipe(on, allowed=allowed).policy))
     base, lines = adjusted(on, changes, allowed)
-    configs = _configs(methods, flat(base))
+    configs = method_configs(methods, flat(base))
     if find_spec("matplotlib") is None:
         raise ValueError(
             "matplotlib is not installed; the picture of a comparison needs the report extra: "
@@ -120,12 +126,9 @@ def plan(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     first = next(iter(configs.values())).seed
-    comparison = Comparison(_folder(out, resume), on, configs, tuple(range(first, first + seeds)), lines)
+    comparison = Comparison(folder_of("compare", out, resume), on, configs, tuple(range(first, first + seeds)), lines)
     for trial in comparison.trials:
-        if trial.begun:
-            run.check_same(
-                trial.config, trial.folder, ANYTIME, "use the same value, or choose another folder with --out"
-            )
+        trial.check_same()
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
         for config in configs.values():
             run.prepare(replace(config, out=scratch)).close()
@@ -133,8 +136,12 @@ def plan(
     return comparison
 
 
-def _configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
-    """Return the config of each method by its name: that of its recipe, without the ending of a file."""
+def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
+    """Return the config of each method by its name: that of its recipe, without the ending of a file.
+
+    Raises:
+        ValueError, OSError: there is no such recipe, or it sets what methods share.
+    """
     configs: dict[str, TrainConfig] = {}
     for recipe in methods:
         name = Path(recipe).stem if recipe.endswith(".toml") else recipe
@@ -167,15 +174,20 @@ def _check_policy(on: str, policy: str) -> None:
     find(policy)
 
 
-def _folder(out: str, resume: bool) -> Path:
+def folder_of(what: str, out: str, resume: bool) -> Path:
+    """Return the folder of a command's runs: `out`, empty or to be resumed, or the first free runs/WHAT, runs/WHAT-2, …
+
+    Raises:
+        ValueError, OSError: `out` is not empty, or holds nothing to resume.
+    """
     if resume:
         if not out:
-            raise ValueError("--resume needs the folder of the comparison: --out FOLDER")
+            raise ValueError(f"--resume needs the folder of what is to be resumed: turngym {what} … --out FOLDER")
         if not Path(out).is_dir():
-            raise FileNotFoundError(f"{out} holds no comparison to resume; leave --resume out to start one")
+            raise FileNotFoundError(f"{out} holds nothing to resume; leave --resume out to start")
         return Path(out)
     if out:
         if Path(out).is_dir() and any(Path(out).iterdir()):
             raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
         return Path(out)
-    return run.free_folder("compare", Path.exists)
+    return run.free_folder(what, Path.exists)

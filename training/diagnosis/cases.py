@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...envs.diagnostic import WORLDS, Start, World
 from ...envs.tasks import did_you_mean
+
+if TYPE_CHECKING:
+    from .measure import Measured
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,9 @@ class Case:
         """Largest number of tokens of a turn: word, free word and end, and one more, so that rambling shows."""
         return 3 + self.world.free
 
-    def solved(self, success: float, pass_at_8: float) -> bool:
+    def solved(self, found: Measured) -> bool:
         """Return whether a policy that measures so has solved it."""
-        return success >= self.success and pass_at_8 >= self.pass_at_8
+        return found.success >= self.success and found.pass_at_8 >= self.pass_at_8
 
 
 _LATE = WORLDS["late-bloomer"]

@@ -1,0 +1,133 @@
+"""Making what a diagnosis is made of, several runs at a time, each in a process with one thread."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from math import isnan
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeVar
+
+from ...agents.journal import write_file
+from .begin import begin
+from .cases import Case
+from .measure import curve, play, to_json
+from .plan import RESULT, Diagnosis, Job
+
+T = TypeVar("T")
+TICK = 2.0  # seconds between looks at how far the runs are
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a diagnosis is: `done` of `total` starts made or steps taken, since `began`; `line`: what has ended."""
+
+    what: str
+    done: int
+    total: int
+    began: tuple[float, int]  # time (s, monotonic) and what was done by then
+    line: str = ""
+
+    def left(self, now: float) -> str:
+        """Return how long the rest will take, as the end of a line; empty where nothing is left or known."""
+        (then, before), rest = self.began, self.total - self.done
+        if self.done <= before or not rest:
+            return ""
+        return f"; about {(now - then) / (self.done - before) * rest / 60:.0f} min left"
+
+
+def carry_out(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
+    """Make all starts, then all runs, telling how far they are. A run that fails is named, and the others continue.
+
+    Raises:
+        ValueError: a start is outside its gates; no run has begun then.
+    """
+    starts, jobs = diagnosis.starts, [job for job in diagnosis.jobs if not job.done]
+    whole = sum(job.total for job in diagnosis.jobs)
+    kept = whole - sum(job.total for job in jobs)
+    with _pool(workers) as do:
+        began = time.monotonic(), 0
+        made = do([partial(make_start, *start) for start in starts], lambda: "")
+        for number, line in enumerate(filter(None, made), 1):
+            yield Progress("starts", number, len(starts), began, line)
+        began = time.monotonic(), kept + sum(job.steps for job in jobs)
+        for line in do([partial(train, job) for job in jobs], lambda: ""):
+            done = kept + sum(job.total if job.done else job.steps for job in jobs)
+            yield Progress("runs", done, whole, began, line)
+
+
+def make_start(case: Case, seed: int, folder: Path) -> str:
+    """Make the policy that a seed begins with, and return a line on it. Raises as `begin` does."""
+    found = begin(case, seed, folder)
+    tool = "" if isnan(found.tool) else f"p(tool) {100 * found.tool:.1f} %, "
+    rest = f"skill {100 * found.skill:.1f} %, success {100 * found.success:.1f} %, pass@8 {100 * found.pass_at_8:.1f} %"
+    return f"{case.name}, seed {seed} begins with {tool}{rest}"
+
+
+def train(job: Job) -> str:
+    """Train, or continue, measure the trained policy, and return a line on it."""
+    from ..loop import Refusals
+
+    began, case, folder = time.process_time(), job.case, job.trial.folder
+    try:
+        if not job.trial.finished:
+            for _ in job.trial.records():
+                pass
+    except (Refusals, FloatingPointError) as error:
+        return f"{job} failed: {error}"
+    sampled, greedy = play(case, folder, job.seed), play(case, folder, job.seed, samples=1, temperature=0.0)
+    seconds = time.process_time() - began
+    found = {"sampled": to_json(sampled), "greedy": to_json(greedy), "seconds": seconds, "curve": curve(case, folder)}
+    write_file(folder / RESULT, json.dumps(found) + "\n")
+    solved = "solved" if case.solved(sampled) else "not solved"
+    return f"{job}: {100 * sampled.success:.1f} %, pass@8 {100 * sampled.pass_at_8:.1f} %, {solved}; {seconds:.0f} s"
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Callable[[Sequence[Callable[[], T]], Callable[[], T]], Iterator[T]]]:
+    """Give a function that makes tasks in other processes and yields their results, and `idle()` meanwhile.
+
+    The processes end with this one, also where it is killed: then their end of a pipe is closed. What they were doing
+    can be killed at any instant.
+    """
+    context = get_context("spawn")  # torch's threads do not survive a fork
+    watched, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, _enter, (watched,))
+
+    def do(tasks: Sequence[Callable[[], T]], idle: Callable[[], T]) -> Iterator[T]:
+        left = {pool.submit(task) for task in tasks}
+        while left:
+            ended, left = wait(left, TICK, "FIRST_COMPLETED")
+            yield from [future.result() for future in ended] or [idle()]
+
+    try:
+        yield do
+        pool.shutdown()
+    finally:
+        held.close()
+        pool.shutdown(cancel_futures=True)
+
+
+def _enter(watched: Connection) -> None:
+    """Make this process one that works for another: it ends when the other does, and shows nothing."""
+    from transformers.utils.logging import disable_progress_bar
+
+    def follow() -> None:
+        try:
+            watched.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process is told, too
+    threading.Thread(target=follow, daemon=True).start()
+    disable_progress_bar()
