@@ -45,15 +45,15 @@ class Teacher:
         if len(set(self.ids.values())) < len(self.ids):
             raise AssertionError(f"words of {world.name} share a token: {self.ids}")
         rest = [dict.fromkeys(self.free, 1 / len(self.free))] if self.free else []
-        self.rest = [self.table(said) for said in (*rest, {END: 1.0})]  # behind the first word of every turn
-        self._said: dict[tuple[str, str], Tensor] = {}
+        self.rest = [self.table(one) for one in (*rest, {END: 1.0})]  # behind the first word of every turn
+        self._chances_of: dict[tuple[str, str], Tensor] = {}
         self._heard: dict[str, list[int]] = {}
 
-    def table(self, said: Mapping[str, float]) -> Tensor:
+    def table(self, words: Mapping[str, float]) -> Tensor:
         """Return the chances of all tokens `(v,)` from those of some words; noise is spread over all tokens."""
         size, noise = self.chat.tokenizer.get_vocab_size(), self.start.noise
         chances = torch.full((size,), noise / size)
-        for word, chance in said.items():
+        for word, chance in words.items():
             chances[self.ids[word]] += chance * (1 - noise)
         return chances
 
@@ -76,10 +76,10 @@ class Teacher:
             tokens += self._heard[shown]
 
     def _chances(self, name: str, shown: str) -> Tensor:
-        if (name, shown) not in self._said:
+        if (name, shown) not in self._chances_of:
             world = self.env.world
-            self._said[name, shown] = self.table(self.start.says(world, world.states[name], shown))
-        return self._said[name, shown]
+            self._chances_of[name, shown] = self.table(self.start.says(world, world.states[name], shown))
+        return self._chances_of[name, shown]
 
     def _demonstrated(self, state: State, shown: str, rng: random.Random) -> str:
         """Return what leads on more often than what the table says."""

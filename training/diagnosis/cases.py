@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...envs.diagnostic import WORLDS, Start, World
 from ...envs.tasks import did_you_mean
-
-if TYPE_CHECKING:
-    from .measure import Measured
 
 
 @dataclass(frozen=True)
@@ -28,10 +24,6 @@ class Case:
     def max_tokens(self) -> int:
         """Largest number of tokens of a turn: word, free word and end, and one more, so that rambling shows."""
         return 3 + self.world.free
-
-    def solved(self, found: Measured) -> bool:
-        """Return whether a policy that measures so has solved it."""
-        return found.success >= self.success and found.pass_at_8 >= self.pass_at_8
 
 
 _LATE = WORLDS["late-bloomer"]

@@ -64,6 +64,11 @@ class Measured:
         )
 
 
+def solved(case: Case, found: Measured) -> bool:
+    """Return whether a policy that measures so has solved its world."""
+    return found.success >= case.success and (not case.pass_at_8 or found.pass_at_8 >= case.pass_at_8)
+
+
 def play(case: Case, policy: Path, seed: int, samples: int = SAMPLES, temperature: float = 1.0) -> Measured:
     """Return what the policy of a model or run folder does in held-out tasks. Raises as `evaluate.prepare` does."""
     with TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from ..comparison.report import Table
 from ..comparison.results import mean_of
 from ..config import revision
 from .cases import Case
-from .measure import Measured, to_json
+from .measure import Measured, solved, to_json
 from .plan import Diagnosis, Job
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _table(diagnosis: Diagnosis, case: Case, jobs: Sequence[Job]) -> Table:
     starts = list(diagnosis.begun(case).values())
     rows = [("start", NONE, NONE, *_shares(starts, []), NONE)] if starts else []
     solved = {
-        name: [case.solved(job.measured()) for job in jobs if job.trial.method == name] for name in diagnosis.methods
+        name: [solved(case, job.measured()) for job in jobs if job.trial.method == name] for name in diagnosis.methods
     }
     peers = solved[diagnosis.reference]
     for name, own in solved.items():
