@@ -21,8 +21,8 @@ from .training.report.command import View
 COMMANDS: dict[str, Any] = {
     "train": Train,
     "compare": Compare,
-    "diagnose": Diagnose,
     "eval": Eval,
+    "diagnose": Diagnose,
     "play": Play,
     "check": Check,
     "replay": Replay,

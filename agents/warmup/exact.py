@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Teacher:
         self.chat = Chat(train_tokenizer(texts, VOCABULARY), Template(TEMPLATE))
         encode = self.chat.tokenizer.encode
         self.ids = {word: encode(word, add_special_tokens=False).ids[0] for word in (*words, *self.free)}
-        self.ids[END] = self.chat.tokenizer.token_to_id(END)
+        (self.ids[END],) = self.chat.end_ids()
         if len(set(self.ids.values())) < len(self.ids):
             raise AssertionError(f"words of {world.name} share a token: {self.ids}")
         rest = [dict.fromkeys(self.free, 1 / len(self.free))] if self.free else []
@@ -119,7 +120,7 @@ def warm_up(split: Split, start: Start, seed: int, out: Path, threads: int = 1) 
     model.half().save_pretrained(out)
 
 
-def _divergence(model: torch.nn.Module, episodes: list[tuple[list[int], dict[int, Tensor]]]) -> Tensor:
+def _divergence(model: Any, episodes: list[tuple[list[int], dict[int, Tensor]]]) -> Tensor:
     """Return KL(table ‖ model) `(n,)` of every token that is to be said, nats."""
     width = max(len(tokens) for tokens, _ in episodes)
     tokens = torch.tensor([[*tokens, *[0] * (width - len(tokens))] for tokens, _ in episodes])
@@ -127,4 +128,5 @@ def _divergence(model: torch.nn.Module, episodes: list[tuple[list[int], dict[int
     wanted = torch.stack([chances for _, targets in episodes for chances in targets.values()])
     hidden = model.model(input_ids=tokens).last_hidden_state[list(rows), list(places)]
     logp = torch.nn.functional.log_softmax(model.lm_head(hidden), -1)
-    return (torch.special.xlogy(wanted, wanted) - wanted * logp).sum(-1)
+    far: Tensor = (torch.special.xlogy(wanted, wanted) - wanted * logp).sum(-1)
+    return far

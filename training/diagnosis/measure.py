@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import fmean
@@ -73,8 +74,8 @@ def play(case: Case, policy: Path, seed: int, samples: int = SAMPLES, temperatur
     """Return what the policy of a model or run folder does in held-out tasks. Raises as `evaluate.prepare` does."""
     with TemporaryDirectory() as folder:
         drawn = SamplingOptions(case.max_tokens, temperature)
-        what = {"episodes": TASKS, "samples": samples, "sampling": drawn, "seed": seed, "out": Path(folder)}
-        evaluate.run(evaluate.prepare(case.env, {"split": "test"}, str(policy), **what))
+        opened = partial(evaluate.prepare, case.env, {"split": "test"}, str(policy), sampling=drawn, seed=seed)
+        evaluate.run(opened(episodes=TASKS, samples=samples, out=Path(folder)))
         return Measured.of(list(read_trees(Path(folder) / evaluate.TREES)), case.world)
 
 
@@ -91,5 +92,5 @@ def to_json(measured: Measured) -> dict[str, Any]:
 
 def from_json(data: dict[str, Any]) -> Measured:
     """Return what `to_json` made data of."""
-    values = {name: nan if value is None else value for name, value in data.items()}
+    values: dict[str, Any] = {name: nan if value is None else value for name, value in data.items()}
     return Measured(**{**values, "entropy": tuple(values["entropy"])})
