@@ -272,9 +272,9 @@ def test_tiny_is_evaluated_and_what_it_did_is_kept(turngym, tmp_path):
 @pytest.mark.slow
 def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     status, out, _ = turngym("train", "--tasks", questions, "--steps", "2", "--out", "run", "--seed", "0", *SMALL)
-    assert status == 0 and out.rstrip().endswith("run folder: run")
+    assert status == 0 and out.rstrip().endswith("run folder: run\nreport: run/report.html")
     rows = [line.split() for line in out.splitlines()]
-    assert [row[:2] for row in rows[-3:-1]] == [["before", "0"], ["after", "2"]]
+    assert [row[:2] for row in rows[-4:-2]] == [["before", "0"], ["after", "2"]]
     config = from_run(tmp_path / "run")
     assert (config.environment.tasks, config.schedule.steps, config.lr) == (
         str(questions),
@@ -293,7 +293,7 @@ def test_tiny_is_trained_evaluated_and_resumed(turngym, questions, tmp_path):
     assert status == 2 and "lr is 0.0001, but the run in run was made with 0.001" in err
     status, out, _ = turngym("train", "--resume", "--out=run", "--steps", "3")
     rows = [line.split() for line in out.splitlines()]
-    assert status == 0 and [row[:2] for row in rows[-3:-1]] == [["before", "0"], ["after", "3"]]
+    assert status == 0 and [row[:2] for row in rows[-4:-2]] == [["before", "0"], ["after", "3"]]
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
 
@@ -308,7 +308,7 @@ def test_a_warm_up_makes_what_a_recipe_starts_from(turngym, tmp_path):
     assert made["env"] == recipe.env and made["options"]["size"] == "tiny" and made["options"]["difficulty"] == [1]
     tiny = ["--steps", "1", "--prompts", "2", "--group", "2", "--eval-tasks", "2", "--eval-every", "1"]
     status, out, _ = turngym("train", "household", *tiny, "--out", "run")
-    assert status == 0 and out.rstrip().endswith("run folder: run")
+    assert status == 0 and out.rstrip().endswith("run folder: run\nreport: run/report.html")
     status, _, _ = turngym("warmup", recipe.env, "--out", "mine", "--option", "size=tiny", *short)
     assert status == 0 and (tmp_path / "mine" / "model.safetensors").exists()
 

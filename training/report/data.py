@@ -6,6 +6,7 @@ being written) becomes a line of `notes`, and the rest is there. Nothing is take
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -121,7 +122,7 @@ class Run:
             try:
                 found = list(_endings(step, text))
             except DAMAGE as error:
-                self.note(f"{where}: no tree of this version ({_short(error)})")
+                self.note(f"{where}: not a tree of this version ({type(error).__name__})")
             else:
                 yield from found
 
@@ -133,7 +134,7 @@ class Run:
                 if not (isinstance(data["turns"], list) and isinstance(data["leaves"], list)):
                     raise TypeError("turns or leaves is no list")
             except DAMAGE as error:
-                self.note(f"{where}: no tree of this version ({_short(error)})")
+                self.note(f"{where}: not a tree of this version ({type(error).__name__})")
             else:
                 yield data
 
@@ -143,7 +144,7 @@ class Run:
         if not path.is_file():
             return {}
         try:
-            with np.load(path, allow_pickle=False) as data:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as data:
                 columns = [np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp")]
                 ends = np.cumsum(data["count"])[:-1]
                 cut = zip(*(np.split(column, ends) for column in columns), strict=True)

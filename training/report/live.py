@@ -48,7 +48,7 @@ def serve(folders: list[Path], port: int = 0) -> Iterator[Served]:
     token = secrets.token_urlsafe(12)
     handler = type("Handler", (_Handler,), {"source": source, "token": token})
     with ThreadingHTTPServer((HOST, port), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
             yield Served(f"http://{HOST}:{server.server_address[1]}/{token}/")

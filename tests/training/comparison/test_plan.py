@@ -40,7 +40,8 @@ Turngym = Callable[..., tuple[int, str, str]]
 def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Turngym:
     """Run a command line in a folder that holds the recipe `small.toml`: exit status, standard output and error."""
     monkeypatch.setattr(terminal.console, "width", 160)
-    monkeypatch.setattr(report, "draw", lambda found, path: path.touch())
+    monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
+    monkeypatch.setattr(report, "draw", lambda found: None)
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(SMALL)
 
@@ -88,7 +89,7 @@ def test_each_run_is_an_ordinary_one_and_the_same_as_alone(made, tmp_path):
 
 
 def test_the_folder_holds_table_numbers_and_picture(made):
-    assert {path.name for path in made.iterdir() if path.is_file()} == {"compare.md", "compare.json", "compare.png"}
+    assert {path.name for path in made.iterdir() if path.is_file()} == {*report.NAMES, "report.html"}
     data = told(made)
     assert (data["seeds"], data["reference"]) == ([5, 6], "grpo")
     assert {name: one["finished"] for name, one in data["results"].items()} == {"grpo": [5, 6], "rloo": [5, 6]}
