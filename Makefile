@@ -24,12 +24,12 @@ $(READY): pyproject.toml constraints.txt
 train: $(READY)  ## train the tiny policy on MathPython and print before and after
 	$(BIN)/turngym train $(ARGS)
 
-# Two processes of one thread each: that is what two cores can do, and a file's fixtures are made once. They keep bytecode,
-# as the processes do that they start.
+# Processes of one thread each, and a file's fixtures are made once. Two cores can do the work of two, and a third has work
+# for them while the others wait for a process, a server or a deadline. They keep bytecode, as what they start does.
 TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 test: $(READY)  ## run the quick tests
-	$(TESTING) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
+	$(TESTING) $(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not slow" $(ARGS)
 
 test-slow: $(READY)  ## run the slow tests: whole runs, kills, every area of `turngym verify`
 	$(TESTING) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow --timeout 1200 $(ARGS)

@@ -12,6 +12,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +39,12 @@ class Plugin:
 
 def declared(group: str) -> tuple[Plugin, ...]:
     """Return what installed packages declare in a group of entry points, by name and package; nothing is imported."""
+    return _declared(group, tuple(sys.path))
+
+
+@cache
+def _declared(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
+    """Return them for a search path: every environment that is made asks, and 10 ms are long for that."""
     return tuple(sorted(map(_plugin, metadata.entry_points(group=group)), key=lambda one: (one.name, one.package)))
 
 

@@ -773,7 +773,7 @@ def test_a_tree_learns_what_its_paths_teach_as_rows_of_their_own(setting, trees)
         loss, gradient, slots = flat(setting.policy, packed)
         outside = (slots["ratio"] - 1).abs() > 0.1
         assert outside.any() and not outside.all()
-        for micro_tokens in (1, 150, 100_000):
+        for micro_tokens in (1, 150, 100_000) if setting.policy.folder != TINY else (150,):  # the larger model once
             learner = Learner(setting.policy, mixed(), lr=1e-3, clip_norm=1e9, micro_tokens=micro_tokens)
             now = learner.now(packed)
             for name, values in (("logp", now.logp), ("entropy", now.entropy), ("top", now.extras["top"])):

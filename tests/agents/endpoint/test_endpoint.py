@@ -41,7 +41,7 @@ def served():
     servers = []
 
     def start(env=PYTHON, plan=lambda number, asked: "", **rest):
-        server = ChatServer(Scripted.of(ENVS[env], range(len(ENVS[env].tasks))[:4000], **rest), plan)
+        server = ChatServer(Scripted.of(ENVS[env], **rest), plan)
         running = server.run()
         servers.append(running)
         return server, running.__enter__()
