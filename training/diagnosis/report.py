@@ -68,16 +68,14 @@ def _table(diagnosis: Diagnosis, case: Case, jobs: Sequence[Job]) -> Table:
     header = ("method", "solved", "p", "success", "greedy", "pass@8", "p(tool)", "skill", "valid", "entropy", "CPU s")
     starts = list(diagnosis.begun(case).values())
     rows = [("start", NONE, NONE, *_shares(starts, []), NONE)] if starts else []
-    solved = {
-        name: [solved(case, job.measured()) for job in jobs if job.trial.method == name] for name in diagnosis.methods
-    }
-    peers = solved[diagnosis.reference]
-    for name, own in solved.items():
-        done = [job for job in jobs if job.trial.method == name]
-        sampled, greedy = [job.measured() for job in done], [job.measured("greedy") for job in done]
-        chance = NONE if name == diagnosis.reference else f"{fisher(sum(own), len(own), sum(peers), len(peers)):.2g}"
-        seconds = f"{fmean(job.result()['seconds'] for job in done):.0f}" if done else NONE
-        rows.append((name, f"{sum(own)}/{len(own)}", chance, *_shares(sampled, greedy), seconds))
+    by_method = {name: [job for job in jobs if job.trial.method == name] for name in diagnosis.methods}
+    won = {name: sum(solved(case, job.measured()) for job in own) for name, own in by_method.items()}
+    other, others = won[diagnosis.reference], len(by_method[diagnosis.reference])
+    for name, own in by_method.items():
+        sampled, greedy = [job.measured() for job in own], [job.measured("greedy") for job in own]
+        chance = NONE if name == diagnosis.reference else f"{fisher(won[name], len(own), other, others):.2g}"
+        seconds = f"{fmean(job.result()['seconds'] for job in own):.0f}" if own else NONE
+        rows.append((name, f"{won[name]}/{len(own)}", chance, *_shares(sampled, greedy), seconds))
     note = (
         f"Isolates {case.isolates}. Solved: success of at least {case.success:.0%}"
         + (f" and pass@8 of {case.pass_at_8:.0%}" if case.pass_at_8 else "")
