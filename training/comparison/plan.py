@@ -6,7 +6,7 @@ everything else comes from one base recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -58,7 +58,7 @@ class Trial:
             fix = "use the same value, or choose another folder with --out"
             run.check_same(self.config, self.folder, ANYTIME, fix)
 
-    def records(self) -> Iterator[Any]:
+    def records(self) -> Generator[Any, None, None]:
         """Train, or continue, and yield the records of the run. Raises as `prepare` and `execute` do."""
         with closing(run.prepare(replace(self.config, resume=self.begun))) as prepared:
             yield from run.execute(prepared)

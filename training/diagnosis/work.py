@@ -10,14 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from math import isnan
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 from ...agents.journal import write_file
 from .begin import begin
@@ -26,6 +28,7 @@ from .measure import curve, play, solved, to_json
 from .plan import RESULT, Diagnosis, Job
 
 T = TypeVar("T")
+PROBED = 8  # steps in which a method that acts is to differ
 TICK = 2.0  # seconds between looks at how far the runs are
 
 
@@ -61,10 +64,36 @@ def carry_out(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
         made = do([partial(make_start, *start) for start in starts], lambda: "")
         for number, line in enumerate(filter(None, made), 1):
             yield Progress("starts", number, len(starts), began, line)
+        yield from _probes(diagnosis, do)
         began = time.monotonic(), kept + sum(job.steps for job in jobs)
         for line in do([partial(train, job) for job in jobs], lambda: ""):
             done = kept + sum(job.total if job.done else job.steps for job in jobs)
             yield Progress("runs", done, whole, began, line)
+
+
+def _probes(diagnosis: Diagnosis, do: Any) -> Iterator[Progress]:
+    """Say which methods take the same steps as the reference, of those whose first run has not begun."""
+    first = [job for job in diagnosis.jobs if job.seed == diagnosis.seeds[0]]
+    new = {job.case.name for job in first if not (job.trial.begun or job.trial.method == diagnosis.reference)}
+    jobs = [job for job in first if job.case.name in new]
+    seen, began = dict[tuple[str, str], list[Any]](), (time.monotonic(), 0)
+    for name, method, steps in filter(None, do([partial(probe, job) for job in jobs], lambda: None)):
+        seen[name, method] = steps
+        yield Progress("probes", len(seen), len(jobs), began)
+    for (name, method), steps in seen.items():
+        if method != (peer := diagnosis.reference) and steps == seen[name, peer]:
+            line = f"{method} took the same {len(steps)} first steps as {peer} in {name}: it may not act there at all"
+            yield Progress("probes", len(seen), len(jobs), began, line)
+
+
+def probe(job: Job) -> tuple[str, str, list[Any]]:
+    """Return world, method, and entropy and norm of the gradient in each of the first steps of a run."""
+    with TemporaryDirectory() as folder:
+        trial = replace(job.trial, config=replace(job.trial.config, out=folder))
+        with closing(trial.records()) as records:
+            taken = islice((one.metrics for one in records if one.metrics), min(PROBED, job.total))
+            steps = [[metrics["entropy"], metrics["grad_norm"]] for metrics in taken]
+    return job.case.name, job.trial.method, steps
 
 
 def make_start(case: Case, seed: int, folder: Path) -> str:

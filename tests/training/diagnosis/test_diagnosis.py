@@ -154,17 +154,18 @@ def test_jobs_go_seed_by_seed_and_each_begins_with_the_policy_of_its_seed(tmp_pa
 
 
 def diagnose(*arguments):
-    command = [sys.executable, "-m", "turngym", "diagnose", "grpo", "--seeds", "1", "--steps", "6", *arguments]
-    command += ["--world", "many-ways"]
+    command = [sys.executable, "-m", "turngym", "diagnose", "grpo", *arguments]
+    command += ["--seeds", "1", "--steps", "6", "--world", "many-ways"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.slow
 def test_a_diagnosis_that_is_killed_goes_on_to_the_same_numbers(tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    whole = diagnose("--out", str(straight))
+    whole = diagnose("grpo:clip_high=0.5", "--out", str(straight))
     out, _ = whole.communicate(timeout=200)
     assert whole.returncode == 0 and "many-ways, grpo, seed 0: " in out and "many-ways, seed 0 begins with skill" in out
+    assert "grpo:clip_high=0.5 took the same 6 first steps as grpo in many-ways: it may not act there at all" in out
     first = diagnose("--out", str(killed))
     metrics = killed / "many-ways" / "grpo" / "seed-0" / "metrics.jsonl"
     while not (metrics.is_file() and metrics.read_text().count("\n") > 2):
