@@ -50,6 +50,8 @@ class Diagnose:
             report.check_picture(self.picture)
             span = (self.seeds, self.seed, self.steps)
             plan = make_plan(self.methods, self.world, *span, self.out, self.resume)
+        if not console.is_terminal:
+            console.width = WIDE
         what = f"{', '.join(plan.methods)} in {', '.join(case.name for case in plan.cases)}"
         console.print(f"diagnosing {what}, into {plan.folder}", report.foresight(plan), sep="\n", soft_wrap=True)
         columns = (TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn(), TimeRemainingColumn())
@@ -61,12 +63,13 @@ class Diagnose:
                     if at.line:
                         console.print(f"{at.line}{at.left(time.monotonic())}", markup=False, soft_wrap=True)
         except KeyboardInterrupt:
+            report.write_report(plan)
             console.print(f"interrupted; continue with: {self._resume_command(str(plan.folder))}", soft_wrap=True)
             raise
         with mistakes():
             tables = report.write_report(plan, self.picture)
         for table in tables:
-            console.print("", table, width=console.width if console.is_terminal else WIDE)
+            console.print("", table)
         names = (report.TABLES, report.DATA, *([report.PICTURE] if self.picture else []))
         console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in names)}", soft_wrap=True)
         return 0
