@@ -6,12 +6,11 @@
 """
 
 from .env import WorldEnv, make_distractor, make_late_bloomer, make_many_ways, make_useless_choice
-from .start import Expected, Start
+from .start import Start
 from .worlds import WORLDS, State, World
 
 __all__ = [
     "WORLDS",
-    "Expected",
     "Start",
     "State",
     "World",

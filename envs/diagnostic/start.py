@@ -1,26 +1,14 @@
 """What a policy says in each state before it learns, and what that comes to, exactly.
 
 A world alone isolates nothing: that a tool is dropped before it is mastered takes a policy that seldom uses it and
-uses it badly. `Start` is such a policy as a table, which a warm-up imitates; `Expected` is what it would measure.
+uses it badly. `Start` is such a policy as a table, which a warm-up imitates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import nan
 
 from .worlds import START, WON, State, World
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Shares: of the tool in first turns (NaN without one), of right copies, valid turns and success; pass@8."""
-
-    tool: float
-    skill: float
-    valid: float
-    success: float
-    pass_at_8: float
 
 
 @dataclass(frozen=True)
@@ -44,15 +32,19 @@ class Start:
         said = dict.fromkeys(state.shows, blind) | dict.fromkeys(state.leads, idle / max(len(state.leads), 1))
         return said | {shown: blind + self.skill}
 
-    def expects(self, world: World) -> Expected:
-        """Return what this policy measures in a world. Tokens of noise count as invalid, of which few are not."""
+    def expects(self, world: World) -> dict[str, float]:
+        """Return what this policy measures in a world. Tokens of noise count as invalid, of which few are not.
+
+        Shares: `tool` in first turns (left out where there is none), `skill`, right words where one copies, `valid`
+        turns, `success`; and `pass_at_8`.
+        """
         kept = 1 - self.noise  # the share of turns without noise in the word; the end of a turn has it, too
         kept *= kept
         turns, valid, success = _walk(self, world, kept, START, world.turns)
         copying = next(state for state in world.states.values() if state.copies)
         skill = kept * self.says(world, copying, copying.shows[0])[copying.shows[0]]
-        tool = kept * self.says(world, world.states[START], "").get(world.tool, nan)
-        return Expected(tool, skill, valid / turns, success, 1 - (1 - success) ** 8)
+        found = {"skill": skill, "valid": valid / turns, "success": success, "pass_at_8": 1 - (1 - success) ** 8}
+        return found | ({"tool": kept * self.tool} if world.tool else {})
 
 
 def _walk(start: Start, world: World, kept: float, at: str, left: int) -> tuple[float, float, float]:

@@ -13,12 +13,16 @@ class Case:
     """A world and a start; a run solves it that ends with at least these shares of success and pass@8."""
 
     name: str
-    env: str
     world: World
-    start: Start
     isolates: str
+    start: Start = Start()
     success: float = 0.8
     pass_at_8: float = 0.0
+
+    @property
+    def env(self) -> str:
+        """The id of the environment."""
+        return f"turngym/{self.world.name.title().replace('-', '')}-v0"
 
     @property
     def max_tokens(self) -> int:
@@ -26,49 +30,19 @@ class Case:
         return 3 + self.world.free
 
 
-_LATE = WORLDS["late-bloomer"]
-CASES = {
-    case.name: case
-    for case in (
-        Case(
-            "late-bloomer",
-            "turngym/LateBloomer-v0",
-            _LATE,
-            Start(),
-            "a tool that pays only once it is mastered: entropy of the first turn must be held until then",
-        ),
-        Case(
-            "twin",
-            "turngym/LateBloomer-v0",
-            _LATE,
-            Start(tool=0.93),
-            "the same without the trap, as the policy uses the tool already: a control must not cost success",
-        ),
-        Case(
-            "useless-choice",
-            "turngym/UselessChoice-v0",
-            WORLDS["useless-choice"],
-            Start(),
-            "words that are allowed and useless where one copies: entropy must be held in the first turn alone",
-        ),
-        Case(
-            "many-ways",
-            "turngym/ManyWays-v0",
-            WORLDS["many-ways"],
-            Start(),
-            "six equally good ways, of which a task leaves three open: keeping several shows in pass@8",
-            success=0.4,
-            pass_at_8=0.9,
-        ),
-        Case(
-            "distractor",
-            "turngym/Distractor-v0",
-            WORLDS["distractor"],
-            Start(),
-            "free text in every turn, whose entropy says nothing about what is decided there",
-        ),
-    )
-}
+_LATE, _USELESS, _WAYS, _FREE = WORLDS.values()
+_ALL = (
+    Case("late-bloomer", _LATE, "a tool that pays once it is mastered: the first turn must stay open until then"),
+    Case("twin", _LATE, "the same without the trap, as the tool is in use: a control must cost nothing", Start(0.93)),
+    Case(
+        "useless-choice", _USELESS, "words that are allowed and useless in copying: only the first turn may stay open"
+    ),
+    Case(
+        "many-ways", _WAYS, "six equal ways, of which a task opens three: coverage shows in pass@8", Start(), 0.4, 0.9
+    ),
+    Case("distractor", _FREE, "free text in every turn, whose entropy says nothing about what is decided there"),
+)
+CASES = {case.name: case for case in _ALL}
 
 
 def find_case(name: str) -> Case:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from dataclasses import dataclass
 from typing import Annotated
@@ -64,7 +63,9 @@ class Diagnose:
                         console.print(f"{at.line}{at.left(time.monotonic())}", markup=False, soft_wrap=True)
         except KeyboardInterrupt:
             report.write_report(plan)
-            console.print(f"interrupted; continue with: {self._resume_command(str(plan.folder))}", soft_wrap=True)
+            console.print(
+                f"interrupted; continue with the same command and --out {plan.folder} --resume", soft_wrap=True
+            )
             raise
         with mistakes():
             tables = report.write_report(plan, self.picture)
@@ -73,22 +74,3 @@ class Diagnose:
         names = (report.TABLES, report.DATA, *([report.PICTURE] if self.picture else []))
         console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in names)}", soft_wrap=True)
         return 0
-
-    def _resume_command(self, folder: str) -> str:
-        span = {"seeds": self.seeds, "seed": self.seed, "steps": self.steps, "workers": self.workers}
-        options = [text for name, value in span.items() for text in (f"--{name}", str(value))]
-        drawn = ["--picture"] if self.picture else []
-        return shlex.join(
-            [
-                "turngym",
-                "diagnose",
-                *self.methods,
-                "--world",
-                *self.world,
-                *options,
-                *drawn,
-                "--out",
-                folder,
-                "--resume",
-            ]
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import nan
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -19,7 +18,6 @@ from ...agents.scores import pass_at_k
 from ...agents.settings import SamplingOptions
 from ...agents.trajectory import Tree
 from ...envs.diagnostic import World
-from ..telemetry import share
 from .cases import Case
 
 TASKS, SAMPLES = 128, 8  # of a measurement at temperature 1: 1,024 episodes
@@ -27,21 +25,21 @@ TASKS, SAMPLES = 128, 8  # of a measurement at temperature 1: 1,024 episodes
 
 @dataclass(frozen=True)
 class Measured:
-    """Shares, NaN where there was nothing to count; `entropy` is the token mean of each turn (nats).
+    """Shares, None where there was nothing to count; `entropy` is the token mean of each turn (nats).
 
     tool: first turns with the world's tool
     skill: right words among turns in which one copies
     valid: turns whose action counts where it was said
-    pass_at_8: chance that one of 8 episodes of a task succeeds; NaN of fewer
+    pass_at_8: chance that one of 8 episodes of a task succeeds; None of fewer
     """
 
     episodes: int
-    tool: float
-    skill: float
+    tool: float | None
+    skill: float | None
     valid: float
     success: float
-    pass_at_8: float
-    entropy: tuple[float, ...]
+    pass_at_8: float | None
+    entropy: list[float]
 
     @classmethod
     def of(cls, trees: Sequence[Tree], world: World) -> Self:
@@ -56,18 +54,18 @@ class Measured:
         tools = sum(path[0].text.partition(" ")[0] == world.tool for path in paths)
         return cls(
             episodes=len(paths),
-            tool=tools / len(paths) if world.tool else nan,
-            skill=share(sum(copies), len(copies)),
+            tool=tools / len(paths) if world.tool else None,
+            skill=sum(copies) / len(copies) if copies else None,
             valid=sum(turn.info["valid"] for turn in turns) / len(turns),
             success=sum(map(sum, won)) / len(paths),
-            pass_at_8=fmean(pass_at_k(len(w), sum(w), 8) for w in won) if min(map(len, won)) >= 8 else nan,
-            entropy=tuple(float(found.mean()) for found in tokens),
+            pass_at_8=fmean(pass_at_k(len(w), sum(w), 8) for w in won) if min(map(len, won)) >= 8 else None,
+            entropy=[float(found.mean()) for found in tokens],
         )
 
 
 def solved(case: Case, found: Measured) -> bool:
     """Return whether a policy that measures so has solved its world."""
-    return found.success >= case.success and (not case.pass_at_8 or found.pass_at_8 >= case.pass_at_8)
+    return found.success >= case.success and (found.pass_at_8 or 0.0) >= case.pass_at_8
 
 
 def play(case: Case, policy: Path, seed: int, samples: int = SAMPLES, temperature: float = 1.0) -> Measured:
@@ -80,17 +78,6 @@ def play(case: Case, policy: Path, seed: int, samples: int = SAMPLES, temperatur
 
 
 def curve(case: Case, run: Path) -> list[dict[str, Any]]:
-    """Return of each step of a run what its rollout did: the fields of `Measured`, null where NaN."""
+    """Return of each step of a run what its rollout did: the fields of `Measured`."""
     steps = sorted((run / "trees").glob("step-*.jsonl"))
-    return [to_json(Measured.of(list(read_trees(path)), case.world)) for path in steps]
-
-
-def to_json(measured: Measured) -> dict[str, Any]:
-    """Return JSON data, with null for NaN."""
-    return {name: None if value != value else value for name, value in asdict(measured).items()}
-
-
-def from_json(data: dict[str, Any]) -> Measured:
-    """Return what `to_json` made data of."""
-    values: dict[str, Any] = {name: nan if value is None else value for name, value in data.items()}
-    return Measured(**{**values, "entropy": tuple(values["entropy"])})
+    return [asdict(Measured.of(list(read_trees(path)), case.world)) for path in steps]

@@ -22,7 +22,7 @@ from ..methods import check_methods
 from ..run_folder import METRICS
 from .begin import FILE
 from .cases import Case, find_case
-from .measure import Measured, from_json
+from .measure import Measured
 
 RESULT = "diagnosis.json"  # of a run: written last
 BASE = {"prompts": 8, "group": 8, "lr": 3e-4, "lr_end": 0.1, "rank": 32, "eval_tasks": 64}
@@ -66,7 +66,7 @@ class Job:
 
     def measured(self, how: str = "sampled") -> Measured:
         """Return what the trained policy measured."""
-        return from_json(self.result()[how])
+        return Measured(**self.result()[how])
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,8 @@ class Diagnosis:
 
     def begun(self, case: Case) -> dict[int, Measured]:
         """Return what the policies measured that runs in a world begin with, by seed, as far as they are made."""
-        files = {seed: self._start(case, seed) / FILE for seed in self.seeds}
-        return {
-            seed: from_json(json.loads(file.read_text("utf-8"))["measured"])
-            for seed, file in files.items()
-            if file.is_file()
-        }
+        files = {seed: folder / FILE for one, seed, folder in self.starts if one is case and (folder / FILE).is_file()}
+        return {seed: Measured(**json.loads(file.read_text("utf-8"))["measured"]) for seed, file in files.items()}
 
     @property
     def jobs(self) -> list[Job]:

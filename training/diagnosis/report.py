@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from ..comparison.report import Table
 from ..comparison.results import mean_of
 from ..config import revision
 from .cases import Case
-from .measure import Measured, solved, to_json
+from .measure import Measured, solved
 from .plan import Diagnosis, Job
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:
         "version": __version__,
         "revision": revision(),
         "methods": {name: config.method for name, config in diagnosis.methods.items()},
-        "worlds": {
-            case.name: {str(s): to_json(m) for s, m in diagnosis.begun(case).items()} for case in diagnosis.cases
-        },
+        "starts": {case.name: {s: asdict(m) for s, m in diagnosis.begun(case).items()} for case in diagnosis.cases},
         "runs": [{"world": j.case.name, "method": j.trial.method, "seed": j.seed, **j.result()} for j in jobs],
     }
     write_file(diagnosis.folder / DATA, json.dumps(data, allow_nan=False) + "\n")
@@ -97,8 +96,8 @@ def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[st
     return (first, _mean(one.success for one in greedy), *others, " ".join(f"{value:.2f}" for value in entropy))
 
 
-def _mean(values: Iterable[float]) -> str:
-    known = [value for value in values if value == value]
+def _mean(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
     return f"{100 * fmean(known):.1f}" if known else NONE
 
 

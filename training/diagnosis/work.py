@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
-from math import isnan
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any, TypeVar
 from ...agents.journal import write_file
 from .begin import begin
 from .cases import Case
-from .measure import curve, play, solved, to_json
+from .measure import curve, play, solved
 from .plan import RESULT, Diagnosis, Job
 
 T = TypeVar("T")
@@ -99,9 +98,8 @@ def probe(job: Job) -> tuple[str, str, list[Any]]:
 def make_start(case: Case, seed: int, folder: Path) -> str:
     """Make the policy that a seed begins with, and return a line on it. Raises as `begin` does."""
     found = begin(case, seed, folder)
-    tool = "" if isnan(found.tool) else f"p(tool) {100 * found.tool:.1f} %, "
-    rest = f"skill {100 * found.skill:.1f} %, success {100 * found.success:.1f} %, pass@8 {100 * found.pass_at_8:.1f} %"
-    return f"{case.name}, seed {seed} begins with {tool}{rest}"
+    shares = (f"{name} {100 * getattr(found, name):.1f} %" for name in case.start.expects(case.world))
+    return f"{case.name}, seed {seed} begins with {', '.join(shares)}"
 
 
 def train(job: Job) -> str:
@@ -117,11 +115,11 @@ def train(job: Job) -> str:
         return f"{job} failed: {error}"
     sampled, greedy = play(case, folder, job.seed), play(case, folder, job.seed, samples=1, temperature=0.0)
     seconds = time.process_time() - began
-    found = {"sampled": to_json(sampled), "greedy": to_json(greedy), "seconds": seconds, "curve": curve(case, folder)}
+    found = {"sampled": asdict(sampled), "greedy": asdict(greedy), "seconds": seconds, "curve": curve(case, folder)}
     write_file(folder / RESULT, json.dumps(found) + "\n")
     shutil.rmtree(folder / "trees")  # 15 MB or more, which the curve has counted
     how = "solved" if solved(case, sampled) else "not solved"
-    return f"{job}: {100 * sampled.success:.1f} %, pass@8 {100 * sampled.pass_at_8:.1f} %, {how}; {seconds:.0f} s"
+    return f"{job}: {100 * sampled.success:.1f} %, {how}; {seconds:.0f} s"
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
-from math import isnan, nan
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from turngym.training.comparison.exact import fisher
 from turngym.training.diagnosis import report
 from turngym.training.diagnosis.begin import GATES, check
 from turngym.training.diagnosis.cases import CASES
-from turngym.training.diagnosis.measure import Measured, from_json, solved, to_json
+from turngym.training.diagnosis.measure import Measured, solved
 from turngym.training.diagnosis.plan import RESULT, Diagnosis, plan
 
 LATE = CASES["late-bloomer"]
@@ -52,39 +51,39 @@ def test_what_paths_did_is_counted():
     ]
     found = Measured.of([tree(*paths)], LATE.world)
     assert (found.episodes, found.tool, found.skill, found.success) == (4, 0.5, 1 / 3, 0.25)
-    assert found.valid == 6 / 8 and isnan(found.pass_at_8)
-    assert found.entropy == (2.0, 3.0, 4.0)
+    assert found.valid == 6 / 8 and found.pass_at_8 is None
+    assert found.entropy == [2.0, 3.0, 4.0]
     assert Measured.of([tree(*paths * 2)], LATE.world).pass_at_8 == 1.0
     doors = tree((("north", "alpha"), ("start", "copy-1"), ("copy-1", "copy-2"), 0.0))
-    assert isnan(Measured.of([doors], WORLDS["many-ways"]).tool)
-    assert repr(from_json(json.loads(json.dumps(to_json(found), allow_nan=False)))) == repr(found)
+    assert Measured.of([doors], WORLDS["many-ways"]).tool is None
+    assert Measured(**json.loads(json.dumps(asdict(found), allow_nan=False))) == found
 
 
 def test_gates_name_what_lies_outside_of_them():
     expected = LATE.start.expects(LATE.world)
-    fits = Measured(1024, **asdict(expected), entropy=())
+    fits = Measured(1024, **expected, entropy=[])
     check(LATE, fits, "it")
     for name, most in GATES.items():
         for sign in (-1, 1):
-            value = getattr(expected, name) + sign * most
+            value = expected[name] + sign * most
             check(LATE, replace(fits, **{name: value - sign * 1e-6}), "it")
             with pytest.raises(ValueError, match=rf"^it has {name} .*; the gate is .* ± {most} on 1024 episodes"):
                 check(LATE, replace(fits, **{name: value + sign * 1e-6}), "it")
-    with pytest.raises(ValueError, match="it has skill nan"):
-        check(LATE, replace(fits, skill=nan), "it")
+    with pytest.raises(ValueError, match="it has skill None"):
+        check(LATE, replace(fits, skill=None), "it")
     ways = CASES["many-ways"]
-    check(ways, Measured(1024, **asdict(ways.start.expects(ways.world)), entropy=()), "a world without a tool")
+    check(ways, Measured(1024, None, **ways.start.expects(ways.world), entropy=[]), "a world without a tool")
 
 
 def test_a_world_is_solved_by_success_and_where_it_asks_for_it_by_coverage():
-    sure = Measured(1024, nan, 1.0, 1.0, 0.81, 0.5, ())
+    sure = Measured(1024, None, 1.0, 1.0, 0.81, 0.5, [])
     assert solved(LATE, sure) and not solved(LATE, replace(sure, success=0.79))
     assert not solved(CASES["many-ways"], sure) and solved(CASES["many-ways"], replace(sure, pass_at_8=0.95))
-    assert not solved(CASES["many-ways"], replace(sure, pass_at_8=nan))
+    assert not solved(CASES["many-ways"], replace(sure, pass_at_8=None))
     for case in CASES.values():  # the optimum solves it, the start does not
         best = case.world.best()
-        assert solved(case, Measured(1024, 1.0, 1.0, 1.0, best, 1 - (1 - best) ** 8, ()))
-        assert not solved(case, Measured(1024, **asdict(case.start.expects(case.world)), entropy=()))
+        assert solved(case, Measured(1024, 1.0, 1.0, 1.0, best, 1 - (1 - best) ** 8, []))
+        assert not solved(case, Measured(1024, **{"tool": None, **case.start.expects(case.world)}, entropy=[]))
 
 
 @pytest.mark.parametrize(
@@ -115,10 +114,10 @@ def planned(folder, *methods, seeds=2, worlds=("late-bloomer",)):
 def put(diagnosis, success):
     """Write results: `success` by method, one for each seed."""
     for job in diagnosis.jobs:
-        found = Measured(1024, 0.9, 0.8, 0.95, success[job.trial.method][job.seed], 0.99, (0.1, 0.2))
-        data = {"sampled": to_json(found), "greedy": to_json(replace(found, success=1.0)), "seconds": 30.0}
+        found = Measured(1024, 0.9, 0.8, 0.95, success[job.trial.method][job.seed], 0.99, [0.1, 0.2])
+        data = {"sampled": asdict(found), "greedy": asdict(replace(found, success=1.0)), "seconds": 30.0}
         job.trial.folder.mkdir(parents=True)
-        (job.trial.folder / RESULT).write_text(json.dumps({**data, "curve": [to_json(replace(found, tool=nan))] * 7}))
+        (job.trial.folder / RESULT).write_text(json.dumps({**data, "curve": [asdict(replace(found, tool=None))] * 7}))
 
 
 def test_the_table_has_the_seeds_solved_and_their_p(tmp_path):
