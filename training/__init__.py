@@ -33,6 +33,7 @@ What is computed:
     imitation: which paths self-imitation keeps
 
 What is measured:
+    actions: how the actions of siblings differ, and which were valid
     telemetry: statistics of rollouts and updates
     accounting: whether every step of a run adds up
 """

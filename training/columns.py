@@ -304,6 +304,7 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
             said = turn.info.get("valid")
             valid = float(said) if isinstance(said, bool) else nan
             rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome, valid))
-    *labels, score, reward, outcomes, valid = zip(*rows)
-    score, reward, valid = (torch.tensor(column, dtype=torch.float32) for column in (score, reward, valid))
-    return Turns(*map(torch.tensor, labels), score, reward, torch.tensor(outcomes), valid)
+    *labels, score, reward, outcomes, known = zip(*rows)
+    *floats, possible = [torch.tensor(column, dtype=torch.float32) for column in (score, reward, known)]
+    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes), possible]
+    return Turns(*columns)

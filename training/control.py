@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from ..agents.engine import Sampling
 from ..agents.trajectory import Event, Key, Spawn, Tree
+from .actions import Acted
 from .columns import Batch, Now, Terms
 from .head import Functional
 
@@ -74,6 +75,7 @@ class Stats:
     clip_low: float = nan  # fraction of slots held by the lower bound
     clip_high: float = nan
     scores: Mapping[Key, float] = field(default_factory=dict)  # of the paths learned from: (seed, step, task, branch)
+    acted: Mapping[Key, tuple[Acted, ...]] = field(default_factory=dict)  # the turns of these paths
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 

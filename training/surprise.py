@@ -56,6 +56,11 @@ class Parts:
         return push[label] * (entropy >= mean_by(label, entropy)[label]) * self.paid[self.at]
 
 
+def added(column: Float[Tensor, "s"], where: Bool[Tensor, "s"], change: Float[Tensor, "m"]) -> Float[Tensor, "s"]:
+    """Return a column with `change` added to the slots that `where` names."""
+    return column + torch.zeros_like(column).masked_scatter(where, change.to(column.dtype))
+
+
 def names(axis: Axis, batch: Batch) -> Sequence[str]:
     """Return the names of the controllers, in the order of their labels."""
     turns = [str(turn) for turn in range(int(batch.turns.turn.max()) + 1)]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..agents.trajectory import CLASSES, PHASES, ROLES, Leaf, Tree
 from ..envs import Outcome
+from .actions import acted
 from .columns import Batch, Terms
 from .control import Stats
 from .credit import average
@@ -32,6 +33,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
     """Return the statistics of a rollout."""
     leaves = [leaf for tree in trees for leaf in tree.leaves if leaf.learned]
     every = torch.ones_like(batch.share, dtype=torch.bool)
+    turns, means = acted(trees, batch)
     return Stats(
         step=step,
         phase="rollout",
@@ -43,7 +45,8 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         reward=share(sum(leaf.score for leaf in leaves), len(leaves)),
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
-        extras={**dict(_by_class(batch)), **dict(_by_outcome(batch)), **_named(trees)},
+        acted=turns,
+        extras={**means, **dict(_by_class(batch)), **dict(_by_outcome(batch)), **_named(trees)},
     )
 
 

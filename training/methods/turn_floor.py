@@ -27,15 +27,12 @@ from dataclasses import replace
 from math import isfinite
 from typing import Annotated, Literal
 
-import torch
-from torch import Tensor
-
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
 from ..credit import earned
 from ..floor import Floor
 from ..parameters import Count, NonNegative, Positive, Range, checked, require
-from ..surprise import Axis, Pay, names, parts_of
+from ..surprise import Axis, Pay, added, names, parts_of
 
 Share = Annotated[float, Range(0, 1)]
 
@@ -90,11 +87,9 @@ def turn_floor(
         push = parts.logp.new_tensor([held.strength(state["own"].get(name)) for name in names(axis, batch)])
         push = (keep > 0) * push * (1 - parts.correlation(len(push)).clamp(min=0)) ** earn
         if act == "surprise":
-            change, name = -parts.surprise(push, most), "advantage"
-        else:
-            change, name = parts.bonus(push, batch.entropy[learned]), "entropy_coef"
-        old: Tensor = getattr(terms, name)
-        return replace(terms, **{name: old + torch.zeros_like(old).masked_scatter(learned, change.to(old.dtype))})
+            return replace(terms, advantage=added(terms.advantage, learned, -parts.surprise(push, most)))
+        bonus = parts.bonus(push, batch.entropy[learned])
+        return replace(terms, entropy_coef=added(terms.entropy_coef, learned, bonus))
 
     return Control(
         name="turn-floor",

@@ -1,0 +1,159 @@
+"""What siblings did, as actions: how much their choices differ, which were valid, and whether they answer the prompt.
+
+An action is a turn without its thought: the call or the answer, token by token. Siblings of a turn are the turns of its
+tree that had read the same, turn by turn; paths that share a turn made it once. All in nats, from what was drawn.
+
+    surprise         -Σ logp of the turn's tokens
+    action_entropy   -Σ_a f(a) ln f(a),   f: share of action a among siblings whose action was not invalid
+    decision_entropy Σ H of the tokens at which these siblings part: alike up to there, and the next token not
+    mutual_information of tree and action, both counted at a turn index: Σ f(x, a) ln(f(x, a) / f(x) f(a))
+                     - (K_xa - K_x - K_a + 1) / 2N                       (Miller's correction, K: different values seen)
+
+With many siblings action_entropy and decision_entropy come to the same, the entropy of the action given what was read.
+With n siblings the first is at most ln n; the second looks at whole distributions of tokens, so it is less noisy. Both
+are 0 where all do the same. Information that falls towards 0 while entropy stays is template collapse: the policy does
+the same whatever it is asked (RAGEN-2).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite, log, nan
+from statistics import fmean
+
+import numpy as np
+
+from ..agents.trajectory import Key, Tree
+from .columns import Batch
+
+_FIELDS = ("surprise", "valid", "action_entropy", "decision_entropy")
+
+
+@dataclass(frozen=True)
+class Acted:
+    """A turn of a path; entropies are NaN where it is invalid or no other sibling is valid."""
+
+    surprise: float  # nats
+    valid: bool | None  # None where the environment does not say
+    action_entropy: float  # nats, of its siblings
+    decision_entropy: float  # nats, of its own tokens
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A turn that was made once, however many paths share it."""
+
+    tree: int
+    index: int  # of the agent's turns on its path
+    action: tuple[int, ...]  # tokens
+    entropies: Sequence[float]  # nats, of these; 0 where one was not drawn
+    surprise: float
+    valid: bool | None
+    action_entropy: float = nan
+    decision_entropy: float = nan
+
+
+def acted(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, tuple[Acted, ...]], dict[str, float]]:
+    """Return the turns of each path of a packed rollout by its key, and means: NAME of all turns, NAME/TURN by index.
+
+    Means count a turn that paths share once, and are left out where nothing has the quantity.
+    """
+    paths, siblings = _collected(trees, batch)
+    for same in siblings.values():
+        _compare([turn for turn in same if turn.valid is not False])
+    turns = [turn for same in siblings.values() for turn in same]
+    indices = sorted({turn.index for turn in turns})
+    found = {
+        key: tuple(Acted(*(getattr(turn, name) for name in _FIELDS)) for turn in own) for key, own in paths.items()
+    }
+    named = {"": turns, **{f"/{index}": [turn for turn in turns if turn.index == index] for index in indices}}
+    means = {name + end: mean for end, some in named.items() for name, mean in _means(some, by_turn=bool(end))}
+    return found, means
+
+
+def mutual_information(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
+    """Return the information (nats) that one of a pair has about the other, with Miller's correction.
+
+    NaN where all have the same first, or each its own. Miller, Information Theory in Psychology (1955).
+    """
+    n, joint = len(pairs), Counter(pairs)
+    ones, others = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    if len(ones) < 2 or len(ones) == n:
+        return nan
+    plain = sum(count / n * log(count * n / (ones[one] * others[other])) for (one, other), count in joint.items())
+    return plain - (len(joint) - len(ones) - len(others) + 1) / (2 * n)
+
+
+def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Turn]], dict[int, list[_Turn]]]:
+    """Return the turns of each path, and those that had read the same."""
+    starts = np.searchsorted(batch.row.numpy(), np.arange(len(batch.turns.path) + 1))
+    logp, entropy = batch.logp_old.numpy(), batch.entropy.numpy()
+    read: dict[tuple[int, str], int] = {}
+    made: dict[tuple[int, int], _Turn] = {}
+    paths: dict[Key, list[_Turn]] = {}
+    siblings: dict[int, list[_Turn]] = {}
+    rows = pairwise(starts.tolist())
+    for number, tree in enumerate(trees):
+        for leaf in (leaf for leaf in tree.leaves if leaf.learned):
+            seen, own = -1 - number, paths.setdefault((*tree.key, leaf.branch), [])
+            for node in tree.path(leaf):
+                turn = tree.turns[node]
+                if turn.role != "assistant":
+                    seen = read.setdefault((seen, turn.text), len(read))
+                    continue
+                slots = slice(*next(rows))
+                if (number, node) not in made:
+                    entropies = np.zeros(len(turn.tokens))
+                    entropies[turn.sampled] = entropy[slots]
+                    action, said = tuple(turn.tokens[turn.thought :].tolist()), turn.info.get("valid")
+                    valid = said if isinstance(said, bool) else None
+                    lost = -float(logp[slots].sum(dtype=np.float64))
+                    made[number, node] = _Turn(
+                        number, len(own), action, entropies[turn.thought :].tolist(), lost, valid
+                    )
+                    siblings.setdefault(seen, []).append(made[number, node])
+                own.append(made[number, node])
+    return paths, siblings
+
+
+def _compare(same: Sequence[_Turn]) -> None:
+    """Fill in what siblings tell of each other; a turn alone tells nothing."""
+    if len(same) < 2:
+        return
+    counts = Counter(turn.action for turn in same)
+    entropy = -sum(count / len(same) * log(count / len(same)) for count in counts.values())
+    for turn, places in zip(same, _partings([turn.action for turn in same]), strict=True):
+        turn.action_entropy = entropy
+        turn.decision_entropy = sum(turn.entropies[place] for place in places)
+
+
+def _partings(actions: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return of each action the places at which another, alike up to there, has another token, or ends."""
+    places: list[list[int]] = [[] for _ in actions]
+    alike = [(0, list(range(len(actions))))]
+    while alike:
+        place, members = alike.pop()
+        after: dict[int, list[int]] = {}
+        for member in members:
+            if place < len(actions[member]):
+                after.setdefault(actions[member][place], []).append(member)
+        parted = len(after) > 1 or sum(map(len, after.values())) < len(members)
+        for some in after.values():
+            for member in some if parted else ():
+                places[member].append(place)
+            if len(some) > 1:
+                alike.append((place + 1, some))
+    return places
+
+
+def _means(turns: Sequence[_Turn], by_turn: bool) -> Iterator[tuple[str, float]]:
+    for name in _FIELDS:
+        values = [float(value) for turn in turns if (value := getattr(turn, name)) is not None and isfinite(value)]
+        if values:
+            yield {"valid": "valid_actions"}.get(name, name), fmean(values)
+    possible = [(turn.tree, turn.action) for turn in turns if turn.valid is not False]
+    if by_turn and isfinite(information := mutual_information(possible)):
+        yield "mutual_information", information
