@@ -148,7 +148,7 @@ def test_information_is_that_of_the_joint_distribution():
 def test_information_of_what_does_not_depend_is_near_zero_on_average():
     rng = np.random.default_rng(0)
     found = [mutual_information([(x, int(rng.integers(3))) for x in range(8) for _ in range(8)]) for _ in range(400)]
-    assert abs(np.mean(found)) < 0.01
+    assert abs(np.mean(found)) < 0.03 < 7 * 2 / (2 * 64)  # the bias without a correction
     assert np.isnan(mutual_information([(0, 1), (0, 2)])) and np.isnan(mutual_information([(0, 1), (1, 2)]))
     assert mutual_information([(x, x) for x in range(4) for _ in range(8)]) == pytest.approx(log(4) + 3 / 64)
 
@@ -156,7 +156,5 @@ def test_information_of_what_does_not_depend_is_near_zero_on_average():
 def test_a_step_measures_them_for_controls_and_for_its_line():
     trees = [tree([[{"tokens": [1], "valid": True}], [{"tokens": [2], "valid": False}]])]
     found = stats(0, pack(trees).batch, trees)
-    assert (
-        found.acted == {(0, 0, 0, 0): (Acted(1, True, NAN, NAN),), (0, 0, 0, 1): (Acted(1, False, NAN, NAN),)} or True
-    )
+    assert [(one.surprise, one.valid) for (one,) in found.acted.values()] == [(1, True), (1, False)]
     assert found.extras["valid_actions/0"] == 0.5 and "action_entropy/0" not in found.extras
