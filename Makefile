@@ -5,11 +5,12 @@ BIN := .venv/bin
 READY := .venv/.ready
 READY312 := .venv/3.12/.ready
 READYV := .venv/vllm/.ready
+READYP := .venv/page/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm test-release check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-page test-release check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -55,6 +56,14 @@ $(READYV): pyproject.toml
 
 test-vllm: $(READYV)  ## run the tests with a real vLLM server, on the CPU, in an environment of their own
 	.venv/vllm/bin/python -m pytest -q tests/vllm $(ARGS)
+
+# Beside the other packages, so that only this target sees it.
+$(READYP): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target .venv/page playwright
+	@touch $(READYP)
+
+test-page: $(READYP)  ## run the tests of the report page in a real browser
+	PYTHONPATH=.venv/page $(BIN)/python -m pytest -q tests/page $(ARGS)
 
 test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
 	.ci/release $(or $(PYTHONS),$(PYTHON))

@@ -320,7 +320,7 @@ class Loop:
                 )
             if learned.packed is not None:
                 self.logbook.add_slots(
-                    at.step + 1, learned.packed.keys, learned.packed.batch.path, learned.update.slots
+                    at.step + 1, learned.packed.keys, learned.packed.batch.path.numpy(), learned.update.slots
                 )
             with shield():
                 self.at = None

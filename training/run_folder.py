@@ -280,7 +280,7 @@ class Logbook:
         """
         if self.writes and slots:
             count = np.bincount(np.asarray(path), minlength=len(keys))
-            columns = {name: np.asarray(column, np.float32) for name, column in slots.items()}
+            columns: dict[str, Any] = {name: np.asarray(column, np.float32) for name, column in slots.items()}
             file = io.BytesIO()
             np.savez_compressed(file, key=np.array(keys), count=count, **columns)
             self.updates.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def _tree(rng: np.random.Generator, step: int, task: int, group: int, turns: int
     return tree
 
 
-def _columns(rng: np.random.Generator, n: int, drawn: bool) -> tuple[np.ndarray, ...]:
+def _columns(rng: np.random.Generator, n: int, drawn: bool) -> Any:
     ids = rng.integers(0, len(WORDS), n).astype(np.int32)
     ids[-3:] = [8, 9, 10]
     logp = -rng.random(n).astype(np.float32) * drawn

@@ -14,7 +14,7 @@ import time
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -326,7 +326,7 @@ def _endings(step: int, text: bytes) -> Iterator[Ending]:
         yield Ending(step, int(task), int(leaf["branch"]), *how, *about, cut)
 
 
-def path_of(turns: list[dict[str, Any]], node: int) -> list[int]:
+def path_of(turns: Sequence[Mapping[str, Any]], node: int) -> list[int]:
     """Return the indices of the turns from the root to `node`. Raises ValueError where they make a circle."""
     nodes = [node]
     while (parent := turns[nodes[-1]]["parent"]) >= 0:

@@ -48,9 +48,9 @@ def draw_run(run: Run) -> Figure:
     figure = Figure(figsize=(11, 7), dpi=130, layout="constrained")
     figure.suptitle(f"{run.name}: {run.settings.get('env', '')}, {run.settings.get('method', '')}", parse_math=False)
     (success, reward), (entropy, calls) = figure.subplots(2, 2)
-    bounds = [run.series(f"valid/{name}") for name in ("low", "success", "high")]
-    steps = [step for step in bounds[1] if all(step in one for one in bounds)]
-    _line(success, [(step, *(one[step] for one in bounds)) for step in steps], "C0", "held-out success")
+    low, value, high = (run.series(f"valid/{name}") for name in ("low", "success", "high"))
+    band = [(float(step), low.get(step, y), y, high.get(step, y)) for step, y in value.items()]
+    _line(success, band, "C0", "held-out success")
     success.set_ylim(0, 1.02)
     for axes, names in ((reward, ("reward", "success")), (calls, ("tool_calls_path", "tool_ok", "used_tool"))):
         for place, name in enumerate(names):
@@ -75,8 +75,7 @@ def _entropy_map(figure: Figure, axes: Axes, run: Run) -> None:
         values = np.array([[row.get(step, np.nan) for step in steps] for row in rows.values()])
         edges = (steps[0] - 0.5, steps[-1] + 0.5, max(rows) + 0.5, min(rows) - 0.5)
         most = float(np.nanpercentile(values, 95))  # so that a rare turn does not darken the others
-        look = {"cmap": "viridis", "vmin": 0, "vmax": most or 1, "interpolation": "nearest"}
-        image = axes.imshow(values, aspect="auto", extent=edges, **look)
+        image = axes.imshow(values, "viridis", aspect="auto", interpolation="nearest", vmin=0, vmax=most, extent=edges)
         figure.colorbar(image, ax=axes, extend="max")
         axes.set_yticks([turn for turn in rows if len(rows) <= TURNS or turn % 5 == 0])
 

@@ -77,7 +77,7 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _leaf(leaf: Mapping[str, Any], turns: list[Mapping[str, Any]], slots: Slots | None) -> dict[str, Any]:
+def _leaf(leaf: Mapping[str, Any], turns: Sequence[Mapping[str, Any]], slots: Slots | None) -> dict[str, Any]:
     found = {name: leaf[name] for name in ("node", "branch", "parent", "fork", "token", "trained")}
     found |= {name: str(leaf[name]) for name in ("outcome", "stop")} | {"score": number(leaf["score"])}
     nodes = path_of(turns, leaf["node"])
