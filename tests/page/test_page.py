@@ -47,7 +47,7 @@ def test_failed_episodes_of_the_last_step_are_two_clicks(page, show):
 def test_a_transcript_shows_tokens_and_hostile_text_as_text(page, show):
     tab = show(page)
     tab.locator("#episodes .row").first.click()
-    tab.wait_for_selector("#transcript .tok")
+    tab.wait_for_selector("#transcript .tok", state="attached")
     tab.click("text=Unfold calls and answers")
     text = tab.locator("#transcript").inner_text()
     assert "<script>document.title = 'taken'</script><img src=x" in text and "⟨0000⟩⟨001B⟩[31m ⟨202E⟩ txet" in text
@@ -110,7 +110,7 @@ def test_numbers_that_are_shown_are_those_of_the_files(page, show):
 def test_nothing_is_wider_than_the_window(page, show, width, scheme):
     tab = show(page, viewport={"width": width, "height": 800}, color_scheme=scheme)
     tab.locator("#episodes .row").first.click()
-    tab.wait_for_selector("#transcript .tok")
+    tab.wait_for_selector("#transcript .tok", state="attached")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     paper = tab.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert (sum(map(int, paper[4:-1].split(","))) < 200) == (scheme == "dark")
@@ -127,14 +127,14 @@ def test_every_control_has_a_name(page, show):
 def test_ten_thousand_turns_open_at_once_and_scroll_without_long_tasks(large, show):
     tab = show(large)
     opened = tab.evaluate("performance.now()")  # milliseconds since the page was asked for
-    assert tab.locator("#episodes output").inner_text() == "2,000 of 2,000 episodes" and opened < 2000
+    assert tab.locator("#episodes output").inner_text().startswith("2,000 of 2,000 episodes") and opened < 2000
     tab.wait_for_timeout(500)
     tab.evaluate(LONG_TASKS)
     scroll(tab, "#episodes .list")
     tab.locator("#episodes .row").first.click()
     tab.select_option(".which select", "1")
     tab.locator("#episodes .row").first.click()
-    tab.wait_for_selector("#transcript .tok")
+    tab.wait_for_selector("#transcript .tok", state="attached")
     tab.evaluate("window.long.length = 0")
     scroll(tab, "#transcript")
     assert tab.locator("#transcript .turn").count() > 300
@@ -163,4 +163,4 @@ def test_a_live_page_follows_the_run(tmp_path, show):
         tab.wait_for_selector("#overview dd:has-text('4 of')", timeout=30_000)
         assert tab.locator("#episodes output").inner_text() == "8 of 32 episodes"  # the filter stays
         tab.locator("#episodes .row").last.click()
-        tab.wait_for_selector("#transcript .tok")
+        tab.wait_for_selector("#transcript .tok", state="attached")

@@ -80,8 +80,8 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """Return the last step."""
-        return max([line["step"] for line in self.lines] + [*self.journals], default=0)
+        """Return the last step that is over."""
+        return self.lines[-1]["step"] if self.lines else max(self.journals, default=0)
 
     @property
     def finished(self) -> bool:

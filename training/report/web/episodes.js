@@ -49,7 +49,7 @@ function virtual(label, draw, open) {
     if (event.key === "Enter" && list.at >= 0) $("transcript").focus();
     if (move === undefined || !list.rows.length) return;
     event.preventDefault();
-    list.choose(list.at < 0 ? (move > 0 ? 0 : list.rows.length - 1) : list.at + move);
+    list.choose(list.at + move);
   });
   return list;
 }
