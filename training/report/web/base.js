@@ -28,7 +28,7 @@ function num(value, percent = false) {
   if (!finite(value)) return "–";
   if (percent) return `${(100 * value).toFixed(Math.abs(value) < 0.1 && value !== 0 ? 1 : 0)} %`;
   const size = Math.abs(value);
-  if (Number.isInteger(value)) return size < 1e6 ? String(value) : value.toLocaleString("en");
+  if (Number.isInteger(value)) return size < 1e4 ? String(value) : value.toLocaleString("en");
   if (size >= 1000) return Math.round(value).toLocaleString("en");
   return size !== 0 && size < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }

@@ -161,7 +161,7 @@ function warmth(share, ramp = VIRIDIS) {
   return `rgb(${low.map((value, i) => Math.round(value + (high[i] - value) * (at % 1))).join()})`;
 }
 
-function heat(rows, steps, { label, percent = false, pick }) {
+function heat(rows, steps, { label, percent = false, pick, top = 0 }) {
   const first = steps.findIndex((_, i) => rows.some(([, row]) => finite(row[i])));
   [rows, steps] = [rows.map(([turn, row]) => [turn, row.slice(Math.max(first, 0))]), steps.slice(Math.max(first, 0))];
   return (width) => {
@@ -169,7 +169,7 @@ function heat(rows, steps, { label, percent = false, pick }) {
     if (!values.length) return el("p", { class: "none", text: "Nothing was measured." });
     const signed = minmax(values)[0] < 0;
     const sizes = values.map(Math.abs).sort((a, b) => a - b);
-    const size = sizes[Math.floor(0.95 * (sizes.length - 1))] || sizes.at(-1); // so that a rare turn does not darken the others
+    const size = top || sizes[Math.floor(0.95 * (sizes.length - 1))] || sizes.at(-1); // so that a rare turn does not darken the others
     const more = size < sizes.at(-1) ? "≥ " : "";
     const [low, high] = signed ? [-size, size] : [0, size];
     const ramp = signed ? SIGNED : VIRIDIS;

@@ -118,7 +118,7 @@ function turns(run) {
     app.family = name;
     toggle.setAttribute("aria-pressed", String(Boolean(app.relative)));
     const rows = family(run, name);
-    place.replaceChildren(figure(visible(name), app.relative ? "by turn and step, as a multiple of its first five values" : "by turn and step", heat(app.relative ? relative(rows) : rows, run.steps, { label: name, pick: go })));
+    place.replaceChildren(figure(visible(name), app.relative ? "by turn and step, as a multiple of its first five values" : "by turn and step", heat(app.relative ? relative(rows) : rows, run.steps, { label: name, pick: go, top: app.relative ? 1 : 0 })));
   };
   draw(app.family);
   const acts = ["valid_actions", "actions_valid"].find((name) => family(run, name).length);
