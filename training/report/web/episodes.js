@@ -2,7 +2,7 @@
 // Episodes: filters, a list that only draws what is in view, transcripts shaded by token, the tree of a task.
 
 const ROW = 34;
-const PART = 30; // turns that a transcript draws at once
+const PART = 10; // turns that a transcript draws at once
 const SPANS = 1200; // tokens of a turn that are drawn at once
 
 // --- the list
