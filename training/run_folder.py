@@ -107,6 +107,7 @@ def to_line(values: Mapping[str, Any]) -> str:
 
 Kind = Literal["entropy-collapse", "entropy-explosion", "silent-tools", "silent-groups", "clipping", "cut-turns"]
 
+ACTIONS, TOKENS = "action_entropy/", "entropy_turn/"  # behind them the turn
 WINDOW = 5  # lines whose mean is a level
 COLLAPSED, EXPLODED = 0.2, 2.0  # times the early level
 LEAST = 0.1  # nats: less than this is no early level to fall from, and as much as this is none to explode from
@@ -160,8 +161,9 @@ class Alarm:
 def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     """Return what is wrong at the last of a run's `lines`, in the order of `ADVICE`; refused steps count for nothing.
 
-    entropy-collapse: entropy of a turn below COLLAPSED times its early level, and falling
-    entropy-explosion: above EXPLODED times it, and rising
+    entropy-collapse: entropy of a turn's actions below COLLAPSED times its early level, and falling; that of its tokens
+        where no siblings were ever compared, as free text can keep tokens open when every action is the same
+    entropy-explosion: entropy of a turn's tokens above EXPLODED times its early level, and rising
     silent-tools: calls a path, or the share of them that is ok, at GONE of what it was when it was highest
     silent-groups: more than SILENT of the groups teach nothing
     clipping: more than CLIPPED of the slots, of all or of a turn, are past one bound of the ratio
@@ -171,21 +173,23 @@ def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     """
     taken = [line for line in lines if line.get("refused") == ""]
     found: dict[Kind, list[Level]] = {kind: [] for kind in ADVICE}
+    compared = {name for line in taken for name in line if name.startswith(ACTIONS)}
     for name in taken[-1] if taken else ():
-        share = SHARES.get("clip_" if name.startswith("clip_") else name)
-        if not (share or name.startswith("entropy_turn/") or name in ("tool_calls_path", "tool_ok")):
+        share, open_ = SHARES.get("clip_" if name.startswith("clip_") else name), name.startswith((ACTIONS, TOKENS))
+        if not (share or open_ or name in ("tool_calls_path", "tool_ok")):
             continue
         values = [_number(line, name) for line in taken]
         finite = [value for value in values if math.isfinite(value)]
         before, now = _mean(values[-2 * WINDOW : -WINDOW]), _mean(values[-WINDOW:])
         if share and now > share[1]:
             found[share[0]].append(Level(name, now, share[1]))
-        elif name.startswith("entropy_turn/"):
+        elif open_:
             early = _mean(finite[:WINDOW])
             low, high = COLLAPSED * early, EXPLODED * max(early, LEAST)
-            if early >= LEAST and low > now < before:
+            told = name.startswith(ACTIONS) or name.replace(TOKENS, ACTIONS) not in compared
+            if told and early >= LEAST and low > now < before:
                 found["entropy-collapse"].append(Level(name, now, low))
-            if high < now > before:
+            if name.startswith(TOKENS) and high < now > before:
                 found["entropy-explosion"].append(Level(name, now, high))
         elif not share and (highest := _mean(sorted(finite)[-WINDOW:])) >= USED and now < GONE * highest:
             found["silent-tools"].append(Level(name, now, GONE * highest))

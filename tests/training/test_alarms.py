@@ -123,6 +123,24 @@ def test_several_turns_are_one_alarm_and_kinds_have_an_order():
     assert {level.metric for level in found[0].levels} == {TURN, "entropy_turn/0"}
 
 
+def test_a_collapse_of_actions_is_told_however_open_the_tokens_are():
+    run = lines(TURN, [1.0] * 15)
+    for step, line in enumerate(run[1:]):
+        line["action_entropy/1"] = [0.4, 0.2, 0.05][step // 5]
+    (found,) = alarms(run)
+    assert (found.kind, [level.metric for level in found.levels]) == ("entropy-collapse", ["action_entropy/1"])
+
+
+def test_tokens_that_become_certain_are_no_collapse_where_actions_still_differ():
+    run = lines(TURN, [1.0] * 5 + [0.5] * 5 + [0.1] * 5)
+    assert [found.kind for found in alarms(run)] == ["entropy-collapse"]
+    for line in run[1:]:
+        line["action_entropy/1"] = 0.4
+    assert alarms(run) == []
+    run[-1]["entropy_turn/2"] = run[-1].pop("action_entropy/1")  # in this step no two paths came so far
+    assert alarms(run) == []
+
+
 def test_refused_steps_count_for_nothing():
     run = lines("silent_groups", [1.0] * 5)
     refused = {"refused": "the loss is not finite", "silent_groups": 0.0}
