@@ -19,7 +19,7 @@ from .settings import LoraOptions
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}  # of a number
 GIB = 1 << 30
 CHUNK = 1 << 24  # logits that an adapted head computes at a time: `CHUNK_ELEMENTS` of the learner's
-LOGITS = 6  # tensors of that size while they are computed again, in float32
+LOGITS = 7  # tensors of that size while they are computed again, in float32
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
@@ -37,6 +37,7 @@ class Needed:
     optimizer: int  # gradient and both moments of the LoRA weights
     cache: int = 0  # keys and values
     copy: int = 0  # the weights of the embedded engine, which have the LoRA update in them
+    merging: int = 0  # the largest matrix once more, while it gets its update
     activations: int = 0  # what the learner's layers keep of a forward pass
     logits: int = 0  # of a chunk of tokens, with their gradient
 
@@ -114,6 +115,7 @@ def needed(
     return replace(
         found,
         copy=size * sum(prod(shape) for _, shape in linear_shapes(config)) if work.copied else 0,
+        merging=BYTES["float32"] * width * max(vocabulary, 2 * _inner(config)) if work.copied else 0,
         activations=work.tokens * (size * width * layers + layer if work.checkpointing else layer * layers),
         logits=LOGITS * rows * vocabulary * BYTES["float32"] if _adapts_head(lora) else 0,
     )
@@ -126,16 +128,17 @@ def _adapts_head(lora: LoraOptions | None) -> bool:
 def _kept(config: Mapping[str, Any], dtype: str, lora: LoraOptions | None) -> int:
     """Return the bytes that a layer keeps of a token for its backward pass.
 
-    Its input, that of the second half, and both behind their norms; queries, keys, values and twice what attention
-    gives; gate, up, and what the one makes of the other. In half precision norms compute in float32, and LoRA in
-    float32 takes each input as a copy of its own.
+    The inputs of both halves and what their norms make of them; queries, what attention gives, twice, and keys and
+    values, once more as copies for the paths that see them; gate, up, and what the one makes of the other. In half
+    precision norms compute in float32, and LoRA in float32 takes a copy of each layer's input.
     """
     width, (own, shared), inner = int(config["hidden_size"]), _heads(config), _inner(config)
-    kept = BYTES[dtype] * (4 * width + 3 * own + 2 * shared + 4 * inner)
-    if dtype == "float32" or lora is None:
-        return kept
-    inputs = sum(shape[0] for name, shape in linear_shapes(config)[:7] if not lora.targets or name in lora.targets)
-    return kept + 4 * (2 * width + (inputs if lora.lora_dtype == "float32" else 0))
+    low = 0 if lora is None else 7 * BYTES["float32"] * lora.rank
+    if dtype == "float32":
+        return BYTES[dtype] * (4 * width + 3 * own + 4 * shared + 4 * inner) + low
+    attended = BYTES[dtype] * (2 * own + 4 * shared + 3 * inner)
+    copies = BYTES["float32"] * (5 * width + own + inner) if lora is None or lora.lora_dtype == "float32" else 0
+    return attended + low + BYTES["float32"] * 2 * width + (copies or BYTES[dtype] * (2 * width + own + inner))
 
 
 def parameters(folder: Path) -> int:

@@ -36,11 +36,11 @@ AGAIN = 0.05  # seconds until an exception that Python dropped is raised again
 console = Console(highlight=False)
 
 
+MISTAKES = (ValueError, OSError, LookupError, TypeError, RecursionError, OverflowError)
+
+
 @contextmanager
-def mistakes(
-    kinds: tuple[type[Exception], ...] = (ValueError, OSError, LookupError, TypeError, RecursionError, OverflowError),
-    remedy: str = "try again",
-) -> Iterator[None]:
+def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> Iterator[None]:
     """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2.
 
     `remedy` is what the user can do after a failure of the engine. TURNGYM_TRACEBACK=1 shows the traceback.
@@ -51,13 +51,13 @@ def mistakes(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        message = None if os.environ.get("TURNGYM_TRACEBACK") else _message(error, kinds, remedy)
+        message = None if os.environ.get("TURNGYM_TRACEBACK") else said_of(error, kinds, remedy)
         if message is None:
             raise
         refuse(message)
 
 
-def _message(error: Exception, kinds: tuple[type[Exception], ...], remedy: str) -> str | None:
+def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> str | None:
     """Return the line that reports an error; None for a fault of turngym's own."""
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
         return f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'"

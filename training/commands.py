@@ -74,9 +74,13 @@ class Train(Shown):
     config: Annotated[tyro.conf.OmitArgPrefixes[TrainConfig], tyro.conf.arg(name="")]
     recipe: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # whose values `config` has; none of a run that goes on
     named: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # the settings that the command names itself
+    dry_run: bool = False
+    """Check the run, say what memory it takes, and print its first prompt; draw and write nothing."""
 
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
+        if self.dry_run:
+            return self._check()
         with mistakes():
             check_methods(self.config.method)  # before torch is imported
             console.quiet = not launched().first
@@ -113,6 +117,22 @@ class Train(Shown):
             console.print(f"interrupted; {run.resume_hint(prepared.folder, self.config)}")
             raise
         return prepared.folder
+
+    def _check(self) -> int:
+        """Print what was checked and the first prompt; return 1 where something failed."""
+        with mistakes():
+            from .dry_run import dry_run
+
+            found = dry_run(self.config, self.recipe, self.named)
+        marks = {True: "[green]ok   [/green]", False: "[bold red]FAILS[/bold red]", None: "     "}
+        for line in found.lines:
+            console.print(f"{line.what:9} {marks[line.passed]} {escape(line.about)}", soft_wrap=True)
+        if found.prompt:
+            console.print("\nthe first prompt, as the model sees it:", style="bold")
+            console.print(found.prompt, markup=False, soft_wrap=True)
+        if found.failed:
+            console.print(f"\n{found.failed} checks failed; nothing was drawn or written", style="red")
+        return 1 if found.failed else 0
 
 
 @dataclass(frozen=True)

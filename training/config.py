@@ -30,7 +30,7 @@ from ..agents.settings import (
     flat,
     parsed,
 )
-from ..agents.source import find, max_tokens
+from ..agents.source import Source, find, max_tokens
 from ..envs.registry import EnvOptions, refuse_unnamed, reserved_choices
 from .methods import METHOD_RECIPES, foreign
 
@@ -189,16 +189,18 @@ def adjusted(
     return adjust(from_mapping({**values, **changes}, recipe), recipe, changes)
 
 
-def adjust(config: TrainConfig, recipe: str, named: Collection[str]) -> tuple[TrainConfig, tuple[str, ...]]:
+def adjust(
+    config: TrainConfig, recipe: str, named: Collection[str], source: Source | None = None
+) -> tuple[TrainConfig, tuple[str, ...]]:
     """Return the config of a recipe, adjusted to its policy and environment, and lines that say what came from where.
 
     A model that turngym did not make takes the defaults of its size, except what the command has `named`, or what a
-    recipe file of the user's own sets.
+    recipe file of the user's own sets. `source` is the policy's, where it was found before.
 
     Raises:
         ValueError, OSError: there is no such recipe or policy, or it is damaged.
     """
-    values, source = recipe_values(recipe)[0], find(config.policy)
+    values, source = recipe_values(recipe)[0], source or find(config.policy)
     elsewhere, own = config.env != values.get("env", TrainConfig.env), recipe.endswith(".toml")
     row = {**source.defaults()}
     if config.env not in GRADED or config.environment.tasks is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import count
@@ -84,21 +84,10 @@ def prepare(config: TrainConfig) -> Prepared:
     check_group(config.method, config.group)
     launch = launched()
     check_device(launch.device(config.machine.device))
-    named = config.environment
-    if named.tasks is not None:  # a recipe's difficulty is for its generator; a file has its own
-        named = replace(named, difficulty=None)
-    options = named.kwargs()
-    if named.tasks is not None and is_file(named.tasks):  # other sources know their own split or share
-        options.setdefault("holdout", HOLDOUT)
-    if "split" in options:
-        raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
+    options = task_options(config)
     source, asked = _suited(config, options)
-    train, valid = (open_split(config.env, {**asked, **options, "split": split}) for split in ("train", "valid"))
+    train, valid = open_splits(config, {**asked, **options})
     env = train.env
-    if len(train.tasks) < config.prompts:
-        raise ValueError(
-            f"prompts is {config.prompts}, but the task set has {len(train.tasks)} tasks; use fewer prompts"
-        )
     config = config.changed(max_tokens=config.sampling.max_tokens or max_tokens(source))
     source.check_targets(config.lora.targets)
     chat = checked_chat(source, env)
@@ -114,13 +103,36 @@ def prepare(config: TrainConfig) -> Prepared:
     if launch.first:
         writable(folder)
     try:
-        _check_methods(config, chat, env)
+        check_fit(config, chat, env)
     except ValueError:
         for path in new:
             path.rmdir()
         raise
     config = replace(config, out=str(folder))
     return Prepared(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
+
+
+def task_options(config: TrainConfig) -> dict[str, Any]:
+    """Return the options that the environment is made with. Raises ValueError for a split among them."""
+    named = config.environment
+    if named.tasks is not None:  # a recipe's difficulty is for its generator; a file has its own
+        named = replace(named, difficulty=None)
+    options = named.kwargs()
+    if named.tasks is not None and is_file(named.tasks):  # other sources know their own split or share
+        options.setdefault("holdout", HOLDOUT)
+    if "split" in options:
+        raise ValueError(f"option split is {options['split']!r}; training takes `train` and `valid`: leave it out")
+    return options
+
+
+def open_splits(config: TrainConfig, options: Mapping[str, Any]) -> tuple[Split, Split]:
+    """Return the tasks to train on and those held out. Raises as `open_split` does, and where they are too few."""
+    train, valid = (open_split(config.env, {**options, "split": split}) for split in ("train", "valid"))
+    if len(train.tasks) < config.prompts:
+        raise ValueError(
+            f"prompts is {config.prompts}, but the task set has {len(train.tasks)} tasks; use fewer prompts"
+        )
+    return train, valid
 
 
 def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
@@ -286,7 +298,7 @@ def _control(config: TrainConfig, chat: Chat) -> Control:
     return chain(*parse_methods(config.method, run))
 
 
-def _check_methods(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
+def check_fit(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
     """Raise ValueError where the methods do not fit each other, the run or the environment."""
     if _control(config, chat).plan is None:
         return

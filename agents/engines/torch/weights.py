@@ -150,7 +150,8 @@ def _merged(modules: Sequence[Any], norm: Any = None) -> tuple[Tensor, Tensor | 
             weight = torch.addmm(weight, up, down, alpha=module.scaling[name])
         weights.append(weight)
         biases.append(plain.bias)
-    whole = torch.cat(weights)  # a copy, also of one
+    adapted = len(modules) == 1 and getattr(modules[0], "active_adapters", ())
+    whole = weights[0] if adapted else torch.cat(weights)  # never the model's own, which stay as they are
     if norm is not None:
         whole *= norm.weight.detach().float()
     kind = weights_kind(modules[0])

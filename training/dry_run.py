@@ -1,0 +1,240 @@
+"""What `turngym train --dry-run` says: whether a run could begin, the memory it takes, and its first prompt.
+
+Nothing is drawn or written, and no weights are read: the small files of a model are enough. What does not depend on the
+model is checked without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeVar
+
+from ..agents.chat.chat import Chat
+from ..agents.evaluate import checked_chat, pick_tasks, suited
+from ..agents.memory import GIB, Work, count_of, free_bytes, needed, parameters, read_config
+from ..agents.settings import check_device
+from ..agents.source import Source, find, max_tokens
+from ..agents.terminal import said_of
+from ..envs import TextEnv
+from ..envs.registry import check_levels, levels_of
+from ..envs.splits import Split, begin
+from .config import TrainConfig, adjust
+from .methods import check_group, check_methods
+from .run import check_fit, open_splits, task_options
+
+T = TypeVar("T")
+
+OPENINGS = 64  # tasks whose opening is measured
+SLOTS = 64  # conversations that the embedded engine keeps at a time
+PROBE = 13_312  # tokens of its test, at its start, whether rows of a batch depend on each other
+CHARACTERS = 3  # of a token, where there is no tokenizer to count with
+SHAPE = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SHAPE += ("num_key_value_heads", "vocab_size", "tie_word_embeddings", "max_position_embeddings")
+PUBLISHED: dict[str, tuple[Any, ...]] = {  # `SHAPE` in the config.json of models that recipes name
+    "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2", 896, 4864, 24, 14, 2, 151_936, True, 32_768),
+    "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2", 1536, 8960, 28, 12, 2, 151_936, True, 32_768),
+    "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 3584, 18_944, 28, 28, 4, 152_064, False, 32_768),
+    "Qwen/Qwen3-8B": ("qwen3", 4096, 12_288, 36, 32, 8, 151_936, False, 40_960),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was found: `passed` is None where there is nothing to pass."""
+
+    what: str
+    about: str
+    passed: bool | None = None
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of some tasks' openings, the largest numbers of tokens of a turn and of turns, and the model's context."""
+
+    openings: list[int]
+    turn: int
+    turns: int
+    context: int
+
+    @property
+    def path(self) -> int:
+        """The longest path, without what the environment answers."""
+        return min(max(self.openings) + self.turns * self.turn, self.context)
+
+    def check(self) -> str:
+        """Say how long paths become. Raises ValueError where an opening leaves no room for a turn."""
+        if (longest := max(self.openings)) + self.turn > self.context:
+            raise ValueError(
+                f"an opening of {longest} tokens and a turn of {self.turn} are more than the model's context of "
+                f"{self.context} tokens; lower --max-tokens, or choose another policy or tasks"
+            )
+        return (
+            f"up to {self.path:,} tokens of {self.context:,} in {self.turns} turns of up to {self.turn}, and what the "
+            "environment answers"
+        )
+
+
+class Findings:
+    """The lines of a dry run, and the first prompt as the model will see it."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.prompt = ""
+
+    @property
+    def failed(self) -> int:
+        """How many checks did not pass."""
+        return sum(line.passed is False for line in self.lines)
+
+    def check(self, what: str, work: Callable[[], T], say: Callable[[T], str] = str) -> T | None:
+        """Return what `work` returns; None where it finds a mistake. Add a line about it if there is one to add."""
+        try:
+            result = work()
+        except Exception as error:
+            if (text := said_of(error)) is None:
+                raise
+            self.lines.append(Line(what, text, False))
+            return None
+        if about := say(result):
+            self.lines.append(Line(what, about, True))
+        return result
+
+
+def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Findings:
+    """Check a run; the arguments are those of `adjust`."""
+    found = Findings()
+    source = found.check("model", lambda: find(config.policy, template=config.chat_template, weights=False), _sized)
+    if source is None and config.policy in PUBLISHED:
+        found.lines.append(
+            Line("model", f"to get it: hf download {config.policy}; the sizes below are its published ones")
+        )
+    if recipe and source is not None:
+        config, said = adjust(config, recipe, named, source)
+        found.lines += [Line("recipe", line) for line in said]
+    found.check("settings", lambda: _check_settings(config, source), lambda _: f"method {config.method}")
+    found.check("device", lambda: check_device(config.machine.device), lambda _: config.machine.device)
+    here = bool(found.lines[-1].passed)
+    options = found.check("options", lambda: task_options(config), lambda options: ", ".join(options) or "none")
+    if options is None:
+        return found
+    speaker, asked = source, found.check("template", lambda: suited(config.env, options, source), lambda _: "")
+    if asked is None:
+        speaker, asked = None, suited(config.env, options, None)
+    splits = found.check("tasks", lambda: open_splits(config, {**asked, **options}), _counted)
+    if splits is None:
+        return found
+    with closing(splits[0].env) as env, closing(splits[1].env):
+        found.check("tools", lambda: check_levels(env), lambda _: _tools(env))
+        chat = speaker and found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
+        if chat is not None:
+            found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
+        openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
+        shape = read_config(source.folder) if source is not None else _published(config.policy)
+        if openings is not None and shape:
+            count = parameters(source.folder) if source is not None else count_of(shape)
+            limit = max_tokens(source) if config.sampling.max_tokens is None else config.sampling.max_tokens
+            lengths = Lengths(openings, limit, env.max_turns, int(shape["max_position_embeddings"]))
+            found.check("lengths", lambda: lengths.check(), str)
+            _check_memory(found, config, shape, count, lengths.path, here)
+    return found
+
+
+def _sized(source: Source) -> str:
+    return f"{source.folder}, {parameters(source.folder):,} weights"
+
+
+def _check_settings(config: TrainConfig, source: Source | None) -> None:
+    config.check()
+    check_methods(config.method)
+    check_group(config.method, config.group)
+    if source is not None:
+        source.check_targets(config.lora.targets)
+
+
+def _counted(splits: tuple[Split, Split]) -> str:
+    train, valid = splits
+    notes = "".join(f"; {note}" for note in dict.fromkeys((train.note, valid.note)) if note)
+    return f"{len(train.tasks):,} to train on, {len(valid.tasks):,} held out{notes}"
+
+
+def _tools(env: TextEnv) -> str:
+    """Say what the agent can call, and how it is isolated."""
+    levels = levels_of(env)
+    names = [str(schema["function"]["name"]) for schema in env.tool_schemas()]
+    return ", ".join(f"{name} ({levels[name]})" if name in levels else name for name in names) or "none"
+
+
+def _styled(env: TextEnv, chat: Chat) -> str:
+    """Say whose template it is, and how calls are written."""
+    style = getattr(env, "format", None) if env.tool_schemas() else None
+    return f"{chat.template.name}{f', calls as {style.name}' if style else ''}"
+
+
+def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None) -> list[int]:
+    """Return the tokens of some tasks' openings, and keep the first prompt of the run where there is a tokenizer."""
+    from .loop import next_tasks
+
+    (first,), _ = next_tasks(config.seed, len(train.tasks), 0, 1, set())
+    lengths = []
+    for task in [train.tasks[first], *pick_tasks(train.tasks, OPENINGS - 1, config.seed)]:
+        _, info = begin(train.env, task, config.seed)
+        if chat is None:
+            text = "".join(str(part) for part in (*info["messages"], *info["tools"]))
+            lengths.append(-(-len(text) // CHARACTERS))
+            continue
+        tokens = chat.prompt(info["messages"], info["tools"])
+        lengths.append(len(tokens))
+        found.prompt = found.prompt or str(chat.tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
+    return lengths
+
+
+def _spread(lengths: list[int]) -> str:
+    return f"{min(lengths)} to {max(lengths)} tokens in {len(lengths)} tasks, half of them up to {median(lengths):.0f}"
+
+
+def _published(name: str) -> dict[str, Any]:
+    return dict(zip(SHAPE, PUBLISHED.get(name, ())))
+
+
+def _server_share(options: Collection[str]) -> float:
+    """Return the share of the GPU that a server takes; without an option it is vLLM's default."""
+    named = dict(option.replace("_", "-").partition("=")[::2] for option in options)
+    return float(named.get("gpu-memory-utilization", 0.9))
+
+
+def _check_memory(
+    found: Findings, config: TrainConfig, shape: Mapping[str, Any], count: int, path: int, here: bool
+) -> None:
+    """Add a line for each part of the memory, and compare their sum with what is free where the device is `here`."""
+    machine, choice, served = config.machine, config.engine, config.engine.engine != "torch"
+    whole = config.prompts * config.group * path
+    tokens = min(max(config.micro_tokens, path), whole)
+    slots = min(SLOTS, max(config.prompts * config.group, config.eval_tasks))
+    cached = 0 if served else max(slots * path, PROBE)
+    work = Work(tokens, tokens, config.checkpointing, copied=not served)
+    takes = needed(shape, count, machine.dtype, config.lora, cached, work)
+    parts = {
+        "weights": f"{machine.dtype}, frozen",
+        "copy": "the rollout's own weights, with the LoRA update in them",
+        "merging": "the largest matrix of them, while it gets its update",
+        "lora": f"LoRA of rank {config.lora.rank} in {config.lora.lora_dtype}",
+        "optimizer": "its gradient and both moments",
+        "cache": f"keys and values of {cached:,} tokens: {slots} conversations, or the test at the engine's start",
+        "activations": f"what a forward pass of {tokens:,} tokens keeps" + ", layer by layer" * config.checkpointing,
+        "logits": "a chunk of logits with their gradient",
+    }
+    for part, about in parts.items():
+        if size := getattr(takes, part):
+            found.lines.append(Line("memory", f"{size / GIB:7.2f} GiB  {about}"))
+    there = free_bytes(machine.device) if here else None
+    share = _server_share(choice.server_option) if choice.own_server else 0.0
+    more = f", beside {share:.0%} of the GPU for the server" if share else ""
+    said = f"{takes.total / GIB:7.2f} GiB  together{more}"
+    if there is None:
+        found.lines.append(Line("memory", f"{said}; {machine.device} cannot be asked here"))
+        return
+    fits = takes.total <= there * (1 - share)
+    found.lines.append(Line("memory", f"{said}; {machine.device} has {there / GIB:.2f} GiB free", fits))
