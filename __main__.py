@@ -14,7 +14,7 @@ import tyro
 from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearch, Warmup
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
-from .training.commands import Audit, Compare, Methods, Train, Verify, train_of, verify_command, warmup_of
+from .training.commands import Audit, Compare, Export, Methods, Train, Verify, train_of, verify_command, warmup_of
 from .training.diagnosis.command import Diagnose
 from .training.report.command import View
 
@@ -26,6 +26,7 @@ COMMANDS: dict[str, Any] = {
     "play": Play,
     "check": Check,
     "replay": Replay,
+    "export": Export,
     "audit": Audit,
     "view": View,
     "verify": Verify,

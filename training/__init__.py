@@ -1,9 +1,10 @@
 """How it learns: methods that control entropy turn by turn, the loss, the training loop, and what a run writes.
 
 Command line and runs:
-    commands: `turngym train | compare | methods | audit`, and the display of runs
+    commands: `turngym train | export | compare | methods | audit`, and the display of runs
     config: what a run is, how long it lasts, recipes and what they leave to other policies, `config.toml`
-    run: a run from its config: check, load, train
+    run: a run from its config: check, load, train; dry_run: what can be said of it before
+    export: what a run has learned, as a folder for other programs
     run_folder: what a run writes, and reads to continue; alarms
     parallel: the processes that train together
     process: which of them this one is

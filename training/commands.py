@@ -211,6 +211,28 @@ class Compare(Shown):
 
 
 @dataclass(frozen=True)
+class Export(Shown):
+    """Write what a run has learned as a folder that peft, transformers and vLLM load, with a model card."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Run folder; its newest checkpoint is taken."""
+    out: Path | None = None
+    """Folder to write. By default RUN/export, and RUN/merged with `--merged`."""
+    merged: bool = False
+    """Write the whole model with the LoRA update in its weights, in place of the adapter."""
+
+    def run(self) -> int:
+        """Write the folder."""
+        with mistakes():
+            from . import export
+
+            out = self.out or self.run_folder / ("merged" if self.merged else "export")
+            written = export.execute(export.prepare(self.run_folder, out, self.merged))
+        console.print(f"written: {written}", markup=False, soft_wrap=True)
+        return 0
+
+
+@dataclass(frozen=True)
 class Audit(Shown):
     """Check from the files of a run that no path and no token is missing or counted twice."""
 

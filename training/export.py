@@ -1,0 +1,183 @@
+"""`turngym export`: what a run has learned, as a folder that peft, transformers and vLLM load, with a model card.
+
+The folder has a name only once it is complete. The base model's weights are copied with `merged` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import mkdtemp
+
+from ..agents.checkpoint import latest
+from ..agents.journal import writable
+from ..agents.model_folder import TEMPLATE_FILE, read_json
+from ..agents.scores import Interval
+from ..agents.source import Source, find
+from .config import TrainConfig, from_run, recorded
+from .run_folder import SUMMARY, read_boundary
+
+PACKAGES = ("torch", "transformers", "peft", "safetensors")
+ORIGIN = "gguf.json"  # of a model that turngym converted: from which file, and how that stored its numbers
+
+
+@dataclass(frozen=True)
+class Export:
+    """A checked export."""
+
+    run: Path
+    out: Path
+    source: Source
+    config: TrainConfig
+    steps: int  # of the checkpoint
+    merged: bool
+
+
+def prepare(run: Path, out: Path, merged: bool) -> Export:
+    """Check everything that can be wrong; the newest checkpoint that is whole is taken.
+
+    Raises:
+        FileNotFoundError: there is no run, no checkpoint, or the model that it was trained from is not there.
+        FileExistsError: `out` is there already.
+        CheckpointError: all checkpoints are damaged.
+    """
+    config = from_run(run, allowed=None)
+    if out.exists():
+        raise FileExistsError(f"{out} is there already; choose another folder with --out")
+    checkpoint = latest(run / "checkpoints", check=read_boundary)
+    if checkpoint is None:
+        raise FileNotFoundError(f"{run} has no checkpoint to export; resume it: turngym train --out {run} --resume")
+    try:
+        source = find(run)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{run} was trained from the policy {config.policy!r}, which is missing: {error}"
+        ) from None
+    return Export(run, out, source, config, read_boundary(checkpoint).step, merged)
+
+
+def execute(export: Export) -> Path:
+    """Write the folder and return it."""
+    writable(export.out.parent)
+    temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
+    try:
+        (_merge if export.merged else _adapt)(export, temporary)
+        (temporary / "README.md").write_text(card(export), encoding="utf-8")
+        temporary.chmod(0o755)
+        temporary.rename(export.out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return export.out
+
+
+def _adapt(export: Export, folder: Path) -> None:
+    """Copy the adapter, which is in peft's format, and what its tokens need."""
+    assert export.source.adapter is not None
+    for file in sorted(export.source.adapter.iterdir()):
+        shutil.copy(file, folder)
+    config = read_json(folder / "adapter_config.json") | {"base_model_name_or_path": base_of(export)}
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    _speech(export.source, folder)
+
+
+def _merge(export: Export, folder: Path) -> None:
+    """Write the model with the LoRA update in its weights, in the type that the run computed with."""
+    import torch
+    from transformers.utils import logging
+
+    from ..agents.policy import load_policy
+
+    policy = load_policy(export.source, dtype=export.config.machine.dtype)
+    head = getattr(policy.base.get_output_embeddings(), "base_layer", None)
+    if head is not None and head.weight is policy.base.get_input_embeddings().weight:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)  # the update is the head's
+        policy.base.config.tie_word_embeddings = False
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        policy.model.merge_and_unload().save_pretrained(folder)
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+    _speech(export.source, folder)
+
+
+def _speech(source: Source, folder: Path) -> None:
+    """Copy tokenizer and template."""
+    for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", TEMPLATE_FILE):
+        if (source.folder / file).is_file():
+            shutil.copy(source.folder / file, folder)
+    if source.template is not None:
+        shutil.copy(source.template, folder / TEMPLATE_FILE)
+
+
+def base_of(export: Export) -> str:
+    """Return what the adapter belongs to: the model's name on the hub, or its folder."""
+    name = export.config.policy
+    return name if not Path(name).expanduser().exists() and "/" in name else str(export.source.folder)
+
+
+def card(export: Export) -> str:
+    """Return the model card."""
+    config, record, base = export.config, recorded(export.run), base_of(export)
+    made = _measured(export.run)
+    origin = export.source.folder / ORIGIN
+    about = read_json(origin).get("weights") if origin.is_file() else None
+    lora = export.source.lora() or config.lora
+    kind = "model, with its LoRA update merged" if export.merged else "LoRA adapter in peft's format"
+    options = {**config.environment.kwargs(), **(record.get("fitted") or {})}
+    rows = {
+        "base model": f"{base}{f' ({about})' if about else ''}",
+        "environment": f"{config.env}{''.join(f', {name}={value}' for name, value in options.items())}",
+        "method": config.method,
+        "steps": f"{export.steps}, each of {config.prompts} tasks with {config.group} episodes",
+        "learning rate": f"{config.lr:g}, falling to {config.schedule.lr_end:g} of it",
+        "LoRA": f"rank {lora.rank}, alpha {lora.alpha:g}, on {' '.join(lora.targets)}",
+        "sampling": f"temperature {config.sampling.temperature:g}, {config.sampling.max_tokens} tokens a turn",
+        "seed": str(config.seed) + (" (rewards were shuffled: a control experiment)" if config.shuffle_rewards else ""),
+        "versions": f"turngym {record.get('version', 'unknown')} ({record.get('revision', 'unknown')}), {_versions()}",
+    }
+    front = ["---", f"base_model: {json.dumps(base)}", "tags: [turngym, reinforcement-learning, lora]"]
+    front += [f"library_name: {'transformers' if export.merged else 'peft'}", "---"]
+    table = ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows.items())]
+    title = f"# {export.run.resolve().name}: a {kind}"
+    return "\n".join([*front, "", title, "", *table, "", *made, "", _loading(export, base), ""])
+
+
+def _measured(run: Path) -> list[str]:
+    """Return held-out success before and after, as the run's summary has it."""
+    file = run / SUMMARY
+    if not file.is_file():
+        return ["The run has not ended, so there are no figures of it."]
+    lines = ["| held-out success (95 %) | step | episodes |", "|---|---|---|"]
+    summary = read_json(file)
+    for name, step in (("before", 0), ("after", summary["steps"])):
+        found = summary[name]
+        success = Interval(found["success"], found["low"], found["high"])
+        lines.append(f"| {name}: {success} | {step} | {found['episodes']} |")
+    return lines
+
+
+def _versions() -> str:
+    """Return the packages that export with their versions."""
+    return "exported with " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _loading(export: Export, base: str) -> str:
+    """Return how the folder is loaded."""
+    if export.merged:
+        load = "model = AutoModelForCausalLM.from_pretrained(FOLDER)"
+    else:
+        load = f"model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base!r}), FOLDER)"
+    imports = "from transformers import AutoModelForCausalLM" + (
+        "" if export.merged else "\nfrom peft import PeftModel"
+    )
+    return f"```python\n{imports}\n\n{load}\n```"
