@@ -80,7 +80,10 @@ class Train(Shown):
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
         if self.dry_run:
-            return self._check()
+            with mistakes():
+                from .dry_run import dry_run, tell
+
+                return tell(dry_run(self.config, self.recipe, self.named))
         with mistakes():
             check_methods(self.config.method)  # before torch is imported
             console.quiet = not launched().first
@@ -117,22 +120,6 @@ class Train(Shown):
             console.print(f"interrupted; {run.resume_hint(prepared.folder, self.config)}")
             raise
         return prepared.folder
-
-    def _check(self) -> int:
-        """Print what was checked and the first prompt; return 1 where something failed."""
-        with mistakes():
-            from .dry_run import dry_run
-
-            found = dry_run(self.config, self.recipe, self.named)
-        marks = {True: "[green]ok   [/green]", False: "[bold red]FAILS[/bold red]", None: "     "}
-        for line in found.lines:
-            console.print(f"{line.what:9} {marks[line.passed]} {escape(line.about)}", soft_wrap=True)
-        if found.prompt:
-            console.print("\nthe first prompt, as the model sees it:", style="bold")
-            console.print(found.prompt, markup=False, soft_wrap=True)
-        if found.failed:
-            console.print(f"\n{found.failed} checks failed; nothing was drawn or written", style="red")
-        return 1 if found.failed else 0
 
 
 @dataclass(frozen=True)
@@ -208,28 +195,6 @@ class Compare(Shown):
             for text in (f"--{key.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),)))
         ]
         return shlex.join(["turngym", "compare", *self.methods, *named, "--resume"])
-
-
-@dataclass(frozen=True)
-class Export(Shown):
-    """Write what a run has learned as a folder that peft, transformers and vLLM load, with a model card."""
-
-    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run folder; its newest checkpoint is taken."""
-    out: Path | None = None
-    """Folder to write. By default RUN/export, and RUN/merged with `--merged`."""
-    merged: bool = False
-    """Write the whole model with the LoRA update in its weights, in place of the adapter."""
-
-    def run(self) -> int:
-        """Write the folder."""
-        with mistakes():
-            from . import export
-
-            out = self.out or self.run_folder / ("merged" if self.merged else "export")
-            written = export.execute(export.prepare(self.run_folder, out, self.merged))
-        console.print(f"written: {written}", markup=False, soft_wrap=True)
-        return 0
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeVar
 
+from rich.markup import escape
+
 from ..agents.chat.chat import Chat
 from ..agents.evaluate import checked_chat, pick_tasks, suited
 from ..agents.memory import GIB, Work, count_of, free_bytes, needed, parameters, read_config
 from ..agents.settings import check_device
 from ..agents.source import Source, find, max_tokens
-from ..agents.terminal import said_of
+from ..agents.terminal import console, said_of
 from ..envs import TextEnv
 from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, begin
@@ -114,7 +116,7 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
     if recipe and source is not None:
         config, said = adjust(config, recipe, named, source)
         found.lines += [Line("recipe", line) for line in said]
-    found.check("settings", lambda: _check_settings(config, source), lambda _: f"method {config.method}")
+    sound = found.check("settings", lambda: _settings(config, source))
     found.check("device", lambda: check_device(config.machine.device), lambda _: config.machine.device)
     here = bool(found.lines[-1].passed)
     options = found.check("options", lambda: task_options(config), lambda options: ", ".join(options) or "none")
@@ -129,7 +131,7 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
     with closing(splits[0].env) as env, closing(splits[1].env):
         found.check("tools", lambda: check_levels(env), lambda _: _tools(env))
         chat = speaker and found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
-        if chat is not None:
+        if chat is not None and sound:
             found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
         shape = read_config(source.folder) if source is not None else _published(config.policy)
@@ -142,16 +144,31 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
     return found
 
 
+def tell(found: Findings) -> int:
+    """Print what was found; return 1 where something failed."""
+    marks = {True: "[green]ok   [/green]", False: "[bold red]FAILS[/bold red]", None: "     "}
+    for line in found.lines:
+        console.print(f"{line.what:9} {marks[line.passed]} {escape(line.about)}", soft_wrap=True)
+    if found.prompt:
+        console.print("\nthe first prompt, as the model sees it:", style="bold")
+        console.print(found.prompt, markup=False, soft_wrap=True)
+    if found.failed:
+        console.print(f"\n{found.failed} checks failed; nothing was drawn or written", style="red")
+    return 1 if found.failed else 0
+
+
 def _sized(source: Source) -> str:
     return f"{source.folder}, {parameters(source.folder):,} weights"
 
 
-def _check_settings(config: TrainConfig, source: Source | None) -> None:
+def _settings(config: TrainConfig, source: Source | None) -> str:
+    """Check what needs no environment, and say what was checked."""
     config.check()
     check_methods(config.method)
     check_group(config.method, config.group)
     if source is not None:
         source.check_targets(config.lora.targets)
+    return f"method {config.method}"
 
 
 def _counted(splits: tuple[Split, Split]) -> str:

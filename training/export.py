@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Annotated
+
+import tyro
 
 from ..agents.checkpoint import latest
 from ..agents.journal import writable
 from ..agents.model_folder import TEMPLATE_FILE, read_json
+from ..agents.progress import Shown
 from ..agents.scores import Interval
 from ..agents.source import Source, find
+from ..agents.terminal import console, mistakes
 from .config import TrainConfig, from_run, recorded
 from .run_folder import SUMMARY, read_boundary
 
@@ -25,7 +30,27 @@ ORIGIN = "gguf.json"  # of a model that turngym converted: from which file, and 
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Shown):
+    """Write what a run has learned as a folder that peft, transformers and vLLM load, with a model card."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Run folder; its newest checkpoint is taken."""
+    out: Path | None = None
+    """Folder to write. By default RUN/export, and RUN/merged with `--merged`."""
+    merged: bool = False
+    """Write the whole model with the LoRA update in its weights, in place of the adapter."""
+
+    def run(self) -> int:
+        """Write the folder."""
+        with mistakes():
+            out = self.out or self.run_folder / ("merged" if self.merged else "export")
+            written = execute(prepare(self.run_folder, out, self.merged))
+        console.print(f"written: {written}", markup=False, soft_wrap=True)
+        return 0
+
+
+@dataclass(frozen=True)
+class Plan:
     """A checked export."""
 
     run: Path
@@ -36,7 +61,7 @@ class Export:
     merged: bool
 
 
-def prepare(run: Path, out: Path, merged: bool) -> Export:
+def prepare(run: Path, out: Path, merged: bool) -> Plan:
     """Check everything that can be wrong; the newest checkpoint that is whole is taken.
 
     Raises:
@@ -56,10 +81,10 @@ def prepare(run: Path, out: Path, merged: bool) -> Export:
         raise FileNotFoundError(
             f"{run} was trained from the policy {config.policy!r}, which is missing: {error}"
         ) from None
-    return Export(run, out, source, config, read_boundary(checkpoint).step, merged)
+    return Plan(run, out, source, config, read_boundary(checkpoint).step, merged)
 
 
-def execute(export: Export) -> Path:
+def execute(export: Plan) -> Path:
     """Write the folder and return it."""
     writable(export.out.parent)
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
@@ -74,7 +99,7 @@ def execute(export: Export) -> Path:
     return export.out
 
 
-def _adapt(export: Export, folder: Path) -> None:
+def _adapt(export: Plan, folder: Path) -> None:
     """Copy the adapter, which is in peft's format, and what its tokens need."""
     assert export.source.adapter is not None
     for file in sorted(export.source.adapter.iterdir()):
@@ -84,7 +109,7 @@ def _adapt(export: Export, folder: Path) -> None:
     _speech(export.source, folder)
 
 
-def _merge(export: Export, folder: Path) -> None:
+def _merge(export: Plan, folder: Path) -> None:
     """Write the model with the LoRA update in its weights, in the type that the run computed with."""
     import torch
     from transformers.utils import logging
@@ -115,13 +140,13 @@ def _speech(source: Source, folder: Path) -> None:
         shutil.copy(source.template, folder / TEMPLATE_FILE)
 
 
-def base_of(export: Export) -> str:
+def base_of(export: Plan) -> str:
     """Return what the adapter belongs to: the model's name on the hub, or its folder."""
     name = export.config.policy
     return name if not Path(name).expanduser().exists() and "/" in name else str(export.source.folder)
 
 
-def card(export: Export) -> str:
+def card(export: Plan) -> str:
     """Return the model card."""
     config, record, base = export.config, recorded(export.run), base_of(export)
     made = _measured(export.run)
@@ -171,7 +196,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _loading(export: Export, base: str) -> str:
+def _loading(export: Plan, base: str) -> str:
     """Return how the folder is loaded."""
     if export.merged:
         load = "model = AutoModelForCausalLM.from_pretrained(FOLDER)"
