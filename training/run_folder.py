@@ -288,7 +288,11 @@ class Logbook:
             file = io.BytesIO()
             np.savez_compressed(file, key=np.array(keys), count=count, **columns)
             self.updates.mkdir(parents=True, exist_ok=True)
-            write_file(self.updates / f"step-{step:06d}.npz", [file.getvalue()])
+            temporary = (
+                self.updates / f".step-{step:06d}.npz.tmp"
+            )  # not synced: no run depends on it, a torn one is seen
+            temporary.write_bytes(file.getvalue())
+            temporary.replace(self.updates / temporary.name[1:-4])
 
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
         """Return the trees of these paths (seed, step, task, branch), each with these of its paths alone.
