@@ -5,8 +5,9 @@ A likely turn is not surprising; to make what was drawn less likely by how likel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Literal
 
 import torch
@@ -15,10 +16,13 @@ from torch import Tensor
 
 from ..agents.trajectory import PHASES
 from .columns import Batch
+from .control import Stats
 from .credit import earned, living, mean_by, possible, sum_by
 
 Axis = Literal["turn", "phase", "rollout"]
 Pay = Literal["living", "valid", "all"]
+Of = Literal["tokens", "actions", "decisions", "surprise"]
+NAMES = {"actions": "action_entropy", "decisions": "decision_entropy", "surprise": "surprise"}  # of metrics
 LIMIT = 5.0  # nats that one turn is paid for at most
 
 
@@ -59,6 +63,20 @@ class Parts:
 def added(column: Float[Tensor, "s"], where: Bool[Tensor, "s"], change: Float[Tensor, "m"]) -> Float[Tensor, "s"]:
     """Return a column with `change` added to the slots that `where` names."""
     return column + torch.zeros_like(column).masked_scatter(where, change.to(column.dtype))
+
+
+def measured(axis: Axis, of: Of, stats: Stats) -> Mapping[str, float]:
+    """Return what each controller measures, nats; one without a number in this step is left out."""
+    if axis == "phase":
+        return stats.entropy_phases
+    if of == "tokens":
+        turns = {str(turn): value for turn, value in enumerate(stats.entropy_turns)}
+        return turns if axis == "turn" else {"rollout": stats.entropy}
+    name = NAMES[of]
+    if axis == "rollout":
+        return {"rollout": stats.extras.get(name, nan)}
+    ends = ((key.partition("/"), value) for key, value in stats.extras.items())
+    return {turn: value for (what, _, turn), value in ends if what == name and turn}
 
 
 def names(axis: Axis, batch: Batch) -> Sequence[str]:

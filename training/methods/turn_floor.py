@@ -3,7 +3,7 @@
 Knob: advantage, or objective. What pays only once mastered is dropped before that, unless the turn that chooses it
 stays open; later turns must be free to become certain. So each turn has a controller, in units of advantages of std 1.
 
-    S = EMA(success);   S0, H0_t: means over the first `warm` steps;   H_t: token mean of turn t in this step's rollout
+    S = EMA(success);   S0, H0_t: means over the first `warm` steps;   H_t: of turn t, see `of`
     target_t = keep·H0_t·rel(k)·min(1, (1 - S) / (1 - S0))^power       0 where S < guard·S0
     u_t = clip(ln(target_t / H_t), -1, 1)                              rel: 1 up to `hold` of the run, then down to 0
     ln β_t ← clip(ln β_t + rate·u_t, ln least, ln most)                from `first`
@@ -14,7 +14,8 @@ stays open; later turns must be free to become certain. So each turn has a contr
 
 -c·∇ℓ is REINFORCE's gradient of a turn's entropy. Paid are, by `pay`, "living" turns, which led on or earned and were
 not invalid; "valid" ones, which were not called invalid; or "all". B_t·rms(c) is at most `most`: a limit on the
-measured ratio of gradients, as both terms scale the same ∇ℓ.
+measured ratio of gradients, as both terms scale the same ∇ℓ. H_t is, by `of`, the mean entropy of turn t's "tokens", or
+its action_entropy ("actions"), decision_entropy ("decisions") or "surprise" in this step's rollout.
 
 Defaults: those that solved a late bloomer with a small language model (first 0.3, least 0.02, earn 2); ours.
 Evidence: ours alone, two worlds and a dozen seeds; the form is that of SAC's temperature (arXiv 1812.05905, Sec. 5).
@@ -32,7 +33,7 @@ from ..control import Control, Needs, Requests, State, Stats
 from ..credit import earned
 from ..floor import Floor
 from ..parameters import Count, NonNegative, Positive, Range, checked, require
-from ..surprise import Axis, Pay, added, names, parts_of
+from ..surprise import Axis, Of, Pay, added, measured, names, parts_of
 
 Share = Annotated[float, Range(0, 1)]
 
@@ -55,6 +56,7 @@ def turn_floor(
     act: Literal["surprise", "bonus"] = "surprise",
     axis: Axis = "turn",
     pay: Pay = "living",
+    of: Of = "tokens",
     steps: Count = 150,
 ) -> Control:
     """Return the floor, to be named behind what sets the advantage; `keep` 0 changes nothing.
@@ -62,6 +64,7 @@ def turn_floor(
     `axis` says what has a controller: each turn index, each phase of turns, or the rollout. `steps`: of the run.
     State: steps seen, S, S0, and by controller the sum and count of its first entropies (nats), ln β and u.
     """
+    require(of == "tokens" or axis != "phase", "turn-floor", "of", of, "tokens where the axis is phase")
     require(least <= first <= most, "turn-floor", "first", first, f"from least, {least:g}, to most, {most:g}")
     held = Floor(rate=rate, kp=kp, first=first, least=least, most=most, warm=warm)
 
@@ -74,8 +77,7 @@ def turn_floor(
         left = max(1 - stats.step / max(steps - 1, 1), 0.0)
         wanted = keep * min(left / max(1 - hold, 1e-6), 1.0) * min((1 - success) / max(1 - base, 1e-6), 1.0) ** power
         wanted *= seen < warm or success >= guard * base
-        turns = {str(turn): value for turn, value in enumerate(stats.entropy_turns)}
-        found = {"turn": turns, "phase": stats.entropy_phases, "rollout": {"rollout": stats.entropy}}[axis]
+        found = measured(axis, of, stats)
         own = {
             **state["own"],
             **{name: held.step(state["own"].get(name), value, wanted) for name, value in found.items()},

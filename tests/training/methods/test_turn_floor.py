@@ -115,6 +115,25 @@ def test_the_state_is_json_and_what_is_loaded_goes_on_alike(axis):
     assert set(state["own"]) == {"turn": {"0", "1"}, "phase": {"think", "call"}, "rollout": {"rollout"}}[axis]
 
 
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [("actions", "action_entropy"), ("decisions", "decision_entropy"), ("surprise", "surprise")],
+)
+def test_what_is_held_can_be_the_entropy_of_actions_or_the_surprise(of, name):
+    """Half of it is an error of ln 2, whatever the tokens do; a turn without siblings in a step is not moved."""
+    for axis, key in (("turn", "0"), ("rollout", "rollout")):
+        control = floor(of=of, axis=axis)
+        state = control.init()
+        for step, value in enumerate([0.4, 0.4, 0.4, 0.2]):
+            extras = {name: value, f"{name}/0": value, f"{name}x/0": 9.0, "entropy_turn_success/0": 9.0}
+            state, _ = control.observe(told(step, [5.0 * step], extras=extras), state)
+        assert set(state["own"]) == {key} and state["own"][key]["error"] == pytest.approx(log(2))
+    state, _ = control.observe(told(4, [1.0]), state)
+    assert state["own"]["rollout"]["error"] == 0
+    with pytest.raises(ValueError, match="turn-floor: of is 'actions'; it must be tokens where the axis is phase"):
+        floor(of="actions", axis="phase")
+
+
 def test_a_start_outside_its_limits_is_refused():
     with pytest.raises(ValueError, match=r"turn-floor: first is 0\.3; it must be from least, 0\.4, to most, 1"):
         floor(least=0.4)
