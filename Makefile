@@ -6,11 +6,12 @@ READY := .venv/.ready
 READY312 := .venv/3.12/.ready
 READYV := .venv/vllm/.ready
 READYP := .venv/page/.ready
+READYS := .venv/suites/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm test-page test-release check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-release check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -64,6 +65,16 @@ $(READYP): $(READY)
 
 test-page: $(READYP)  ## run the tests of the report page in a real browser
 	PYTHONPATH=.venv/page $(BIN)/python -m pytest -q tests/page $(ARGS)
+
+# The packages of suites pin much and pull in more, of which their data and scorers need nothing.
+$(READYS): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv/suites
+	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check --no-deps bfcl-eval==2026.3.23
+	@touch $(READYS)
+
+test-suites: $(READYS)  ## count that suites are scored as officially, with their own packages, in an environment of its own
+	.venv/suites/bin/turngym verify suites $(ARGS)
 
 test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
 	.ci/release $(or $(PYTHONS),$(PYTHON))

@@ -59,6 +59,12 @@ ENVS = (
         "official ALFWorld games, from $ALFWORLD_DATA",
         needs="the games",
     ),
+    Entry(
+        "turngym/BFCL-v0",
+        "turngym.envs.suites:make_bfcl",
+        "function calls of the Berkeley leaderboard, from the package bfcl-eval",
+        needs="bfcl-eval",
+    ),
     Entry("turngym/Household-v0", "turngym.envs.household:make_household", "generated houses with ALFWorld's tasks"),
     Entry("turngym/LateBloomer-v0", f"{_DIAGNOSTIC}_late_bloomer", "diagnostic: a tool that pays once it is mastered"),
     Entry("turngym/UselessChoice-v0", f"{_DIAGNOSTIC}_useless_choice", "diagnostic: the same with allowed idle words"),

@@ -12,6 +12,7 @@ replay.py      episodes come out of their journal again
 resume/        kills, signals, full disks, damaged checkpoints
 sandbox/       hostile programs, load, faked machines
 search/        retrieval, players, servers that fail
+suites/        verdicts of suites beside the official ones
 tasks.py       the golds of task files; answers that need no question (`constants.py`)
 templates/     chat templates and control tokens
 turns.py       what counts in a turn, for contracts.py
@@ -37,6 +38,7 @@ from turngym.tests.verify.replay import Replay
 from turngym.tests.verify.resume.area import Resume
 from turngym.tests.verify.sandbox.area import Sandbox
 from turngym.tests.verify.search.area import Search
+from turngym.tests.verify.suites.area import Suites
 from turngym.tests.verify.tasks import Tasks
 from turngym.tests.verify.templates.area import Templates
 from turngym.tests.verify.vllm import Vllm
@@ -55,6 +57,7 @@ AREAS = (
     | Annotated[Resume, _name("resume")]
     | Annotated[Sandbox, _name("sandbox")]
     | Annotated[Search, _name("search")]
+    | Annotated[Suites, _name("suites")]
     | Annotated[Tasks, _name("tasks")]
     | Annotated[Templates, _name("templates")]
     | Annotated[Vllm, _name("vllm")]

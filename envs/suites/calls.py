@@ -1,0 +1,176 @@
+"""Calls as the Berkeley Function-Calling Leaderboard writes them, `[f(a=1), g(b=h(c=2))]`: read, and carried out.
+
+A reply is read by `ast` and never evaluated: arguments are literals, arithmetic of numbers, and calls. The official
+executor calls `eval` on the text behind a list of forbidden names, and keeps its objects in the globals of a module by
+the model's and the task's name, so that episodes of one task share them.
+"""
+
+from __future__ import annotations
+
+import ast
+import decimal
+import inspect
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from threading import Lock
+from typing import Any
+
+ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+FORBIDDEN = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})  # as officially
+DIGITS = 10_000  # an argument, a power or a precision with more would hold up the process
+LONGEST = 100_000  # characters of a reply that are read
+_PRECISION = Lock()  # that of mpmath is one for all threads
+
+
+def read(reply: str) -> list[ast.Call] | None:
+    """Return the calls of a reply; None where it holds something else than a list of calls."""
+    text = reply.strip("`\n ")[: LONGEST + 1]
+    text = text if text.startswith("[") else f"[{text}"
+    text = text if text.endswith("]") else f"{text}]"
+    if len(text) > LONGEST:
+        return None
+    try:
+        body = ast.parse(text.strip().strip("'"), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    calls = body.elts if isinstance(body, ast.List | ast.Tuple | ast.Set) else [body]
+    found = [call for call in calls if isinstance(call, ast.Call)]
+    return found if len(found) == len(calls) else None
+
+
+def described(calls: Sequence[ast.Call]) -> list[dict[str, Any]]:
+    """Return calls as `{name: {argument: value}}`, as the official checkers of single replies take them.
+
+    A name counts as its text, and so does a call without named arguments; arguments without a name are left out.
+
+    Raises:
+        ValueError: an argument is something else than data or a call.
+    """
+    return [{_name(call.func): {one.arg or "": _described(one.value) for one in call.keywords}} for call in calls]
+
+
+def _name(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join(reversed([*parts, node.id] if isinstance(node, ast.Name) else parts))
+
+
+def _described(node: ast.expr) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Constant(value=value):
+            return "..." if value is Ellipsis else value
+        case ast.Call(keywords=[]) | ast.Subscript():
+            return ast.unparse(node)
+        case ast.Call():
+            return described([node])[0]
+        case ast.UnaryOp(operand=ast.Constant(value=int() | float() | complex() as number)):
+            return -number  # whatever the operator is, as officially
+        case ast.UnaryOp() | ast.Set():
+            raise ValueError(f"{ast.unparse(node)!r:.60} is no value")
+    return _value(node, _described)
+
+
+def _value(node: ast.expr, inner: Callable[[ast.expr], Any]) -> Any:
+    """Return the value of a literal whose parts `inner` reads. Raises ValueError where it is none."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.List(elts=items):
+            return [inner(item) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(inner(item) for item in items)
+        case ast.Set(elts=items):
+            return {inner(item) for item in items}
+        case ast.Dict(keys=keys, values=values) if all(keys):
+            return {inner(key): inner(value) for key, value in zip(keys, values, strict=True) if key}
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=item):
+            number = _number(inner(item))
+            return -number if isinstance(sign, ast.USub) else number
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in ARITHMETIC:
+            return ARITHMETIC[type(sign)](_number(inner(left)), _number(inner(right)))
+    raise ValueError(f"{ast.unparse(node)!r:.60} is neither data nor a call")
+
+
+def _number(value: Any) -> int | float | complex:
+    if not isinstance(value, int | float | complex) or (isinstance(value, int) and _digits(value) > DIGITS):
+        raise ValueError("an operand is no number to compute with, or too large")
+    return value
+
+
+def _digits(value: int) -> int:
+    return value.bit_length() * 3 // 10
+
+
+def run(calls: Sequence[ast.Call], objects: Mapping[str, Any]) -> list[str]:
+    """Return what each call says, errors as text: public methods of `objects`, the later of two of one name.
+
+    Numbers are computed at the precision that a call asks for, which ends with it.
+    """
+    methods = {
+        name: method
+        for one in objects.values()
+        for name, method in inspect.getmembers(one, inspect.ismethod)
+        if not name.startswith("_")
+    }
+    with _precise():
+        return [_run(call, methods) for call in calls]
+
+
+def _precise() -> ExitStack:
+    import mpmath
+
+    with ExitStack() as stack:
+        stack.enter_context(_PRECISION)
+        stack.enter_context(decimal.localcontext())
+        stack.enter_context(mpmath.workdps(mpmath.mp.dps))
+        return stack.pop_all()
+
+
+def _run(call: ast.Call, methods: Mapping[str, Callable[..., Any]]) -> str:
+    try:
+        if isinstance(call.func, ast.Name) and call.func.id in FORBIDDEN:
+            raise ValueError(f"Function call {call.func.id} is not allowed.")
+        result = _called(call, methods)
+    except Exception as error:  # the agent's call, whatever it was
+        return f"Error during execution: {error}"
+    if isinstance(result, dict):
+        try:
+            return json.dumps(result)
+        except (TypeError, ValueError):
+            return str(result)
+    return str(result)
+
+
+def _called(node: ast.expr, methods: Mapping[str, Callable[..., Any]]) -> Any:
+    if not isinstance(node, ast.Call):
+        if isinstance(node, ast.Name):
+            raise NameError(f"name {node.id!r} is not defined")
+        return _value(node, lambda item: _called(item, methods))
+    name = ast.unparse(node.func)
+    if name not in methods:
+        raise NameError(f"name {name!r} is not defined")
+    positional = [_called(item, methods) for item in node.args]
+    named = {one.arg or "**": _called(one.value, methods) for one in node.keywords}
+    try:
+        given = inspect.signature(methods[name]).bind(*positional, **named).arguments
+    except TypeError:  # the call below says so in its own words
+        given = {}
+    base, exponent, precision = (given.get(one, 0) for one in ("base", "exponent", "precision"))
+    if isinstance(base, int) and isinstance(exponent, int) and _digits(base) * abs(exponent) > DIGITS:
+        raise ValueError("the power is too large")
+    if isinstance(precision, int) and abs(precision) > DIGITS:
+        raise ValueError("the precision is too high")
+    return methods[name](*positional, **named)

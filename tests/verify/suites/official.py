@@ -1,0 +1,88 @@
+"""The official checkers of the Berkeley Function-Calling Leaderboard, imported without the clients of models."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+from collections import defaultdict
+from functools import cache
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+ABSENT = (
+    "tenacity",
+    "tree_sitter",
+    "filelock",
+    *(f"bfcl_eval.model_handler.parser.{one}_parser" for one in ("java", "js", "json", "xml")),
+    "bfcl_eval.constants.model_config",
+)
+
+
+class _Absent(ModuleType):
+    """A module whose every name is a decorator that does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **options: lambda function: function
+
+
+@cache
+def utilities() -> Any:
+    """Return the modules that read replies, load data and check, in one namespace."""
+    kept = {name: sys.modules.get(name) for name in ABSENT}
+    stubs = {name: _Absent(name) for name in ABSENT}
+    vars(stubs["filelock"])["FileLock"] = lambda *args, **options: contextlib.nullcontext()
+    names = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
+    vars(stubs["bfcl_eval.constants.model_config"])["MODEL_CONFIG_MAPPING"] = names
+    sys.modules.update(stubs)
+    try:
+        return SimpleNamespace(
+            handler=import_module("bfcl_eval.model_handler.utils"),
+            data=import_module("bfcl_eval.utils"),
+            single=import_module("bfcl_eval.eval_checker.ast_eval.ast_checker"),
+            turns=import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"),
+            objects=import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils"),
+        )
+    finally:
+        for name, module in kept.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
+def entries(category: str) -> dict[str, dict[str, Any]]:
+    """Return the entries of a category as the official runner prepares them, by id."""
+    return {entry["id"]: entry for entry in utilities().data.load_dataset_entry(category)}
+
+
+def conversation(row: dict[str, Any], gold: list[list[str]], turns: list[list[list[str]]]) -> str:
+    """Return the error type of calls by turn and step, empty where they are right."""
+    official = utilities()
+    before = set(vars(official.objects))
+    verdict = official.turns.multi_turn_checker(turns, gold, copy.deepcopy(row), row["id"].rsplit("_", 1)[0], "model")
+    for name in set(vars(official.objects)) - before:  # it keeps the objects by the model's and the task's name
+        delattr(official.objects, name)
+    return "" if verdict["valid"] else str(verdict["error_type"])
+
+
+def single(category: str, functions: list[Any], gold: list[Any], reply: str) -> str:
+    """Return the error type of one reply, empty where it is right."""
+    official = utilities()
+    try:
+        calls = official.handler.default_decode_ast_prompting(reply)
+    except Exception:  # whatever a reply may raise
+        return "" if category == "irrelevance" else "ast_decoder:decoder_failed"
+    if category == "irrelevance":
+        return "" if official.data.is_empty_output(calls) else "irrelevance_error:decoder_success"
+    if not official.data.is_function_calling_format_output(calls):
+        return "ast_decoder:decoder_wrong_output_format"
+    python = official.single.Language.PYTHON
+    try:
+        verdict = official.single.ast_checker(functions, calls, gold, python, category, "model")
+    except Exception:  # the official runner ends here; turngym names it
+        return "ast_checker:error"
+    return "" if verdict["valid"] else str(verdict["error_type"])
