@@ -20,6 +20,7 @@ from pathlib import Path
 from .. import __version__
 from ..envs.core import EnvFailure
 from ..envs.math import MathGrader
+from ..envs.suites.bfcl import INSTALL
 from ..tools import PythonTool, Status, ToolFailure
 from ..tools.python import LEVELS, memory_mode, probe
 
@@ -52,6 +53,8 @@ def findings() -> Iterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} in {sys.prefix}")
     yield Finding("system", platform.platform())
     yield from _packages()
+    bfcl = _version("bfcl-eval")
+    yield Finding("suite BFCL", f"bfcl-eval {bfcl}" if bfcl else f"its package is not installed: {INSTALL}", bool(bfcl))
     yield Finding("processors", _processors())
     yield Finding("memory", _memory())
     yield _accelerator()

@@ -9,7 +9,7 @@
 - tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give
 - sources: where questions come from: files and data sets
-- math, qa, household, diagnostic: the environments
+- math, qa, household, suites, diagnostic: the environments
 """
 
 from .core import EnvFailure, Message, Outcome, Reply, StopReason, TextEnv, fork, outcome_of

@@ -23,8 +23,17 @@ from turngym.training.methods import GROUP
 
 LANGUAGES = {"python", "sh", "toml", "json", "text", "jinja"}
 PLACES = {"RECIPE": "math-python"}  # what a command names in place of a file that is read as the command is parsed
-FOREIGN = {  # options of torchrun, of vLLM, of a benchmark and of systemd-run
-    *("--nproc-per-node", "--nnodes", "--real", "--model", "--enable-lora", "--max-loras", "--max-lora-rank"),
+FOREIGN = {  # options of pip, torchrun, vLLM, a benchmark and systemd-run
+    *(
+        "--no-deps",
+        "--nproc-per-node",
+        "--nnodes",
+        "--real",
+        "--model",
+        "--enable-lora",
+        "--max-loras",
+        "--max-lora-rank",
+    ),
     *("--enable-prefix-caching", "--logprobs-mode", "--no-enable-chunked-prefill"),
     *("--user", "--scope", "--pty"),
 }

@@ -57,7 +57,7 @@ class BFCL(TextEnv):
         self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
         self.task_id, self.steps = task.id, 0
         self.conversation = Conversation(task.row, task.gold) if task.is_conversation else None
-        return task.messages(0)[-1]["content"]
+        return str(task.messages(0)[-1]["content"])
 
     def messages(self, observation: str) -> list[Message]:
         """Return the official system prompt, which lists the functions, and the first messages of the user."""
@@ -74,12 +74,12 @@ class BFCL(TextEnv):
             self.steps += 1
             if self.steps > STEPS:
                 return self._end("multi_turn:force_terminated", True, StopReason.MAX_TURNS)
-            said = [
+            shown = [
                 {"role": "tool", "name": ast.unparse(call), "content": result} for call, result in zip(calls, results)
             ]
             wrong = sum(result.startswith("Error during execution: ") for result in results)
             info = {"tool_status": "error" if wrong else "ok", "tool": ast.unparse(calls[0].func)}
-            return Reply(repr(said), info=info, valid=not wrong)
+            return Reply(repr(shown), info=info, valid=not wrong)
         conversation.next_turn()
         self.steps = 0
         if conversation.turn < len(task.gold):

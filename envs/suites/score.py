@@ -49,7 +49,7 @@ class Conversation:
             self.objects, self.right = (_objects(row) for _ in range(2))
         except Exception as error:
             raise EnvFailure(f"{row['id']}: its objects cannot be made: {type(error).__name__}: {error}") from error
-        self.said: list[str] = []  # the results of all calls
+        self.results: list[str] = []  # of all calls
         self.called = False  # in the present turn
         self.turn = 0
         self.error = ""
@@ -57,7 +57,7 @@ class Conversation:
     def call(self, calls: Sequence[ast.Call]) -> list[str]:
         """Carry out calls and return what each says."""
         results = run(calls, self.objects)
-        self.said += results
+        self.results += results
         self.called = True
         return results
 
@@ -70,7 +70,7 @@ class Conversation:
                 self.error = "multi_turn:empty_turn_model_response"
             elif not all(_same(self.objects[name], right) for name, right in self.right.items()):
                 self.error = "multi_turn:instance_state_mismatch"
-            elif not _contained(results, self.said):
+            elif not _contained(results, self.results):
                 self.error = "multi_turn:execution_response_mismatch"
         self.turn, self.called = self.turn + 1, False
 
@@ -89,9 +89,9 @@ def _same(one: Any, right: Any) -> bool:
     return all(getattr(one, name) == value for name, value in vars(right).items() if not name.startswith("_"))
 
 
-def _contained(results: Sequence[str], said: Sequence[str]) -> bool:
-    """Return whether all `results` were said, as often as they occur."""
-    left = list(said)
+def _contained(results: Sequence[str], all_results: Sequence[str]) -> bool:
+    """Return whether `all_results` hold all `results`, as often as they occur."""
+    left = list(all_results)
     for result in results:
         if result not in left:
             return False

@@ -39,6 +39,7 @@ def test_every_entry_is_registered_and_described():
         "turngym/MathPython-v0",
         "turngym/Search-v0",
         "turngym/ALFWorld-v0",
+        "turngym/BFCL-v0",
         "turngym/Household-v0",
         "turngym/LateBloomer-v0",
         "turngym/UselessChoice-v0",

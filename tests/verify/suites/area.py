@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from turngym.envs.suites.bfcl import BFCL, BFCLTask
 
 Turns = list[list[list[str]]]  # calls by turn of the user and step
-VALUES = ("None", "foo", "-3", "1+2", "(1,2)", "[1,'a']", "{'a':1}", "f(x=1)", "f()", "a[0]", "'%s'", "not True")
-VALUES += ("lambda: 1", "...", "x.y", "-x", "1e999", "{1}", "True", "+3", "2*3.5", "-(1)", "f(g(x=1))")
+VALUES = (
+    *("None", "foo", "-3", "1+2", "(1,2)", "[1,'a']", "{'a':1}", "f(x=1)", "f()", "a[0]", "'%s'", "not True"),
+    *("lambda: 1", "...", "x.y", "-x", "1e999", "{1}", "True", "+3", "2*3.5", "-(1)", "f(g(x=1))"),
+)
 REPLIES = ("", "[]", "None", "I cannot do this.", "Use f(x).", "[f(x=1)]", "f(x=1)", "[[f(x=1)]]", "[f(1)(2)]")
 CONSTANT = "[f(x=1)]"
 

@@ -35,7 +35,7 @@ def utilities() -> Any:
     kept = {name: sys.modules.get(name) for name in ABSENT}
     stubs = {name: _Absent(name) for name in ABSENT}
     vars(stubs["filelock"])["FileLock"] = lambda *args, **options: contextlib.nullcontext()
-    names = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
+    names: defaultdict[str, SimpleNamespace] = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
     vars(stubs["bfcl_eval.constants.model_config"])["MODEL_CONFIG_MAPPING"] = names
     sys.modules.update(stubs)
     try:
