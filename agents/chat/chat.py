@@ -27,6 +27,7 @@ from .template import Template, TemplateError, special_tokens, token_text
 
 _FIX = "put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
 LARGEST = 1 << 27  # bytes of a tokenizer.json
+KEPT = 512  # replies, as tokens
 # A name is one of these, chosen so that the text does not hold it, and a letter for the token.
 _BASES = [chr(code) for code in (0xF0000, 0x100000, *range(0xE000, 0xF900), *range(0xF0001, 0xFFFFE))]
 _LETTERS = 0x10000  # the first letter; it names a gap: nothing, which parts what stands around it
@@ -54,6 +55,7 @@ class Chat:
         self.opened = template.opened
         end = self.encoder.encode(template.turn_end(), inside=True)[:1].tolist()
         self._end_ids = self.encoder.control & set(end)
+        self._replies: dict[str, NDArray[np.int32]] = {}
         self._check_control()
 
     @classmethod
@@ -90,8 +92,13 @@ class Chat:
         They are the end of its turn (less what it drew itself: `last` is its last token), the messages, and the start
         of the next turn.
         """
-        tokens = self.encoder.encode(self.template.after_turn(messages), inside=True)
-        return tokens[1:] if last in self._end_ids else tokens
+        # Paths of a group hear the same again and again, and a template takes as long as a decode.
+        if (tokens := self._replies.get(key := repr(messages))) is None:
+            tokens = self.encoder.encode(self.template.after_turn(messages), inside=True)
+            if len(self._replies) == KEPT:
+                self._replies.clear()
+            self._replies[key] = tokens
+        return (tokens[1:] if last in self._end_ids else tokens).copy()
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
         """Return what the policy said, without the token that ended its turn.

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from turngym.agents.chat import chat as chat_module
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template, TemplateError
 from turngym.agents.source import TINY
@@ -179,6 +180,16 @@ def test_the_tiny_policy_speaks_chatml():
         path += drawn + chat.reply([say("tool", "4")], drawn[-1]).tolist()
         talk += [say("assistant", text), say("tool", "4")]
     assert path == whole(chat, talk, [tool_schema()])
+
+
+def test_a_reply_is_the_callers_own_and_follows_its_messages(chats, monkeypatch):
+    monkeypatch.setattr(chat_module, "KEPT", 2)
+    chat = next(iter(chats.values()))
+    wanted = [chat.reply([say("user", text)], None).tolist() for text in "abc"]
+    for text, want in zip("cabac", (wanted[i] for i in (2, 0, 1, 0, 2))):
+        tokens = chat.reply([say("user", text)], None)
+        assert tokens.tolist() == want
+        tokens[:] = 0
 
 
 def test_a_reply_ends_the_turn_unless_the_policy_did(chats):
