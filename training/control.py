@@ -29,7 +29,7 @@ from .columns import Batch, Now, Terms
 from .head import Functional
 
 State = Any  # JSON data: saved and loaded with every checkpoint
-MOST = 16  # entries of a list or table of a state that are metrics
+MOST = 64  # entries of a list or table of a state that are metrics
 Sets = Literal[
     "credit", "clip", "surrogate", "aggregation", "branching", "replay", "temperature", "top-p", "top-k", "max-tokens"
 ]

@@ -139,7 +139,15 @@ function controls(run) {
   const figures = [...methods].flatMap(([method, keys]) => {
     const rest = (key) => key.split("/").slice(2);
     const groups = Map.groupBy(keys, (key) => rest(key).filter((part) => !/^\d+$/.test(part)).join(" ") || "value");
-    return [...groups].map(([what, members]) => figure(`${visible(method)}: ${visible(what)}`, members.length > 1 ? "by turn" : "", lines(members.slice(0, 12).map((key, i) => ({ name: rest(key).find((part) => /^\d+$/.test(part)) !== undefined ? `turn ${rest(key).find((part) => /^\d+$/.test(part))}` : what, points: series(run, key), colour: colour(i), dash: DASHES[i % 4] })), { label: `${method} ${what}`, height: 170 })));
+    const turnOf = (key) => rest(key).find((part) => /^\d+$/.test(part));
+    return [...groups].map(([what, members]) => {
+      members.sort((a, b) => turnOf(a) - turnOf(b));
+      const name = (key) => (turnOf(key) === undefined ? what : `turn ${turnOf(key)}`);
+      const draw = members.length > 8
+        ? heat(members.map((key) => [turnOf(key), run.metrics[key]]), run.steps, { label: `${method} ${what}` })
+        : lines(members.map((key, i) => ({ name: name(key), points: series(run, key), colour: colour(i), dash: DASHES[i % 4] })), { label: `${method} ${what}`, height: 170 });
+      return figure(`${visible(method)}: ${visible(what)}`, turnOf(members[0]) !== undefined ? "by turn" : "", draw);
+    });
   });
   const maps = acted.map((name) => figure(name === "weight_turn" ? "Weight of the policy term" : name === "entropy_coef_turn" ? "Coefficient of the entropy term" : name, "what the methods made of it, by turn and step", heat(family(run, name), run.steps, { label: name })));
   const about = `Method ${run.settings.method ?? "unknown"}. ${figures.length ? "The numbers in its state after each step:" : "No number in its state was kept."}`;
