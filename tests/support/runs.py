@@ -54,26 +54,29 @@ def write_run(
 def _tree(rng: np.random.Generator, step: int, task: int, group: int, turns: int, tokens: int, speak: Speak) -> Tree:
     tree = Tree((0, step - 1, task), task, f"task-{task}")
     opening = {"messages": [{"role": "user", "content": f"What is {task} + 1?"}], "tools": []}
-    tree.add(Turn(-1, "user", f"What is {task} + 1?", *_columns(rng, 4, False), info=opening))
+    tree.add(Turn(-1, "user", f"What is {task} + 1?", **_columns(rng, 4, False), info=opening))
     for branch in range(group):
         node, fails = 0, branch == group - 1
         for turn in range(turns):
             last = turn == turns - 1
             info = {"answer": "42"} if last else {"tool": "python", "tool_status": "ok"}
             ended = "length" if last and fails else "end"
-            node = tree.add(Turn(node, "assistant", "the answer", *_columns(rng, tokens, True), ended=ended, info=info))
+            node = tree.add(
+                Turn(node, "assistant", "the answer", **_columns(rng, tokens, True), ended=ended, info=info)
+            )
             if not last:
-                node = tree.add(Turn(node, "tool", speak(step, branch, turn), *_columns(rng, 3, False)))
+                node = tree.add(Turn(node, "tool", speak(step, branch, turn), **_columns(rng, 3, False)))
         stop = StopReason.NO_ANSWER if fails else StopReason.ANSWERED
         tree.leaves.append(Leaf.ended(node, branch, stop, 0.0 if fails else 1.0, {"turn": turns}))
     return tree
 
 
-def _columns(rng: np.random.Generator, n: int, drawn: bool) -> Any:
+def _columns(rng: np.random.Generator, n: int, drawn: bool) -> dict[str, Any]:
     ids = rng.integers(0, len(WORDS), n).astype(np.int32)
     ids[-3:] = [8, 9, 10]
     logp = -rng.random(n).astype(np.float32) * drawn
-    return ids, np.full(n, drawn), logp, (rng.random(n) * drawn).astype(np.float32)
+    entropy = (rng.random(n) * drawn).astype(np.float32)
+    return {"tokens": ids, "sampled": np.full(n, drawn), "logp_roll": logp, "entropy": entropy}
 
 
 def _learn(book: Logbook, step: int, trees: list[Tree], rng: np.random.Generator) -> None:
