@@ -30,6 +30,7 @@ def one_step_linears(model: nn.Module) -> Iterator[None]:
         adapted = isinstance(module, Linear)
         plain: Any = module.base_layer if adapted else module
         frozen = type(plain) is nn.Linear and _on_cpu(plain.weight) and not plain.weight.requires_grad
+        frozen &= not (adapted and module.merged)  # peft knows whether the update is to be taken off again
         if frozen and "forward" not in vars(module):  # a checkpointed layer enters this again from within
             module.forward = partial(_adapted if adapted else _frozen, module)
             found.append(module)

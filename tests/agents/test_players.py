@@ -69,7 +69,7 @@ def test_an_episode_is_a_tree_of_what_was_said_and_paid():
         ("assistant", "I do not know."),
     ]
     assert tree.turns[0].info == {"messages": info["messages"], "tools": info["tools"]}
-    assert tree.turns[1].info == {"turn": 1, "tool": "python", "tool_status": "ok"}
+    assert tree.turns[1].info == {"turn": 1, "tool": "python", "tool_status": "ok", "valid": True}
     (leaf,) = tree.leaves
     assert (leaf.node, leaf.branch, leaf.stop, leaf.score) == (3, 0, "no_answer", 0.0)
     assert leaf.info == tree.turns[3].info and leaf.info["answer"] is None

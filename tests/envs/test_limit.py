@@ -4,7 +4,7 @@ import gymnasium
 import pytest
 
 import turngym
-from turngym.envs.registry import ENVS
+from turngym.envs.registry import ENVS, defaults_of
 
 CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "print(6 * 7)"}}\n</tool_call>'
 
@@ -27,13 +27,14 @@ def test_an_end_within_the_limit_stays_what_it_is():
     assert (info["stop"], info["outcome"]) == ("no_answer", "done")
 
 
-@pytest.mark.parametrize("env_id", [entry.id for entry in ENVS])
-def test_an_unknown_option_is_named_with_the_nearest_one(env_id):
+@pytest.mark.parametrize("entry", ENVS, ids=lambda entry: entry.id)
+def test_an_unknown_option_is_named_with_the_nearest_one(entry):
+    near = "split" if "split" in defaults_of(entry.id) else "max_turns"
     with pytest.raises(
-        ValueError, match=r"^make_\w+ takes no option 'splitt'; did you mean 'split'\? its options are "
+        ValueError, match=rf"^make_\w+ takes no option '{near}t'; did you mean '{near}'\? its options are "
     ):
-        gymnasium.make(env_id, splitt="test")
+        gymnasium.make(entry.id, **{f"{near}t": 3})
     with pytest.raises(
         ValueError, match=r"^make_\w+ takes no option 'render_mode'; observations are text: print them$"
     ):
-        gymnasium.make(env_id, render_mode="ansi")
+        gymnasium.make(entry.id, render_mode="ansi")
