@@ -15,7 +15,7 @@ from ...agents.scores import Interval
 from ..config import revision
 from ..report.picture import draw, save
 from .plan import Comparison
-from .results import CONFIDENCE, COSTS, Mean, MethodResult, describe, method_results
+from .results import ACTIONS, CONFIDENCE, COSTS, Mean, MethodResult, describe, method_results
 
 NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 NONE = "–"
@@ -65,7 +65,8 @@ def write_report(comparison: Comparison) -> list[Table]:
 
 def tables(found: Mapping[str, MethodResult], reference: str, seeds: int) -> list[Table]:
     """Return the tables."""
-    return [_success(found, reference, seeds), _spent(found), _until(found, reference), _entropy(found)]
+    always = [_success(found, reference, seeds), _spent(found), _until(found, reference), _entropy(found)]
+    return always + [table for table in (_actions(found),) if table.rows]
 
 
 def markdown(what: Mapping[str, Any], made: list[Table]) -> str:
@@ -132,6 +133,21 @@ def _entropy(found: Mapping[str, MethodResult]) -> Table:
         "t-interval. Without trend: half the mean squared change from one step to the next."
     )
     return Table("Entropy by turn", header, rows, note)
+
+
+def _actions(found: Mapping[str, MethodResult]) -> Table:
+    header = ("method", "turn", *(name.replace("_", " ") for name in ACTIONS))
+    rows = []
+    for method, one in found.items():
+        for turn in one.turns:
+            cells = [one.acted(name, turn) for name in ACTIONS]
+            if any(cells):
+                rows.append((method, str(turn), *(_text(cell, ".3f") for cell in cells)))
+    note = (
+        "Means over the steps of a run, then over seeds ± half the 95 % t-interval; nats, valid actions as a share. "
+        "The page on metrics has the formulas."
+    )
+    return Table("Actions by turn", header, rows, note)
 
 
 def _share(mean: Mean | None) -> str:

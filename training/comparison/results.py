@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev, variance
@@ -21,6 +21,7 @@ from ..run_folder import METRICS
 from .plan import OWN, Comparison
 
 TURN = "entropy_turn/"
+ACTIONS = ("action_entropy", "decision_entropy", "valid_actions", "surprise", "mutual_information")
 
 COSTS = ("steps", "tokens", "tool_calls", "turns", "seconds")
 CONFIDENCE = 0.95
@@ -98,6 +99,7 @@ class History:
     validations: tuple[Validation, ...]
     spent: Spent
     entropy: dict[int, Entropy]
+    actions: dict[str, float] = field(default_factory=dict)  # means over steps of `ACTIONS` by turn, as NAME/TURN
 
     def reached(self, success: float) -> Spent | None:
         """Return what was spent when a validation first showed `success`; None where none did."""
@@ -112,6 +114,7 @@ class History:
                 for found in self.validations
             ],
             "entropy_by_turn": {str(turn): one.to_json() for turn, one in self.entropy.items()},
+            "actions_by_turn": self.actions,
         }
 
 
@@ -122,6 +125,7 @@ def read_history(folder: Path) -> History:
         OSError, ValueError: its metrics cannot be read.
     """
     spent, validations, entropy = Spent(), list[Validation](), dict[int, dict[int, float]]()
+    actions: dict[str, list[float]] = {}
     for text in (folder / METRICS).read_text("utf-8").splitlines():
         line = json.loads(text)
         if line["step"]:
@@ -129,9 +133,12 @@ def read_history(folder: Path) -> History:
         for name, value in line.items():
             if name.startswith(TURN) and value is not None:
                 entropy.setdefault(int(name.removeprefix(TURN)), {})[line["step"]] = value
+            if name.partition("/")[0] in ACTIONS and "/" in name and value is not None:
+                actions.setdefault(name, []).append(value)
         if "valid/success" in line:
             validations.append(Validation(spent, line["valid/success"], line["valid/episodes"]))
-    return History(tuple(validations), spent, {turn: Entropy(values) for turn, values in sorted(entropy.items())})
+    turns = {turn: Entropy(values) for turn, values in sorted(entropy.items())}
+    return History(tuple(validations), spent, turns, {name: fmean(values) for name, values in actions.items()})
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,11 @@ class MethodResult:
         """Return the mean over seeds of a statistic of `Entropy`."""
         found = [history.entropy[turn] for history in self.histories.values() if turn in history.entropy]
         return mean_of(value for one in found if (value := getattr(one, name)) is not None)
+
+    def acted(self, name: str, turn: int) -> Mean | None:
+        """Return the mean over seeds of one of `ACTIONS` at a turn."""
+        found = (history.actions.get(f"{name}/{turn}") for history in self.histories.values())
+        return mean_of(value for value in found if value is not None)
 
     @property
     def turns(self) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -140,3 +141,12 @@ def test_a_picture_has_a_row_for_every_three_methods(tmp_path, count):
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert (width, height) == (1430, int((4.2 + 2.6 * -(-(count + 1) // 3)) * 130))
     assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
+
+
+def test_actions_by_turn_are_a_table_where_any_run_has_them():
+    runs = {seed: replace(history(0.5, 1), actions={"action_entropy/1": value}) for seed, value in ((0, 0.5), (1, 0.7))}
+    without, found = ({"grpo": MethodResult(own, {}, None, {}, 2)} for own in (GRPO, runs))
+    assert "Actions by turn" not in [table.title for table in tables(without, "grpo", 2)]
+    *_, table = tables(found, "grpo", 2)
+    assert table.title == "Actions by turn"
+    assert [row[:4] for row in table.rows] == [("grpo", "1", "0.600 ± 1.271", "–")]
