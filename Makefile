@@ -7,11 +7,12 @@ READY312 := .venv/3.12/.ready
 READYV := .venv/vllm/.ready
 READYP := .venv/page/.ready
 READYS := .venv/suites/.ready
+READYL := .venv/loggers/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-release check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-release check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -75,6 +76,16 @@ $(READYS): pyproject.toml constraints.txt
 
 test-suites: $(READYS)  ## count that suites are scored as officially, with their own packages, in an environment of its own
 	.venv/suites/bin/turngym verify suites $(ARGS)
+
+# trackio and MLflow need other versions of packages than the tested set has.
+$(READYL): pyproject.toml
+	$(PYTHON) -m venv .venv/loggers
+	.venv/loggers/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[train,tensorboard,wandb,trackio,mlflow]' pytest pytest-timeout jaxtyping beartype hypothesis
+	@touch $(READYL)
+
+test-loggers: $(READYL)  ## run the tests with the real packages of the loggers, in an environment of their own
+	.venv/loggers/bin/python -m pytest -q tests/loggers $(ARGS)
 
 test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
 	.ci/release $(or $(PYTHONS),$(PYTHON))

@@ -114,6 +114,8 @@ class TrainConfig:
     """Compile the learner's layers with `torch.compile`: slow at the start, faster on a GPU."""
     engine: EngineChoice = EngineChoice()
     deadlines: Deadlines = Deadlines()
+    log: str = ""
+    """Loggers that get the metrics of each step, separated by commas: `tensorboard`, `wandb`, `trackio`, `mlflow`."""
     out: str = ""
     """Run folder. By default the first of runs/ENV, runs/ENV-2, … that does not exist."""
     resume: bool = False

@@ -32,6 +32,7 @@ from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_t
 from .methods import check_group, parse_methods
 from .process import Launch, launched
 from .run_folder import CONFIG, METRICS, VOCABULARY, Boundary, read_boundary, summarized, write_summary
+from .sinks import following, parse_loggers
 
 if TYPE_CHECKING:
     from ..agents.engine import Engine
@@ -46,7 +47,7 @@ HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 LENGTH = ("steps", "token_budget")
 SERVING = ("server", "server_option")
 # What may differ when a run is resumed.
-FREE = (*LENGTH, *SERVING, *flat(Deadlines()), "threads", "micro_tokens", "out", "resume")
+FREE = (*LENGTH, *SERVING, *flat(Deadlines()), "threads", "micro_tokens", "log", "out", "resume")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def prepare(config: TrainConfig) -> Prepared:
     """
     config.check()
     check_group(config.method, config.group)
+    parse_loggers(config.log)
     launch = launched()
     check_device(launch.device(config.machine.device))
     options = task_options(config)
@@ -196,7 +198,11 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
                 write_file(prepared.folder / TEMPLATE_FILE, prepared.chat.template.source)
         if prepared.checkpoint is not None:
             loop.load(prepared.checkpoint, prepared.incidents)
-        yield from loop.run()
+        names = parse_loggers(config.log) if team.first else ()
+        with following(names, prepared.folder, loop.logbook.add_incident) as poll:
+            for record in loop.run():
+                poll(record.step)
+                yield record
 
 
 def resume_hint(folder: Path, config: TrainConfig | None = None) -> str:
