@@ -23,7 +23,7 @@ from turngym.training.methods import GROUP
 
 LANGUAGES = {"python", "sh", "toml", "json", "text", "jinja"}
 PLACES = {"RECIPE": "math-python"}  # what a command names in place of a file that is read as the command is parsed
-FOREIGN = {  # options of pip, torchrun, vLLM, a benchmark and systemd-run
+FOREIGN = {  # options of pip, torchrun, vLLM, a benchmark, systemd-run and loggers
     *(
         "--no-deps",
         "--nproc-per-node",
@@ -35,7 +35,7 @@ FOREIGN = {  # options of pip, torchrun, vLLM, a benchmark and systemd-run
         "--max-lora-rank",
     ),
     *("--enable-prefix-caching", "--logprobs-mode", "--no-enable-chunked-prefill"),
-    *("--user", "--scope", "--pty"),
+    *("--user", "--scope", "--pty", "--logdir", "--project"),
 }
 
 

@@ -200,9 +200,9 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
             loop.load(prepared.checkpoint, prepared.incidents)
         names = parse_loggers(config.log) if team.first else ()
         with following(names, prepared.folder, loop.logbook.add_incident) as poll:
-            for record in loop.run():
-                poll(record.step)
-                yield record
+            for step in loop.run():
+                poll(step.step)
+                yield step
 
 
 def resume_hint(folder: Path, config: TrainConfig | None = None) -> str:

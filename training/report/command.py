@@ -22,6 +22,8 @@ class View:
     out: Path | None = None
     """File to write: `.html`, or `.png` or `.svg` for a picture of one run. By default `report.html`, in the folder if
     there is one folder, and else in the working directory."""
+    text: bool = False
+    """Print to the terminal instead: curves, entropy by turn and step, methods, failed episodes, incidents."""
     live: bool = False
     """Serve the page on this machine and follow what is written, until interrupted."""
     port: int = 0
@@ -32,6 +34,14 @@ class View:
         with mistakes():
             if not self.folders:
                 raise ValueError("name a folder: turngym view RUN")
+            if self.text:
+                if self.live or self.out is not None:
+                    raise ValueError("--text prints, and --live and --out do something else; give one of them")
+                from .data import read
+                from .text import show
+
+                show(read(list(self.folders)), console)
+                return 0
             if self.live:
                 if self.out is not None:
                     raise ValueError(f"--out is {self.out}, and --live writes no file; leave one of them out")
