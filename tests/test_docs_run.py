@@ -22,10 +22,10 @@ from turngym.agents.trajectory import Leaf, Turn
 from turngym.envs import Outcome
 from turngym.envs.rows import load_jsonl
 from turngym.tests.support.pages import ROOT, Block, blocks, commands, names, tables
+from turngym.training.alarms import Kind
 from turngym.training.comparison import report
 from turngym.training.comparison.plan import Comparison
 from turngym.training.config import from_run
-from turngym.training.run_folder import Kind
 
 FILES, TELEMETRY = tables("docs/files.md"), tables("docs/telemetry.md")
 ELSEWHERE = {"docs/evaluate.md": "tests/agents/endpoint/test_page.py"}  # pages whose blocks another test runs
@@ -35,6 +35,7 @@ RARE = {"reward/NAME", "mismatch", "mismatch_max", "kl", "forks_turn/T", "forks_
 for kind in ("success", "failure"):  # maybe no path has succeeded, or none failed
     RARE |= {f"entropy_{kind}", f"entropy_turn_{kind}/T", f"entropy_phase_{kind}/PHASE"}
 PLACES = {"T": r"\d+", "PHASE": "(think|call|answer)", "SPAN": "(prompt|system|user|assistant|tool)", "NAME": ".+"}
+PLACES["CLASS"] = "(words|format|arguments)"
 PLACES["OUTCOME"] = f"({'|'.join(Outcome)})"
 
 

@@ -5,7 +5,7 @@ Command line and runs:
     config: what a run is, how long it lasts, recipes and what they leave to other policies, `config.toml`
     run: a run from its config: check, load, train; dry_run: what can be said of it before
     export: what a run has learned, as a folder for other programs
-    run_folder: what a run writes, and reads to continue; alarms
+    run_folder: what a run writes, and reads to continue; alarms: signs that it goes wrong
     sinks: processes that hand what a run writes to loggers; loggers: what each of them is given
     parallel: the processes that train together
     process: which of them this one is

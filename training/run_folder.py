@@ -1,9 +1,7 @@
-"""A run folder: what a run writes, and reads to continue; and alarms, signs in its metrics that it goes wrong.
+"""A run folder: what a run writes, and reads to continue.
 
 `config.toml`, `metrics.jsonl` (a line a step, in order), `incidents.jsonl` (what happened, also in steps that were
 taken again; nothing is ever dropped), `trees/` (a journal a step), `checkpoints/` and, at the end, `summary.json`.
-An alarm depends on lines of metrics alone, and nothing depends on an alarm, so a run that was resumed raises the same
-ones. The limits are ours, from no paper.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +22,7 @@ from ..agents.checkpoint import CheckpointError, read_state
 from ..agents.journal import Incident, Origin, append_line, read_trees, write_file, write_trees
 from ..agents.scores import Report
 from ..agents.trajectory import Tree
+from .alarms import Alarm, alarms
 from .config import Schedule
 
 CONFIG, METRICS, INCIDENTS, SUMMARY = "config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json"
@@ -103,108 +101,6 @@ def to_line(values: Mapping[str, Any]) -> str:
     """Return `values` as JSON text, with null for a number that is not finite."""
     bad = [name for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
     return json.dumps({**values, **dict.fromkeys(bad)}, allow_nan=False)
-
-
-Kind = Literal["entropy-collapse", "entropy-explosion", "silent-tools", "silent-groups", "clipping", "cut-turns"]
-
-ACTIONS, TOKENS = "action_entropy/", "entropy_turn/"  # behind them the turn
-WINDOW = 5  # lines whose mean is a level
-COLLAPSED, EXPLODED = 0.2, 2.0  # times the early level
-LEAST = 0.1  # nats: less than this is no early level to fall from, and as much as this is none to explode from
-GONE, USED = 0.1, 0.1  # share that is left of a level of at least USED
-SILENT = 0.8  # share of groups
-CLIPPED = 0.1  # share of slots
-CUT, CUT_AT_ONCE = 0.2, 0.5  # share of turns: the mean of a window, and of a validation
-
-ADVICE: dict[Kind, str] = {
-    "entropy-collapse": "hold the entropy of each turn with --method …,turn-floor",
-    "entropy-explosion": "lower --lr, and leave out what raises entropy, such as a bonus",
-    "silent-tools": "hold the entropy of turns that may call with --method …,turn-floor, or lower --lr; where answers "
-    "do as well without the tool, choose tasks that need it",
-    "silent-groups": "draw others in place of tasks that teach nothing with --method dapo, raise --group, or choose "
-    "tasks that succeed about half the time (--difficulty)",
-    "clipping": "take fewer --updates on a rollout, or lower --lr",
-    "cut-turns": "the policy cannot finish what it says: allow longer turns with a higher --max-tokens",
-}
-
-
-SHARES: dict[str, tuple[Kind, float]] = {
-    "silent_groups": ("silent-groups", SILENT),
-    "clip_": ("clipping", CLIPPED),
-    "turns/cut": ("cut-turns", CUT),
-}  # metrics, and the limit of their means
-
-
-@dataclass(frozen=True)
-class Level:
-    """A metric past its limit: its mean over the last `WINDOW` lines, or that of a validation."""
-
-    metric: str
-    value: float
-    limit: float
-
-    def __str__(self) -> str:
-        return f"{self.metric} is {self.value:.3g} (limit {self.limit:.3g})"
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """A warning: its kind, what was measured, and what to do."""
-
-    kind: Kind
-    levels: tuple[Level, ...]
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {', '.join(map(str, self.levels))}; {ADVICE[self.kind]}"
-
-
-def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
-    """Return what is wrong at the last of a run's `lines`, in the order of `ADVICE`; refused steps count for nothing.
-
-    entropy-collapse: entropy of a turn's actions below COLLAPSED times its early level, and falling; that of its tokens
-        where no siblings were ever compared, as free text can keep tokens open when every action is the same
-    entropy-explosion: entropy of a turn's tokens above EXPLODED times its early level, and rising
-    silent-tools: calls a path, or the share of them that is ok, at GONE of what it was when it was highest
-    silent-groups: more than SILENT of the groups teach nothing
-    clipping: more than CLIPPED of the slots, of all or of a turn, are past one bound of the ratio
-    cut-turns: more than CUT of the turns ended at the token limit, or more than CUT_AT_ONCE of those of a validation
-
-    Early are a metric's first `WINDOW` numbers; a later window that misses one has no level: rare turns are too noisy.
-    """
-    taken = [line for line in lines if line.get("refused") == ""]
-    found: dict[Kind, list[Level]] = {kind: [] for kind in ADVICE}
-    compared = {name for line in taken for name in line if name.startswith(ACTIONS)}
-    for name in taken[-1] if taken else ():
-        share, open_ = SHARES.get("clip_" if name.startswith("clip_") else name), name.startswith((ACTIONS, TOKENS))
-        if not (share or open_ or name in ("tool_calls_path", "tool_ok")):
-            continue
-        values = [_number(line, name) for line in taken]
-        finite = [value for value in values if math.isfinite(value)]
-        before, now = _mean(values[-2 * WINDOW : -WINDOW]), _mean(values[-WINDOW:])
-        if share and now > share[1]:
-            found[share[0]].append(Level(name, now, share[1]))
-        elif open_:
-            early = _mean(finite[:WINDOW])
-            low, high = COLLAPSED * early, EXPLODED * max(early, LEAST)
-            told = name.startswith(ACTIONS) or name.replace(TOKENS, ACTIONS) not in compared
-            if told and early >= LEAST and low > now < before:
-                found["entropy-collapse"].append(Level(name, now, low))
-            if name.startswith(TOKENS) and high < now > before:
-                found["entropy-explosion"].append(Level(name, now, high))
-        elif not share and (highest := _mean(sorted(finite)[-WINDOW:])) >= USED and now < GONE * highest:
-            found["silent-tools"].append(Level(name, now, GONE * highest))
-    if lines and (now := _number(lines[-1], "valid/cut")) > CUT_AT_ONCE:
-        found["cut-turns"].append(Level("valid/cut", now, CUT_AT_ONCE))
-    return [Alarm(kind, tuple(levels)) for kind, levels in found.items() if levels]
-
-
-def _number(line: Mapping[str, Any], name: str) -> float:
-    value = line.get(name)
-    return math.nan if value is None else float(value)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if len(values) == WINDOW else math.nan
 
 
 @dataclass(frozen=True)

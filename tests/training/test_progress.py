@@ -12,10 +12,10 @@ from rich.console import Console
 from turngym.agents.scores import Interval, Report
 from turngym.tools.progress import going_on
 from turngym.training import commands
+from turngym.training.alarms import Alarm, Level
 from turngym.training.comparison import results
 from turngym.training.comparison.results import History, Spent, Validation
 from turngym.training.loop import Record, Refusals
-from turngym.training.run_folder import Alarm, Level
 
 METRICS = {
     "reward": 0.5,
