@@ -238,7 +238,7 @@ async function showTranscript(app, one) {
       turns.append(...part.map((one) => turnBox(one, one.turn.r === "assistant" && one.turn.p >= 0 ? number++ : number, shade, top, app.unfold)));
       if (next >= path.length) { sight.disconnect(); end.remove(); }
     };
-    const sight = new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) add(); }, { root: place, rootMargin: "600px" });
+    const sight = new IntersectionObserver((seen) => { if (seen.at(-1).isIntersecting) { add(); sight.unobserve(end); if (next < path.length) sight.observe(end); } }, { root: place, rootMargin: "600px" });
     place.replaceChildren(head, turns, end);
     place.scrollTop = 0;
     add();
