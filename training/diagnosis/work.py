@@ -64,10 +64,12 @@ def carry_out(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
         for number, line in enumerate(filter(None, made), 1):
             yield Progress("starts", number, len(starts), began, line)
         yield from _probes(diagnosis, do)
-        began = time.monotonic(), kept + sum(job.steps for job in jobs)
-        for line in do([partial(train, job) for job in jobs], lambda: ""):
-            done = kept + sum(job.total if job.done else job.steps for job in jobs)
-            yield Progress("runs", done, whole, began, line)
+    began = time.monotonic(), kept + sum(job.steps for job in jobs)
+    for seed in diagnosis.seeds:  # new processes: the memory of one grows by some 100 MB with every run
+        with _pool(workers) as do:
+            for line in do([partial(train, job) for job in jobs if job.seed == seed], lambda: ""):
+                done = kept + sum(job.total if job.done else job.steps for job in jobs)
+                yield Progress("runs", done, whole, began, line)
 
 
 def _probes(diagnosis: Diagnosis, do: Any) -> Iterator[Progress]:
