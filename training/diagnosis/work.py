@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from ...agents.journal import write_file
-from .begin import begin
+from .begin import FILE, begin
 from .cases import Case
 from .measure import curve, play, solved
 from .plan import RESULT, Diagnosis, Job
@@ -58,27 +58,25 @@ def carry_out(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
     starts, jobs = diagnosis.starts, [job for job in diagnosis.jobs if not job.done]
     whole = sum(job.total for job in diagnosis.jobs)
     kept = whole - sum(job.total for job in jobs)
-    with _pool(workers) as do:
-        began = time.monotonic(), 0
-        made = do([partial(make_start, *start) for start in starts], lambda: "")
-        for number, line in enumerate(filter(None, made), 1):
-            yield Progress("starts", number, len(starts), began, line)
-        yield from _probes(diagnosis, do)
+    began, made = (time.monotonic(), 0), [start for start in starts if (start[2] / FILE).is_file()]
+    lines = _done([partial(make_start, *start) for start in starts if start not in made], lambda: "", workers)
+    for number, line in enumerate(chain((make_start(*start) for start in made), filter(None, lines)), 1):
+        yield Progress("starts", number, len(starts), began, line)
+    yield from _probes(diagnosis, workers)
     began = time.monotonic(), kept + sum(job.steps for job in jobs)
-    for seed in diagnosis.seeds:  # new processes: the memory of one grows by some 100 MB with every run
-        with _pool(workers) as do:
-            for line in do([partial(train, job) for job in jobs if job.seed == seed], lambda: ""):
-                done = kept + sum(job.total if job.done else job.steps for job in jobs)
-                yield Progress("runs", done, whole, began, line)
+    for seed in diagnosis.seeds:  # each in new processes: the memory of one grows by some 100 MB with every run
+        for line in _done([partial(train, job) for job in jobs if job.seed == seed], lambda: "", workers):
+            done = kept + sum(job.total if job.done else job.steps for job in jobs)
+            yield Progress("runs", done, whole, began, line)
 
 
-def _probes(diagnosis: Diagnosis, do: Any) -> Iterator[Progress]:
+def _probes(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
     """Say which methods take the same steps as the reference, of those whose first run has not begun."""
     first = [job for job in diagnosis.jobs if job.seed == diagnosis.seeds[0]]
     new = {job.case.name for job in first if not (job.trial.begun or job.trial.method == diagnosis.reference)}
     jobs = [job for job in first if job.case.name in new]
     seen, began = dict[tuple[str, str], list[Any]](), (time.monotonic(), 0)
-    for name, method, steps in filter(None, do([partial(probe, job) for job in jobs], lambda: None)):
+    for name, method, steps in filter(None, _done([partial(probe, job) for job in jobs], lambda: None, workers)):
         seen[name, method] = steps
         yield Progress("probes", len(seen), len(jobs), began)
     for (name, method), steps in seen.items():
@@ -119,30 +117,27 @@ def train(job: Job) -> str:
     seconds = time.process_time() - began
     found = {"sampled": asdict(sampled), "greedy": asdict(greedy), "seconds": seconds, "curve": curve(case, folder)}
     write_file(folder / RESULT, json.dumps(found) + "\n")
-    shutil.rmtree(folder / "trees")  # 15 MB or more, which the curve has counted
+    shutil.rmtree(folder / "trees", ignore_errors=True)  # 15 MB or more, which the curve has counted
     how = "solved" if solved(case, sampled) else "not solved"
     return f"{job}: {100 * sampled.success:.1f} %, {how}; {seconds:.0f} s"
 
 
-@contextmanager
-def _pool(workers: int) -> Iterator[Callable[[Sequence[Callable[[], T]], Callable[[], T]], Iterator[T]]]:
-    """Give a function that makes tasks in other processes and yields their results, and `idle()` meanwhile.
+def _done(tasks: Sequence[Callable[[], T]], idle: Callable[[], T], workers: int) -> Iterator[T]:
+    """Do tasks in other processes and yield their results as they come, and `idle()` now and then.
 
     The processes end with this one, also where it is killed: then their end of a pipe is closed. What they were doing
     can be killed at any instant.
     """
+    if not tasks:
+        return
     context = get_context("spawn")  # torch's threads do not survive a fork
     watched, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, _enter, (watched,))
-
-    def do(tasks: Sequence[Callable[[], T]], idle: Callable[[], T]) -> Iterator[T]:
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), context, _enter, (watched,))
+    try:
         left = {pool.submit(task) for task in tasks}
         while left:
             ended, left = wait(left, TICK, "FIRST_COMPLETED")
             yield from [future.result() for future in ended] or [idle()]
-
-    try:
-        yield do
         pool.shutdown()
     finally:
         held.close()
