@@ -245,8 +245,8 @@ MISTAKES = [
     ],
     (["grpo", "wild.toml"], "wild.toml: unknown key 'metod'; did you mean 'method'?"),
     (["grpo", "--out", "full"], "full is not empty; continue with --resume, or choose another folder with --out"),
-    (["grpo", "--resume"], "--resume needs the folder of the comparison: --out FOLDER"),
-    (["grpo", "--resume", "--out", "nowhere"], "nowhere holds no comparison to resume; leave --resume out to start"),
+    (["grpo", "--resume"], "--resume needs the folder of what is to be resumed: turngym compare … --out FOLDER"),
+    (["grpo", "--resume", "--out", "nowhere"], "nowhere holds nothing to resume; leave --resume out to start"),
     (["grpo", "--out", "small.toml"], "cannot write to small.toml"),
 ]
 
