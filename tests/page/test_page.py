@@ -49,7 +49,7 @@ def test_a_transcript_shows_tokens_and_hostile_text_as_text(page, show):
     tab.locator("#episodes .row").first.click()
     tab.wait_for_selector("#transcript .tok", state="attached")
     tab.click("text=Unfold calls and answers")
-    text = tab.locator("#transcript").inner_text()
+    text = tab.locator("#transcript").text_content()  # also of what is out of sight
     assert "<script>document.title = 'taken'</script><img src=x" in text and "⟨0000⟩⟨001B⟩[31m ⟨202E⟩ txet" in text
     assert tab.title() != "taken" and tab.locator("#transcript img, #transcript script").count() == 0
     shaded = "() => [...document.querySelectorAll('#transcript .tok')].filter((one) => one.style.background).length"
@@ -59,7 +59,7 @@ def test_a_transcript_shows_tokens_and_hostile_text_as_text(page, show):
         counts[name] = tab.evaluate(shaded)
     assert counts["entropy"] > 15 and counts["advantage"] == 24 and counts["learner − sampler"] == 24
     assert counts["plain"] == 0
-    assert "é<|im_end|>" in tab.locator("#transcript pre").last.inner_text()  # a letter of two tokens
+    assert "é<|im_end|>" in tab.locator("#transcript pre").last.text_content()  # a letter of two tokens
 
 
 def test_keys_do_what_the_pointer_does(page, show):
