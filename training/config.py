@@ -36,7 +36,7 @@ from .methods import METHOD_RECIPES, foreign
 
 _PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager")
 RECIPES = Path(__file__).parent / "recipes"
-OF_ENV = ("tasks", "difficulty", "option")  # settings that belong to a recipe's environment
+OF_ENV = ("tasks", "difficulty", "shots", "option")  # settings that belong to a recipe's environment
 OF_POLICY = ("difficulty", "option")  # those of them that make it hard or easy
 GRADED = ("turngym/Math-v0", "turngym/MathPython-v0")  # where models have a difficulty of their own
 
