@@ -6,6 +6,7 @@
 - rewards: several named rewards of an episode, and their weighted sum
 - registry: the ids, what makes them and with which options
 - splits: the episodes of a split, and how one begins
+- examples: worked examples in front of a question
 - tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give
 - sources: where questions come from: files and data sets

@@ -22,7 +22,7 @@ from ...envs import Message, TextEnv
 from ...envs.question import QuestionEnv
 from ...tools import FORMATS, Format
 from ..model_folder import read_bytes, read_json
-from .rendering import MarkedText
+from .rendering import MarkedText, join, template_text
 from .template import Template, TemplateError, special_tokens, token_text
 
 _FIX = "put a template that can (for models that think: the training variant of theirs) into chat_template.jinja"
@@ -83,8 +83,17 @@ class Chat:
         return cls(tokenizer, Template.from_folder(folder, template))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> NDArray[np.int32]:
-        """Return the tokens `(n,)` that open an episode, up to where the policy starts to draw."""
-        return self.encoder.encode(self.template.render(messages, tools, generate=True))
+        """Return the tokens `(n,)` that open an episode, up to where the policy starts to draw.
+
+        What an assistant says in an opening is a worked example: its calls have the tokens that a policy would draw.
+        """
+        shown = [
+            {**message, "content": self.encoder.drawn(message["content"])}
+            if message["role"] == "assistant"
+            else message
+            for message in messages
+        ]
+        return self.encoder.encode(self.template.render(shown, tools, generate=True))
 
     def reply(self, messages: Sequence[Message], last: int | None) -> NDArray[np.int32]:
         """Return the tokens `(n,)` between a turn that the policy drew and its next one.
@@ -145,7 +154,8 @@ def check_fit(template: Template, env: TextEnv) -> None:
         TemplateError: it cannot; the message says what can be done.
     """
     question = isinstance(env, QuestionEnv)
-    opening = env.messages("question") if question else [{"role": "user", "content": "question"}]
+    plain: list[Message] = [{"role": "user", "content": "question"}]
+    opening = env.opening(env.messages("question") if question else plain)
     try:
         template.render(opening, env.tool_schemas(), generate=True)
     except TemplateError as error:
@@ -195,6 +205,8 @@ class Encoder:
         longest_first = [map(re.escape, sorted(group, key=len, reverse=True)) for group in groups if group]
         self._patterns = [re.compile("|".join(group)) for group in longest_first]
         self._named: dict[str, tuple[Tokenizer, dict[int, int]]] = {}
+        words = [re.escape(token.content) for token in tokens.values() if not token.special]  # such as <tool_call>
+        self._words = re.compile(f"({'|'.join(words)})") if words else None
 
     def encode(self, text: MarkedText, *, inside: bool = False) -> NDArray[np.int32]:
         """Return the ids `(n,)` of `text`; `inside` says that it continues another text.
@@ -216,6 +228,11 @@ class Encoder:
             if leak is None:
                 return np.array([index for index in ids if index != _GAP], np.int32)
             named = self._break(named, *found.offsets[leak], gap)
+
+    def drawn(self, text: str) -> MarkedText:
+        """Mark the words of a text that a policy writes as tokens of their own; special tokens remain text."""
+        parts = self._words.split(text) if self._words else [text]
+        return join(template_text(part) if place % 2 else part for place, part in enumerate(parts))
 
     def _break(self, named: str, start: int, end: int, gap: str) -> str:
         """Put a gap into the word that the vocabulary reads as a control token."""

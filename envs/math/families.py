@@ -292,4 +292,24 @@ sequences
      The first term of a sequence is {a} and each next term is {p}/{q} of the one before.
      What is the sum of the first {n} terms?
      a * (1 - Fraction(p, q) ** n) / (1 - Fraction(p, q)) -> sum({a}*Fraction({p}, {q})**k for k in range({n}))
+sums
+  1: a in 1..20; b in 1..20
+     VALUE {a} + {b}
+     a + b
+  2: a in 10..99; b in 10..99
+     VALUE {a} + {b}
+     a + b
+  3: a in 10..99; b in 10..99; c in 10..99
+     VALUE {a} + {b} + {c}
+     a + b + c
+  4: a in 100..999; b in 100..999
+     VALUE {a} + {b}
+     a + b
+  5: a in 100..999; b in 100..999; c in 100..999
+     VALUE {a} + {b} + {c}
+     a + b + c
 """)
+
+SUMS = "sums"
+"""A family that is in a set only where it is named. Its splits are parted by their numbers, whatever the wording."""
+MIXED = tuple(name for name in FAMILIES if name != SUMS)

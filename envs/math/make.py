@@ -19,7 +19,7 @@ from ..rows import SHAPES, Fields, SourceOptions, as_text, refuse
 from ..sources import DataSet, is_file, load_tasks
 from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split, strict
 from .extract import extract_answer
-from .families import FAMILIES
+from .families import FAMILIES, MIXED, SUMS
 from .grade import MathGrader
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
@@ -41,7 +41,7 @@ class MathTasks:
     Args:
         split: `train`, `valid` or `test`.
         difficulty: 1 (one operation) to 5 (several steps, fractions), one level or several mixed evenly.
-        families: Names from `FAMILIES`, mixed evenly.
+        families: Names from `FAMILIES`, mixed evenly; all but `sums` when left out.
         seed: Chooses which problems there are, and their order.
         size: How many there are.
 
@@ -53,7 +53,7 @@ class MathTasks:
         self,
         split: str = "train",
         difficulty: int | Sequence[int] = (1, 2),
-        families: tuple[str, ...] = tuple(FAMILIES),
+        families: tuple[str, ...] = MIXED,
         seed: int = 0,
         size: int = 1_000_000,
     ) -> None:
@@ -82,7 +82,7 @@ class MathTasks:
         family, level = rng.choice(self.families), rng.choice(self.difficulty)
         for _ in range(ATTEMPTS):
             text, gold, solution = rng.choice(FAMILIES[family][level])(rng)
-            if in_split(text, self.split):
+            if in_split(solution if family == SUMS else text, self.split):
                 return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution)
         raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")
 
@@ -110,7 +110,7 @@ def make_math(
             `reasoning-gym:NAME` or several names with commas between them; the built-in generator when left out.
         split: `train`, `valid` or `test`.
         difficulty: 1 (one operation) to 5, one or several; generator only, 1 and 2 when left out.
-        families: Which kinds of problems, one or several; generator only, all when left out.
+        families: Which kinds of problems, one or several; generator only, all but `sums` when left out.
         holdout: The share of problems kept for `valid`; of a file none when left out, of a data set without a
             split of its own for `valid` 0.05 of `train`.
         config: The part of a data set that has several.
@@ -196,7 +196,7 @@ def _questions(
             f"holdout is {options.holdout}, but generated splits share no task anyway; leave it out or name tasks"
         )
     options.refuse("the tasks are generated", "config", "problem_field", "bad_rows")
-    names = FAMILIES if families is None else (families,) if isinstance(families, str) else families
+    names = MIXED if families is None else (families,) if isinstance(families, str) else families
     return MathTasks(options.split, (1, 2) if difficulty is None else difficulty, tuple(names)), grader
 
 
