@@ -7,6 +7,7 @@ endpoint/: a model behind a URL
 engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights
 source: where a policy comes from, and the settings that fit it; memory: what its model needs
+gguf: GGUF files as model folders, in the user's cache
 model_folder: the files of a model, found and checked before anything is loaded
 chat/: conversations as tokens
 rollout/: paths and trees that a policy grows in copies of an environment
@@ -17,7 +18,7 @@ replay: the episodes of a journal played again
 evaluate: a policy or player on an environment
 scores: avg@k and pass@k with intervals
 checkpoint: checkpoints that are complete or absent
-warmup/: small policies made from nothing; tiny/: the one that is shipped
+warmup/: learning from demonstrations, of new small policies and of LoRA weights; tiny/: the policy that is shipped
 check/: the contract of environments; pytest_plugin: its clauses as tests
 doctor: what works on this machine
 """

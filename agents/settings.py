@@ -229,6 +229,10 @@ class WarmupOptions:
         _require(self, ["size"], SIZES.__contains__, f"one of {', '.join(SIZES)}")
 
 
+FINETUNING = WarmupOptions(episodes=160, steps=40, batch=4, lr=1e-3, noise=0.0)
+"""What `turngym warmup --policy` takes by default."""
+
+
 def check_least(settings: Any, least: int, *names: str) -> None:
     """Raise ValueError for the first of the named fields that is less than `least`; None is left out."""
     rule = f"at least {least}" if least else "0 or more"

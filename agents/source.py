@@ -1,4 +1,4 @@
-"""Where a policy comes from, checked before torch is imported: `tiny`, a run folder, a model folder, a hub name.
+"""Where a policy comes from, checked before torch is imported: a run, a model folder, a GGUF file, a hub name.
 
 The settings that fit its size are read from the small files of its folder alone.
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tools.core import did_you_mean
+from . import gguf
 from .checkpoint import latest
 from .memory import parameters
 from .model_folder import TEMPLATE_FILE, header, model_folder, read_bytes, read_json, template_digest
@@ -116,13 +117,13 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weig
     if str(name) == "tiny":
         return Source(TINY)
     folder = Path(name).expanduser()
+    if str(name) == gguf.NAME or folder.suffix == gguf.SUFFIX:
+        return Source(model_folder(gguf.converted(gguf.smollm2() if str(name) == gguf.NAME else folder)))
     if not (folder / "config.toml").is_file():
         return Source(model_folder(name, weights))
     checkpoint = latest(folder / "checkpoints")
     if checkpoint is None:
-        raise FileNotFoundError(
-            f"{folder} is a run without a checkpoint; resume it: turngym train --out {folder} --resume"
-        )
+        raise FileNotFoundError(f"{folder} has no checkpoint yet; go on with --out {folder} --resume")
     if (run := folder.resolve()) in seen:
         raise ValueError(f"the run {run} begins with itself, as its config.toml says; give the model's folder")
     begun, own = find(str(setting_of(run, "policy")), (*seen, run)), folder / TEMPLATE_FILE
@@ -130,11 +131,12 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weig
 
 
 def setting_of(run: Path, name: str) -> Any:
-    """Return a setting that the run in a folder was made with. Raises ValueError where its config has none."""
+    """Return a setting of the run, or warm-up, in a folder. Raises ValueError where its config has none."""
     try:
-        return tomllib.loads(read_bytes(file := run / "config.toml").decode())["train"][name]
+        config = tomllib.loads(read_bytes(file := run / "config.toml").decode())
+        return config["warmup" if "warmup" in config else "train"][name]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"{file} does not name a {name} in [train] ({error})") from None
+        raise ValueError(f"{file} does not name a {name} in [train] or [warmup] ({error})") from None
 
 
 def max_tokens(source: Source | None) -> int:

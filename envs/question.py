@@ -224,13 +224,14 @@ class QuestionEnv(TextEnv):
         return self._grade(text)
 
     def gold(self) -> list[str]:
-        """Compute with the Python tool where there is one, then answer."""
+        """Compute with the Python tool where there is one, then answer; without a program it prints the answer."""
         if self.task is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
         answer = f"\\boxed{{{self.task.gold}}}"
-        if self.task.solution is None or "python" not in self.toolbox.tools or self.turn or self.max_turns == 1:
+        if "python" not in self.toolbox.tools or self.turn or self.max_turns == 1:
             return [answer]
-        return [self.format.render(ToolCall("python", {"code": self.task.solution})), answer]
+        code = self.task.solution or f"print({self.task.gold if _number(self.task.gold) else repr(self.task.gold)})"
+        return [self.format.render(ToolCall("python", {"code": code})), answer]
 
     def plant(self, canary: str) -> bool:
         """Put `canary` in place of every task's gold and of what its solution prints; an episode under way is over."""
@@ -279,6 +280,10 @@ class QuestionEnv(TextEnv):
         info |= self.measures(verdicts)
         stop = StopReason.NO_ANSWER if verdict.answer is None else StopReason.ANSWERED
         return Reply("", reward=verdict.score, stop=stop, info=info, valid=verdict.answer is not None)
+
+
+def _number(gold: str) -> bool:
+    return gold.removeprefix("-").isdecimal() and gold.isascii()
 
 
 def _shorten(text: str) -> str:

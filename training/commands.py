@@ -24,6 +24,7 @@ from rich.table import Table
 from ..agents.commands import Warmup
 from ..agents.progress import Shown
 from ..agents.scores import Interval
+from ..agents.settings import FINETUNING, WarmupOptions
 from ..agents.terminal import console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from ..tools.progress import Work
@@ -270,12 +271,13 @@ def warmup_of(args: list[str]) -> Warmup:
 
     `args` begin with `warmup`; a recipe's name (an environment's has a slash or a colon) is taken out of them.
     """
+    training = FINETUNING if any(arg.partition("=")[0] == "--policy" for arg in args) else WarmupOptions()
     if len(args) < 2 or args[1].startswith("-") or ({*"/:"} & {*args[1]} and not args[1].endswith(".toml")):
-        return Warmup()
+        return Warmup(training=training)
     recipe = read_recipe(args.pop(1), allowed=_named(args))
     if recipe.policy == "tiny":
         raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
-    return Warmup(recipe.env, Path(recipe.policy), options=recipe.environment)
+    return Warmup(recipe.env, out=Path(recipe.policy), training=training, options=recipe.environment)
 
 
 def _named(args: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
-"""Small policies made from nothing for an environment.
+"""Policies that learn from demonstrations, before they learn from rewards.
 
-pretrain: the warm-up itself, and the episodes of the environment's expert
+pretrain: a small policy made from nothing, and the episodes of the environment's expert
 exact: a policy that begins in a diagnostic world as a table says
 supervised: a tokenizer of the environment's texts, a new model, and its training on episodes
+finetune: LoRA weights of any model, on the expert's episodes or on conversations of a file; lora: as they learn
 """

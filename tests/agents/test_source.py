@@ -75,7 +75,7 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(model, tmp_path):
     run = make_run(tmp_path / "run", model, steps=())
     with pytest.raises(FileNotFoundError) as caught:
         find(run)
-    assert str(caught.value) == f"{run} is a run without a checkpoint; resume it: turngym train --out {run} --resume"
+    assert str(caught.value) == f"{run} has no checkpoint yet; go on with --out {run} --resume"
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning_and_refused_where_it_is_the_only_one(

@@ -1,0 +1,234 @@
+"""Fine-tuning LoRA weights of any model on demonstrations: an expert's play, or one's own conversations.
+
+The loss is on what an assistant says, end of turn included, told by place and never by token: a model may pad with the
+token that ends its turns. A tenth of the demonstrations is held out, and its loss is written beside the other.
+
+The folder can be used as `--policy`. Its checkpoints hold the adapter as peft reads it: `checkpoints/step-N/adapter`.
+`prepare` finds mistakes without importing torch, `run` trains. A warm-up that died goes on from its last checkpoint, to
+the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...envs import Message
+from ...envs.examples import conversations
+from ...envs.registry import check_levels
+from ...envs.splits import Split, open_split
+from ..checkpoint import latest, read_state, save
+from ..evaluate import checked_chat, cut, suited
+from ..journal import append_line, locked, writable, write_file
+from ..memory import check_fits
+from ..model_folder import read_bytes
+from ..settings import LoraOptions, MachineOptions, WarmupOptions, check_device
+from ..source import Source, find, max_tokens
+from .pretrain import Progress, demonstrations
+
+if TYPE_CHECKING:
+    from ..chat.chat import Chat
+    from .supervised import Example
+
+CONFIG, LOSSES, CHECKPOINTS = "config.toml", "losses.jsonl", "checkpoints"
+SAVE_SECONDS = 60.0
+HELD_OUT = 0.1
+ROWS = 8  # held-out episodes of a forward pass
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """What a fine-tuning depends on: a policy, an environment with its options or a file of conversations, training."""
+
+    policy: str
+    env: str
+    options: dict[str, Any]
+    data: str
+    training: WarmupOptions
+    lora: LoraOptions
+    machine: MachineOptions
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        found = {"policy": self.policy, "env": self.env, "data": self.data}
+        found |= {"options": json.dumps(self.options, default=list)}
+        return found | asdict(self.training) | asdict(self.lora) | asdict(self.machine)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked fine-tuning; `split` is None where the demonstrations are conversations of a file."""
+
+    settings: Finetune
+    source: Source
+    chat: Chat
+    split: Split | None
+    out: Path
+    checkpoint: Path | None
+
+
+def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
+    """Check everything that can be wrong and return what `run` needs.
+
+    Raises:
+        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    """
+    for part in (settings.training, settings.lora, settings.machine):
+        part.check()
+    plain = WarmupOptions()
+    for name in ("size", "vocabulary"):
+        if (value := getattr(settings.training, name)) != getattr(plain, name):
+            raise ValueError(f"{name} is {value!r}, which is for policies made from nothing; leave it or --policy out")
+    check_device(settings.machine.device)
+    source = find(settings.policy)
+    source.check_targets(settings.lora.targets)
+    check_fits(source.folder, settings.machine.dtype, settings.machine.device, lora=source.lora() or settings.lora)
+    chat, split = _speakers(settings, source)
+    checkpoint = _resumable(settings, out, resume)
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
+    writable(out)
+    return Prepared(settings, source, chat, split, out, checkpoint)
+
+
+def _speakers(settings: Finetune, source: Source) -> tuple[Chat, Split | None]:
+    from ..chat.chat import Chat
+
+    if settings.data:
+        next(conversations(Path(settings.data).expanduser()))
+        return Chat.from_folder(source.folder, source.template), None
+    options = {"split": "train", **settings.options}
+    split = open_split(settings.env, {**suited(settings.env, options, source), **options})
+    check_levels(split.env)
+    next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
+    return checked_chat(source, split.env), split
+
+
+def _resumable(settings: Finetune, out: Path, resume: bool) -> Path | None:
+    """Return the checkpoint to go on from; None where there is none yet."""
+    held = (out / CONFIG).is_file() or (out / "config.json").exists()
+    if not resume:
+        if held:
+            raise ValueError(
+                f"{out} already holds a policy; continue with --resume, or choose another folder with --out"
+            )
+        return None
+    if not held:
+        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one")
+    before = tomllib.loads(read_bytes(out / CONFIG).decode()).get("warmup", {})
+    for name, value in json.loads(json.dumps(settings.to_json())).items():
+        if before.get(name) != value:
+            raise ValueError(
+                f"{name} is {value!r}, but the warm-up in {out} was started with {before.get(name)!r}; use that"
+            )
+    checkpoint = latest(out / CHECKPOINTS)
+    if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:
+        raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
+    return checkpoint
+
+
+def run(prepared: Prepared) -> Iterator[Progress]:
+    """Play or read the demonstrations, and train, telling of each episode and step.
+
+    Raises:
+        BlockingIOError: another process warms up in the folder.
+        ValueError: too few demonstrations fit the context.
+    """
+    with locked(prepared.out):
+        yield from _run(prepared)
+
+
+def _run(prepared: Prepared) -> Iterator[Progress]:
+    from ..policy import load_policy
+    from .lora import Tuner
+
+    settings, out, training = prepared.settings, prepared.out, prepared.settings.training
+    about = {**settings.to_json(), "max_tokens": max_tokens(prepared.source)}
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in about.items()]
+    write_file(out / CONFIG, "\n".join(["[warmup]", *lines]) + "\n")
+    examples: list[Example] = []
+    for example in _demonstrations(prepared):
+        examples.append(example)
+        yield Progress(len(examples), training.episodes)
+    fitting = [one for one in examples if len(one.tokens) <= training.context and one.assistant.any()]
+    if 2 * len(fitting) < len(examples) or len(fitting) < 2:
+        longest = max(len(one.tokens) for one in examples)
+        raise ValueError(
+            f"{len(fitting)} of {len(examples)} demonstrations fit the context of {training.context} tokens (the "
+            f"longest has {longest}); two, and half of them, are needed: ask for more with --context"
+        )
+    held = fitting[-max(round(HELD_OUT * len(fitting)), 1) :]
+    learned, spoken = fitting[: -len(held)], sum(int(one.assistant.sum()) for one in fitting)
+    note = f"{len(learned)} demonstrations to learn from and {len(held)} held out, {spoken} tokens of the assistant's"
+    yield Progress(len(examples), training.episodes, note=note)
+    machine = {**asdict(settings.machine), "threads": training.threads}
+    policy = load_policy(prepared.source, **machine, lora=settings.lora, seed=training.seed)
+    tuner = Tuner(policy, training)
+    if prepared.checkpoint is not None:
+        tuner.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
+    start = tuner.loss(held, ROWS)
+    yield Progress(tuner.step, training.steps, start, f"step {tuner.step}/{training.steps}  held-out loss {start:.3f}")
+    saved, tenth = 0.0, max(training.steps // 10, 1)
+    for loss in tuner.learn(learned):
+        line: dict[str, Any] = {"step": tuner.step, "loss": loss}
+        last = tuner.step == training.steps
+        if last or tuner.step % tenth == 0:
+            line["held_out"] = tuner.loss(held, ROWS)
+        append_line(out / LOSSES, json.dumps(line))
+        if last or time.monotonic() - saved > SAVE_SECONDS:
+            save(out / CHECKPOINTS, tuner.step, {}, tuner.save)
+            saved = time.monotonic()
+        told = f"step {tuner.step}/{training.steps}  held-out loss {line['held_out']:.3f}" if "held_out" in line else ""
+        yield Progress(tuner.step, training.steps, loss, told)
+
+
+def _demonstrations(prepared: Prepared) -> Iterator[Example]:
+    from .supervised import tokenize
+
+    settings, chat, training = prepared.settings, prepared.chat, prepared.settings.training
+    if prepared.split is not None:
+        env, ends = prepared.split.env, cut(prepared.split.env, chat)
+        played = demonstrations(env, training.episodes, training.noise, training.seed, prepared.split.tasks)
+        for one in played:
+            yield tokenize(chat, one.opening, one.tools, one.says, one.answers, ends)
+        return
+    for number, (where, messages) in enumerate(conversations(Path(settings.data).expanduser())):
+        if number == training.episodes:
+            return
+        try:
+            opening, says, answers = _parts(messages)
+            yield tokenize(chat, opening, [], says, answers)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+
+
+def _parts(messages: Sequence[Message]) -> tuple[list[Message], list[str], list[list[Message]]]:
+    """Return how a conversation opens, what the assistant says, and what answers it in between.
+
+    Raises:
+        ValueError: the assistant says nothing, or twice in a row, or not first and last behind the opening.
+    """
+    roles = [message["role"] for message in messages]
+    first = roles.index("assistant") if "assistant" in roles else 0
+    if not first or roles[-1] != "assistant":
+        raise ValueError(
+            f"the roles are {', '.join(roles)}; a demonstration ends with `assistant` and begins before it"
+        )
+    says, answers = [str(messages[first]["content"])], list[list[Message]]()
+    between: list[Message] = []
+    for message in messages[first + 1 :]:
+        if message["role"] != "assistant":
+            between.append(message)
+            continue
+        if not between:
+            raise ValueError("two messages of the assistant follow each other; join them")
+        answers.append(between)
+        says.append(str(message["content"]))
+        between = []
+    return list(messages[:first]), says, answers
