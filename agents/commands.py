@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
-from ..envs.splits import begin
+from ..envs.splits import begin, make_with_examples
 from ..tools.progress import Work
 from .progress import Shown
 from .settings import EndpointOptions, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, WarmupOptions
@@ -89,7 +89,7 @@ class Play:
         from .person import play
 
         with mistakes():
-            env = make(self.env, **self.options.kwargs())
+            env = make_with_examples(self.env, self.options.kwargs())
             check_levels(env)
             _, info = env.reset(seed=self.seed) if self.task is None else begin(env, self.task, self.seed)
         with mistakes(), closing(env):
@@ -232,13 +232,13 @@ class Warmup(Shown):
 
     env: tyro.conf.Positional[str] = "turngym/Household-v0"
     """Environment id."""
+    out: Path = Path("runs/warm")
+    """Folder to write. It can be used as `--policy`."""
+    training: tyro.conf.OmitArgPrefixes[WarmupOptions] = WarmupOptions()
     policy: str = ""
     """The model whose LoRA weights learn, as `turngym eval` takes it; by default a small one is made from nothing."""
     data: str = ""
     """JSONL file of conversations (`messages`) to learn from in place of the environment's; for `--policy` only."""
-    out: Path = Path("runs/warm")
-    """Folder to write. It can be used as `--policy`."""
-    training: tyro.conf.OmitArgPrefixes[WarmupOptions] = WarmupOptions()
     lora: tyro.conf.OmitArgPrefixes[LoraOptions] = LoraOptions()
     device: str = "cpu"
     """`cpu`, `cuda` or `mps`; for `--policy` only."""

@@ -124,7 +124,7 @@ def model_folder(name: str | Path, weights: bool = True) -> Path:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{str(folder)!r} is not a folder; name `tiny`, a run folder, a model folder or a hub model such as "
-            "Qwen/Qwen3-0.6B, a .gguf file or `smollm2-135m`; `turngym warmup RECIPE` makes the one that a recipe starts "
+            "Qwen/Qwen3-0.6B, a .gguf file or smollm2-135m; `turngym warmup RECIPE` makes the one that a recipe starts "
             "from"
         )
     for file, what in _NEEDED.items():

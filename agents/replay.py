@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..envs import StopReason, TextEnv
-from ..envs.registry import check_levels, make, refuse_reserved, reserved_choices
+from ..envs.registry import check_levels, refuse_reserved, reserved_choices
+from ..envs.splits import make_with_examples
 from ..tools import Status
 from ..tools.progress import track
 from .journal import read_count, read_origin, read_trees
@@ -117,7 +118,7 @@ def replay_journal(
     origin = read_origin(path)
     merged = {**origin.options, **(options or {})}
     refuse_reserved(merged, reserved_choices(options or {}, env_id), str(path), env_id or origin.env)
-    env = make(env_id or origin.env, **merged)
+    env = make_with_examples(env_id or origin.env, merged)
     check_levels(env)
     count = 0
     with closing(env):

@@ -5,8 +5,8 @@
 - vector: many environments, stepped one after the other
 - rewards: several named rewards of an episode, and their weighted sum
 - registry: the ids, what makes them and with which options
-- splits: the episodes of a split, and how one begins
-- examples: worked examples in front of a question
+- splits: the episodes of a split, how one begins, and worked examples of them
+- examples: conversations of a file, and worked examples in front of a question
 - tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give
 - sources: where questions come from: files and data sets

@@ -28,10 +28,9 @@ from gymnasium.vector.utils import (
 )
 
 from ..tools import ToolFailure
+from .examples import Examples, Message
 from .rewards import Rewards, added
 
-Message = dict[str, Any]
-Example = tuple[Message, ...]  # a worked one: a conversation that the user begins and the assistant ends
 """One chat message: `role` and `content`, as chat templates take them."""
 
 
@@ -102,11 +101,10 @@ class TextEnv(gymnasium.Env[str, str]):
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; an episode needs at least 1 turn")
         self.max_turns = max_turns
-        self.observation_space = TextSpace()
-        self.action_space = TextSpace()
-        self.turn = 0
+        self.observation_space, self.action_space = TextSpace(), TextSpace()
+        self.examples = Examples()  # in front of each question
+        self.turn, self.live = 0, False  # live: between reset and the end of an episode
         self.task_id = ""  # set by on_reset where tasks have names
-        self.live = False  # between reset and the end of an episode
         self.actions: list[str] = []
         self.turn_rewards: list[float] = []
         self._named: dict[str, dict[str, float]] = {}  # rewards so far that have names, and their weights
@@ -114,8 +112,6 @@ class TextEnv(gymnasium.Env[str, str]):
         self._last = ""
         self._seen = ""  # digest of what the agent was shown and paid, up to `_unread`
         self._unread: list[Any] = []  # what is not in it yet: an opening, then five items a turn (few objects to track)
-        self.examples: Sequence[Example] = ()  # worked ones, of which an opening has `shots`
-        self.shots = 0
 
     # -- what an author writes -------------------------------------------------------------------------------------
 
@@ -146,15 +142,6 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the JSON schemas of tools for the chat template to show; empty where the messages teach the calls."""
         return []
 
-    def opening(self, messages: list[Message]) -> list[Message]:
-        """Return the messages of an opening with the worked examples, less those of its own question."""
-        if not self.shots:
-            return messages
-        asked = [message["content"] for message in messages if message["role"] != "system"]
-        others = [example for example in self.examples if example[0]["content"] not in asked][: self.shots]
-        system = len(messages) - len(asked)
-        return [*messages[:system], *(message for example in others for message in example), *messages[system:]]
-
     # -- Gymnasium --------------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -165,13 +152,8 @@ class TextEnv(gymnasium.Env[str, str]):
         self.live, self.turn, self.actions, self.turn_rewards, self._named, self._began = False, 0, [], [], {}, {}
         observation = _carried(self.on_reset(self.np_random, _copied(began["options"])), self, "on_reset")
         # Copies, as whoever gets them, and the environment whose they are, may change them.
-        info = _copied(
-            {
-                "messages": self.opening(self.messages(observation)),
-                "tools": self.tool_schemas(),
-                "task_id": self.task_id,
-            }
-        )
+        shown = self.examples.before(self.messages(observation))
+        info = _copied({"messages": shown, "tools": self.tool_schemas(), "task_id": self.task_id})
         self._began, self._last, self._seen, self._unread = began, observation, "", [(observation, info)]
         self.live = True
         return observation, _copied(info)

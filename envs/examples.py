@@ -6,100 +6,77 @@ rollouts, evaluations, servers, players, warm-ups. A question is never among its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .core import Example, Message, TextEnv
 from .rows import json_rows
-from .splits import begin, open_split
 
+Message = dict[str, Any]
+Example = tuple[Message, ...]
+"""A conversation that the user begins and the assistant ends."""
 MOST = 64  # shots
 ROLES = {"user": ("assistant",), "assistant": ("user", "tool"), "tool": ("assistant",)}  # who may speak behind whom
 
 
-def examples(env_id: str, options: Mapping[str, Any], shots: object) -> tuple[list[Example], int]:
-    """Return worked examples for an environment, and how many of them an opening has.
+@dataclass(frozen=True)
+class Examples:
+    """Worked examples, of which `shots` stand in front of a question; one more serves those whose own is among them."""
 
-    Where an expert plays them they are the last tasks of the split `train`, and one more than asked for: a question is
-    left out of its own examples.
+    found: tuple[Example, ...] = ()
+    shots: int = 0
 
-    Args:
-        env_id: The environment.
-        options: The options that it is made with, without `shots`.
-        shots: How many episodes of its expert, or a JSONL file of conversations (`messages`).
+    def before(self, messages: list[Message]) -> list[Message]:
+        """Return the messages of an opening with the examples between system prompt and question."""
+        asked = [message["content"] for message in messages if message["role"] != "system"]
+        others = [example for example in self.found if example[0]["content"] not in asked][: self.shots]
+        system = len(messages) - len(asked)
+        return [*messages[:system], *(message for example in others for message in example), *messages[system:]]
 
-    Raises:
-        ValueError, TypeError, OSError: there is no expert, no such number, or no such file, or it holds something else.
-    """
-    if isinstance(shots, str | Path):
-        found = [as_example(messages, where) for where, messages in conversations(Path(shots).expanduser())]
-        if len(found) > MOST:
-            raise ValueError(f"shots is {str(shots)!r}, which holds {len(found)} conversations; at most {MOST} fit")
-        return found, len(found)
-    if type(shots) is not int or not 1 <= shots <= MOST:
+
+def check_shots(shots: object) -> None:
+    """Raise ValueError where `shots` is neither a number of examples nor the name of a file."""
+    if not (isinstance(shots, str | Path) or (type(shots) is int and 1 <= shots <= MOST)):
         raise ValueError(f"shots is {shots!r}; give a number from 1 to {MOST}, or a JSONL file of `messages`")
-    split = open_split(env_id, {**options, "split": "train"})
-    with closing(split.env) as env:
-        tasks = [split.tasks[place] for place in range(max(len(split.tasks) - shots - 1, 0), len(split.tasks))]
-        found = [played(env, task) for task in reversed(tasks)]
-    return found, shots
 
 
-def played(env: TextEnv, task: int) -> Example:
-    """Return an episode of the expert, from the question to its last turn."""
-    observation, info = begin(env, task, 0)
-    talk = [message for message in info["messages"] if message["role"] != "system"]
-    act = expert_of(env)
-    while env.live:
-        talk.append({"role": "assistant", "content": (say := act(observation))})
-        observation, _, _, _, info = env.step(say)
-        talk += info["messages"] if env.live else ()
-    return tuple(talk)
-
-
-def expert_of(env: TextEnv) -> Callable[[str], str]:
-    """Return what plays an episode well: an observer that sees what the agent sees, where there is one, or the gold."""
-    if hasattr(env, "expert"):
-        expert = env.expert()
-        return lambda observation: str(expert.act(observation))
-    return lambda observation: env.gold()[0]
-
-
-def conversations(path: Path) -> Iterator[tuple[str, list[Message]]]:
-    """Yield where each conversation of a JSONL file is, and its messages of role and content.
+def examples_of(file: Path) -> Examples:
+    """Return the worked examples of a JSONL file of conversations.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line is no conversation, or there is none.
+        ValueError: a line is no conversation that the user begins and the assistant ends, or there are too many.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; name a JSONL file whose lines hold `messages`")
+    found = tuple(_as_example(messages, where) for where, messages in conversations(file))
+    if len(found) > MOST:
+        raise ValueError(f"shots is {str(file)!r}, which holds {len(found)} conversations; at most {MOST} fit")
+    return Examples(found, len(found))
+
+
+def conversations(file: Path) -> Iterator[tuple[str, list[Message]]]:
+    """Yield where each conversation of a JSONL file is, and its messages. Raises as `examples_of` does."""
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}; name a JSONL file whose lines hold `messages`")
     number = 0
-    for number, row in json_rows(path):
+    for number, row in json_rows(file):
         messages = row.get("messages") if isinstance(row, dict) else None
         if not isinstance(messages, list) or not all(map(_is_message, messages)) or not messages:
             raise ValueError(
-                f"{path}:{number} is no conversation; a line holds "
+                f"{file}:{number} is no conversation; a line holds "
                 '{"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
             )
-        yield f"{path}:{number}", messages
+        yield f"{file}:{number}", messages
     if not number:
-        raise ValueError(f"{path} holds no conversation; it needs lines with `messages`")
+        raise ValueError(f"{file} holds no conversation; it needs lines with `messages`")
 
 
-def as_example(messages: Sequence[Message], where: str) -> Example:
-    """Return a conversation that the user begins and the assistant ends.
-
-    Raises:
-        ValueError: it is none; `where` names it.
-    """
+def _as_example(messages: Sequence[Message], where: str) -> Example:
     roles = [str(message["role"]) for message in messages]
     if roles[0] == "system":
         raise ValueError(f"{where} has a system message; an environment has its own: leave it out of worked examples")
-    wrong = next((b for a, b in pairwise(roles) if b not in ROLES.get(a, ())), None)
+    wrong = any(later not in ROLES.get(role, ()) for role, later in pairwise(roles))
     if wrong or roles[0] != "user" or roles[-1] != "assistant":
         raise ValueError(
             f"{where} has the roles {', '.join(roles)}; a worked example begins with `user`, ends with `assistant`, "

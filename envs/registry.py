@@ -102,13 +102,8 @@ def register_all() -> None:
                 _register(entry, known)
 
 
-def make(env_id: str, *, shots: int | str = 0, **kwargs: Any) -> TextEnv:
+def make(env_id: str, **kwargs: Any) -> TextEnv:
     """Make the bare environment (no wrappers) for rollouts, evaluation and play.
-
-    Args:
-        env_id: The environment.
-        shots: How many worked examples its openings have, or a file of some (`turngym.envs.examples`).
-        kwargs: Its options.
 
     Raises:
         ValueError: the id is unknown or its declaration broken, or the environment does not take one of `kwargs`.
@@ -133,11 +128,6 @@ def make(env_id: str, *, shots: int | str = 0, **kwargs: Any) -> TextEnv:
     env.spec = copy.deepcopy(spec)  # as `gymnasium.make` does: what made an environment can be read from it
     env.spec.id = env_id
     env.spec.kwargs |= kwargs
-    if shots != 0:
-        from .examples import examples  # which makes environments itself
-
-        env.examples, env.shots = examples(env_id, kwargs, shots)
-        env.spec.kwargs["shots"] = shots
     return env
 
 
@@ -252,8 +242,7 @@ class EnvOptions:
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""
     shots: int | str = 0
-    """Worked examples in front of each question: a number of episodes of the environment's expert on other tasks, or a
-    JSONL file of conversations (`messages`)."""
+    """Worked examples in front of a question: how many of the expert's, or a JSONL file of `messages`."""
     option: tuple[str, ...] = ()
     """Other options of the environment as `name=value`; the value is TOML, and a bare word is a string."""
 
@@ -263,13 +252,11 @@ class EnvOptions:
         Raises:
             ValueError: an `option` has no `=`.
         """
-        kwargs: dict[str, Any] = {}
+        kwargs: dict[str, Any] = {"shots": self.shots} if self.shots != 0 else {}
         if self.tasks is not None:
             kwargs["tasks"] = self.tasks
         if self.difficulty is not None:
             kwargs["difficulty"] = self.difficulty
-        if self.shots != 0:
-            kwargs["shots"] = self.shots
         return kwargs | named_values("option", self.option)
 
 

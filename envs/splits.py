@@ -1,4 +1,4 @@
-"""The episodes of a split, and how one begins: by its task where an environment has `tasks`, else by its seed.
+"""The episodes of a split, how one begins: by its task where an environment has `tasks`, else by its seed; examples.
 
 An episode has a number. In an environment with `tasks` it is the task's index, elsewhere the seed of `reset`, and every
 split has seeds of its own.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .core import TextEnv
+from .examples import Example, Examples, check_shots, examples_of
 from .registry import make, takes
 from .tasks import SPLITS, check_split
 
@@ -47,12 +49,50 @@ def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
     return split
 
 
+def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
+    """Make an environment whose option `shots` asks for worked examples: a number of them, or a file.
+
+    An expert plays the last tasks of the split `train`.
+
+    Raises:
+        ValueError, TypeError, OSError: it cannot be made, there is no expert, or no such number or file.
+    """
+    plain = {name: value for name, value in options.items() if name != "shots"}
+    env = make(env_id, **plain)
+    if (shots := options.get("shots", 0)) == 0:
+        return env
+    check_shots(shots)
+    if type(shots) is int:
+        train = open_split(env_id, {**plain, "split": "train"})
+        with closing(train.env):
+            last = range(len(train.tasks) - 1, max(len(train.tasks) - shots - 2, -1), -1)
+            env.examples = Examples(tuple(_played(train.env, train.tasks[place]) for place in last), shots)
+    else:
+        env.examples = examples_of(Path(shots).expanduser())
+    if env.spec is not None:
+        env.spec.kwargs["shots"] = shots
+    return env
+
+
+def _played(env: TextEnv, task: int) -> Example:
+    """Return an episode of the expert, from the question to its last turn."""
+    observation, info = begin(env, task, 0)
+    talk = [message for message in info["messages"] if message["role"] != "system"]
+    expert: Any = env.expert() if hasattr(env, "expert") else None  # sees what the agent sees
+    while env.live:
+        say = expert.act(observation) if expert else env.gold()[0]
+        talk.append({"role": "assistant", "content": say})
+        observation, _, _, _, info = env.step(say)
+        talk += info["messages"] if env.live else ()
+    return tuple(talk)
+
+
 def _open(env_id: str, options: Mapping[str, Any]) -> Split:
     if "split" not in options or takes(env_id, "split"):
-        env = make(env_id, **options)
+        env = make_with_examples(env_id, options)
         return Split(env, range(task_count(env)))
     split = check_split(options["split"])
-    env = make(env_id, **{name: value for name, value in options.items() if name != "split"})
+    env = make_with_examples(env_id, {name: value for name, value in options.items() if name != "split"})
     count = task_count(env)
     if not has_tasks(env):
         first = SPLITS.index(split) * SEEDS

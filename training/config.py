@@ -196,14 +196,16 @@ def adjust(
 ) -> tuple[TrainConfig, tuple[str, ...]]:
     """Return the config of a recipe, adjusted to its policy and environment, and lines that say what came from where.
 
-    A model that turngym did not make takes the defaults of its size, except what the command has `named`, or what a
-    recipe file of the user's own sets. `source` is the policy's, where it was found before.
+    A model that turngym did not make takes the defaults of its size, except what the command has `named`, or what is
+    set by a recipe file of the user's own, or by a recipe for just that policy. `source` is the policy's, where it was
+    found before.
 
     Raises:
         ValueError, OSError: there is no such recipe or policy, or it is damaged.
     """
     values, source = recipe_values(recipe)[0], source or find(config.policy)
-    elsewhere, own = config.env != values.get("env", TrainConfig.env), recipe.endswith(".toml")
+    elsewhere = config.env != values.get("env", TrainConfig.env)
+    own = recipe.endswith(".toml") or config.policy == values.get("policy", TrainConfig.policy)
     row = {**source.defaults()}
     if config.env not in GRADED or config.environment.tasks is not None:
         row.pop("difficulty", None)

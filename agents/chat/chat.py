@@ -155,7 +155,7 @@ def check_fit(template: Template, env: TextEnv) -> None:
     """
     question = isinstance(env, QuestionEnv)
     plain: list[Message] = [{"role": "user", "content": "question"}]
-    opening = env.opening(env.messages("question") if question else plain)
+    opening = env.examples.before(env.messages("question") if question else plain)
     try:
         template.render(opening, env.tool_schemas(), generate=True)
     except TemplateError as error:
