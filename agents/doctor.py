@@ -26,6 +26,7 @@ from ..tools.python import LEVELS, memory_mode, probe
 
 EXTRAS = {  # what each adds, of those that are of interest to who uses turngym
     "train": "policies that run here: training, warm-up, and their evaluation",
+    "gguf": "models in GGUF files, such as the policy smollm2-135m",
     "tasks": "data sets by name, and reasoning-gym",
     "search": "search in a corpus of one's own",
     "serve": "`turngym serve-search`",

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -207,7 +207,7 @@ class Model:
 
     def tensors(self) -> dict[str, Callable[[], NDArray[np.float32]]]:
         """Return what reads each weight as numbers, by the names that transformers knows; nothing is read yet."""
-        return {self._name(tensor.name): lambda tensor=tensor: self._numbers(tensor) for tensor in self.reader.tensors}
+        return {self._name(tensor.name): partial(self._numbers, tensor) for tensor in self.reader.tensors}
 
     def _name(self, name: str) -> str:
         found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
@@ -242,7 +242,7 @@ class Model:
         kinds = self.fields.get("tokenizer.ggml.token_type") or [1] * len(tokens)
         pairs = [tuple(merge.split(" ", 1)) for merge in merges]
         tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, pairs))
-        first = {"smollm": [pre_tokenizers.Digits(True)]}.get(cut, [])
+        first: list[Any] = [pre_tokenizers.Digits(True)] if cut == "smollm" else []
         if cut in _SPLITS:
             first = [pre_tokenizers.Split(Regex(_SPLITS[cut]), "isolated")]
         last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut not in _SPLITS)

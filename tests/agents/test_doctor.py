@@ -111,7 +111,7 @@ def test_what_an_extra_adds_is_said_and_which_are_not_there(ask, monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "2"))
     _, said, last = ask()
     assert {
-        f"packages of [{extra}]" for extra in ("train", "tasks", "search", "serve", "report", "vllm")
+        f"packages of [{extra}]" for extra in ("train", "gguf", "tasks", "search", "serve", "report", "vllm")
     } <= said.keys()
     assert " ".join(said["packages of [train]"]).startswith("no policies that run here: training, warm-up, ")
     assert " ".join(said["packages of [vllm]"]).endswith("not installed: vllm (pip install 'turngym[vllm]')")

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from turngym.envs.math.families import FAMILIES
+from turngym.envs.math.families import FAMILIES, MIXED
 from turngym.envs.math.grade import MathGrader
 from turngym.envs.math.make import DIFFICULTIES, MathTasks
 from turngym.envs.math.problems import decimal, signed
@@ -60,7 +60,7 @@ def test_every_family_and_level_has_problems_for_every_split(split, level):
 def test_families_and_levels_are_mixed_evenly():
     kinds = [MathTasks(difficulty=(1, 2))[i].id.split("-train-")[0] for i in range(3600)]
     counts = {kind: kinds.count(kind) for kind in set(kinds)}
-    assert set(counts) == {f"{family}-{level}" for family in FAMILIES for level in (1, 2)}
+    assert set(counts) == {f"{family}-{level}" for family in MIXED for level in (1, 2)}
     assert all(140 <= count <= 260 for count in counts.values())
 
 
@@ -116,11 +116,22 @@ def numbers(text):
     return {int(number) for number in re.findall(r"\d+", text)}
 
 
-def test_there_are_nine_families():
+def test_nine_families_are_mixed_and_sums_are_by_themselves():
     assert (
         *("arithmetic", "words", "fractions", "percent", "units"),
         *("linear", "systems", "number-theory", "sequences"),
-    ) == tuple(FAMILIES)
+    ) == MIXED
+    assert tuple(FAMILIES) == (*MIXED, "sums")
+
+
+def test_the_splits_of_sums_share_no_numbers():
+    pairs = {
+        split: {tuple(re.findall(r"\d+", tasks[i].prompt)) for i in range(3000)}
+        for split in SPLITS
+        if (tasks := MathTasks(split, 1, ("sums",)))
+    }
+    assert sum(map(len, pairs.values())) == len(set().union(*pairs.values())) > 380
+    assert len(pairs["train"]) > 5 * len(pairs["test"]) > 100
 
 
 @pytest.mark.parametrize(("family", "level"), EVERY)
