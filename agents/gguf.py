@@ -123,11 +123,6 @@ def converted(file: Path) -> Path:
     return _verified(folder, source)
 
 
-def about(folder: Path) -> str:
-    """Return what the weights of a converted folder are, for tables; empty for any other folder."""
-    return str(read_json(folder / MANIFEST).get("weights", "")) if (folder / MANIFEST).is_file() else ""
-
-
 @dataclass(frozen=True)
 class Model:
     """An open GGUF file, checked for what turngym can convert."""

@@ -385,7 +385,7 @@ def test_a_missing_training_extra_is_named(monkeypatch, capsys):
     def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers")
 
-    monkeypatch.setattr(commands, "make", missing)
+    monkeypatch.setattr(commands, "make_with_examples", missing)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["play"])
     assert stopped.value.code == 2

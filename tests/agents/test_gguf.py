@@ -13,6 +13,7 @@ from safetensors.torch import load_file  # noqa: E402
 from turngym.agents import gguf as ours  # noqa: E402
 from turngym.agents import memory  # noqa: E402
 from turngym.agents.chat.chat import Chat  # noqa: E402
+from turngym.agents.model_folder import read_json  # noqa: E402
 from turngym.agents.policy import load_policy  # noqa: E402
 from turngym.agents.source import Source, find  # noqa: E402
 from turngym.agents.warmup.supervised import TEMPLATE  # noqa: E402
@@ -81,7 +82,7 @@ def test_a_file_is_converted_once_and_is_a_policy(tmp_path, cache, caplog):
     file = write(tmp_path / "small.gguf")
     source = find(str(file))
     assert source.folder.parent == cache and source.folder.name.startswith("small-")
-    assert ours.about(source.folder) == "dequantised from Q4_1" and "dequantised from Q4_1" in caplog.text
+    assert read_json(source.folder / "gguf.json")["weights"] == "dequantised from Q4_1" and "dequantised from Q4_1" in caplog.text
     assert sorted(path.name for path in cache.iterdir()) == [source.folder.name]
     caplog.clear()
     ours.converted.cache_clear()

@@ -7,7 +7,7 @@ from turngym.training.config import RECIPES, read_recipe, recipe_keys, recipe_na
 from turngym.training.control import chain
 from turngym.training.methods import METHOD_RECIPES, METHODS, parse_methods
 
-TASKS = {"math-python", "household", "search"}
+TASKS = {"math-python", "household", "search", "sums-smollm2"}
 PARTS = {"aepo-advantage", "aepo-branching", "aepo-clip", "tis"}  # of other methods, or corrections
 RUN = {"steps": 60, "group": 8, "vocabulary": 640}
 
