@@ -82,7 +82,10 @@ def test_a_file_is_converted_once_and_is_a_policy(tmp_path, cache, caplog):
     file = write(tmp_path / "small.gguf")
     source = find(str(file))
     assert source.folder.parent == cache and source.folder.name.startswith("small-")
-    assert read_json(source.folder / "gguf.json")["weights"] == "dequantised from Q4_1" and "dequantised from Q4_1" in caplog.text
+    assert (
+        read_json(source.folder / "gguf.json")["weights"] == "dequantised from Q4_1"
+        and "dequantised from Q4_1" in caplog.text
+    )
     assert sorted(path.name for path in cache.iterdir()) == [source.folder.name]
     caplog.clear()
     ours.converted.cache_clear()

@@ -23,7 +23,9 @@ def changed(recipe, **values):
     return {name: value for name, value in now.items() if value != before[name] and name not in values}
 
 
-@pytest.mark.parametrize("name", [name for name in recipe_names() if name not in ("household", "search", "sums-smollm2")])
+@pytest.mark.parametrize(
+    "name", [name for name in recipe_names() if name not in ("household", "search", "sums-smollm2")]
+)
 def test_a_recipe_stays_as_it_is_with_the_policy_it_is_made_for(name):
     assert adjusted(name, {})[1] == ()
     assert changed(name) == {"max_tokens": 96}
