@@ -35,7 +35,7 @@ FOREIGN = {  # options of pip, torchrun, vLLM, a benchmark, systemd-run and logg
         "--max-lora-rank",
     ),
     *("--enable-prefix-caching", "--logprobs-mode", "--no-enable-chunked-prefill"),
-    *("--user", "--scope", "--pty", "--logdir", "--project"),
+    *("--user", "--scope", "--pty", "--no-deps", "--logdir", "--project"),
 }
 
 

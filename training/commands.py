@@ -255,29 +255,27 @@ def recipe_of(args: list[str]) -> TrainConfig:
 
     `args` begin with `train`; a recipe's name is taken out of them.
     """
-    named = len(args) > 1 and not args[1].startswith("-")
-    allowed = _named(args)
+    named, allowed = len(args) > 1 and not args[1].startswith("-"), _named(args)
     recipe = read_recipe(args.pop(1) if named else RECIPE, allowed=allowed)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
     out: str = _options(args).out or recipe.out
-    if not out:
-        raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
-    return replace(from_run(Path(out), allowed), out=out)
+    if out:
+        return replace(from_run(Path(out), allowed), out=out)
+    raise ValueError("--resume needs the run folder: turngym train --resume --out FOLDER")
 
 
 def warmup_of(args: list[str]) -> Warmup:
-    """Return the defaults of a warm-up: a recipe's, that makes the policy which the recipe starts from.
+    """Return the defaults of a warm-up, of a recipe's policy where `args`, which begin with `warmup`, name a recipe.
 
-    `args` begin with `warmup`; a recipe's name (an environment's has a slash or a colon) is taken out of them.
-    """
-    training = FINETUNING if any(arg.partition("=")[0] == "--policy" for arg in args) else WarmupOptions()
+    Its name is taken out of them; that of an environment has a slash or a colon."""
+    kind = Warmup(training=FINETUNING if any(arg.partition("=")[0] == "--policy" for arg in args) else WarmupOptions())
     if len(args) < 2 or args[1].startswith("-") or ({*"/:"} & {*args[1]} and not args[1].endswith(".toml")):
-        return Warmup(training=training)
+        return kind
     recipe = read_recipe(args.pop(1), allowed=_named(args))
     if recipe.policy == "tiny":
         raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
-    return Warmup(recipe.env, out=Path(recipe.policy), training=training, options=recipe.environment)
+    return replace(kind, env=recipe.env, out=Path(recipe.policy), options=recipe.environment)
 
 
 def _named(args: list[str]) -> list[str]:
