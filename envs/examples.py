@@ -15,6 +15,7 @@ from typing import Any
 from .rows import json_rows
 
 Message = dict[str, Any]
+"""One chat message: `role` and `content`, as chat templates take them."""
 Example = tuple[Message, ...]
 """A conversation that the user begins and the assistant ends."""
 MOST = 64  # shots
