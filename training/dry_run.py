@@ -33,7 +33,7 @@ OPENINGS = 64  # tasks whose opening is measured
 SLOTS = 64  # conversations that the embedded engine keeps at a time
 PROBE = 13_312  # tokens of its test, at its start, whether rows of a batch depend on each other
 CHARACTERS = 3  # of a token, where there is no tokenizer to count with
-SHAPE = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SHAPE: tuple[str, ...] = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 SHAPE += ("num_key_value_heads", "vocab_size", "tie_word_embeddings", "max_position_embeddings")
 PUBLISHED: dict[str, tuple[Any, ...]] = {  # `SHAPE` in the config.json of models that recipes name
     "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2", 896, 4864, 24, 14, 2, 151_936, True, 32_768),
@@ -130,7 +130,11 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         return found
     with closing(splits[0].env) as env, closing(splits[1].env):
         found.check("tools", lambda: check_levels(env), lambda _: _tools(env))
-        chat = speaker and found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
+        chat = (
+            None
+            if speaker is None
+            else found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
+        )
         if chat is not None and sound:
             found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)

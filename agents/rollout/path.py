@@ -124,8 +124,8 @@ class Actor:
 
     def spans(self, text: str, tokens: NDArray[np.int32]) -> dict[str, Any]:
         """Return `Turn.thought` and `Turn.values` of a turn; `text` is what `chat.text` makes of its tokens."""
-        thought = thought_length(text, self.format and self.format.begins(text))
-        values = self.format and self.format.values(text)
+        block, values = (self.format.begins(text), self.format.values(text)) if self.format else (None, None)
+        thought = thought_length(text, block)
         if values is None and text.startswith(_BOX, thought):
             start, end = thought + len(_BOX), text.rfind("}")
             values = (start, end) if end >= start else None

@@ -150,8 +150,8 @@ def _merged(modules: Sequence[Any], norm: Any = None) -> tuple[Tensor, Tensor | 
             weight = torch.addmm(weight, up, down, alpha=module.scaling[name])
         weights.append(weight)
         biases.append(plain.bias)
-    adapted = len(modules) == 1 and getattr(modules[0], "active_adapters", ())
-    whole = weights[0] if adapted else torch.cat(weights)  # never the model's own, which stay as they are
+    fresh = len(weights) == 1 and weights[0].data_ptr() != plain.weight.data_ptr()
+    whole = weights[0] if fresh else torch.cat(weights)  # never the model's own, which stay as they are
     if norm is not None:
         whole *= norm.weight.detach().float()
     kind = weights_kind(modules[0])
