@@ -31,8 +31,12 @@ EXTRAS = {  # what each adds, of those that are of interest to who uses turngym
     "search": "search in a corpus of one's own",
     "serve": "`turngym serve-search`",
     "dense": "search by meaning, with embeddings",
-    "report": "the picture of `turngym compare`",
+    "report": "pictures of runs and comparisons",
     "vllm": "turns drawn by vLLM servers that turngym starts",
+    "tensorboard": "the logger of that name",
+    "wandb": "the logger of that name",
+    "trackio": "the logger of that name",
+    "mlflow": "the logger of that name",
 }
 EXTRA = "packages of "  # in front of the name of an extra
 GRADER_SECONDS = 60.0  # for an answer that takes a hundredth of that: the process may have to start on a busy machine

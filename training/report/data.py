@@ -359,4 +359,6 @@ def _turn(key: str) -> int:
 
 def _short(error: BaseException) -> str:
     text = " ".join(f"{error}".split()) or type(error).__name__
-    return text if len(text) <= 160 else f"{text[:160]}…"
+    return (
+        text if len(text) <= 240 else f"{text[:80]}…{text[-160:]}"
+    )  # it begins with a path, and ends with what is wrong

@@ -239,7 +239,7 @@ def test_what_was_drawn_is_never_encoded_again(chats, monkeypatch):
     path, drawn = chat.prompt(talk).tolist(), []
     for ids in ([*letters, end], [*letters, *half], [*half, *letters, end, end]):
         drawn.append((len(path), ids))
-        path += ids + chat.reply([say("tool", "r")], ids[-1]).tolist()
+        path += ids + chat.reply([say("tool", f"r{len(drawn)}")], ids[-1]).tolist()  # each is rendered once
     assert all(path[start : start + len(ids)] == ids for start, ids in drawn)
     assert len(seen) == 4 and not any("zebra" in text for text in seen)
     assert chat.tokenizer.encode("zebra").ids != letters
