@@ -32,9 +32,16 @@ ELSEWHERE = {"docs/evaluate.md": "tests/agents/endpoint/test_page.py"}  # pages 
 SHORT = "steps=2, eval_every=1, eval_tasks=2, prompts=2, group=2, max_tokens=12, threads=1"
 # What a short run of GRPO and EPO on one path after another, from the embedded engine, may lack.
 RARE = {"reward/NAME", "mismatch", "mismatch_max", "kl", "forks_turn/T", "forks_gain_turn/T"}
+RARE |= {"weight", "weight_turn/T", "entropy_coef", "entropy_coef_turn/T", "mutual_information/T"}
 for kind in ("success", "failure"):  # maybe no path has succeeded, or none failed
     RARE |= {f"entropy_{kind}", f"entropy_turn_{kind}/T", f"entropy_phase_{kind}/PHASE"}
-PLACES = {"T": r"\d+", "PHASE": "(think|call|answer)", "SPAN": "(prompt|system|user|assistant|tool)", "NAME": ".+"}
+PLACES = {
+    "T": r"\d+",
+    "PHASE": "(think|call|answer)",
+    "SPAN": "(prompt|system|user|assistant|tool)",
+    "NAME": ".+",
+    "METHOD": r"[\w-]+",
+}
 PLACES["CLASS"] = "(words|format|arguments)"
 PLACES["OUTCOME"] = f"({'|'.join(Outcome)})"
 
@@ -119,7 +126,8 @@ def rows(path: Path) -> list[dict]:
 def test_a_run_folder_holds_the_files_that_are_named(run):
     known = names(FILES["A run folder: file"])
     found = {str(path.relative_to(run)) for path in run.iterdir()}
-    assert found == {name.split("/")[0] for name in known} - {"incidents.jsonl", "adapters", "server.log"}
+    absent = {"incidents.jsonl", "report.html", "adapters", "server.log"}  # of a run in Python that nothing happened in
+    assert found == {name.split("/")[0] for name in known} - absent
     (run / "trees" / "step-000001.jsonl").stat()
     parts = names([row[:1] for row in FILES["checkpoints/step-N/: file"]])
     checkpoint = run / "checkpoints" / "step-000002"
@@ -203,9 +211,12 @@ def test_an_evaluation_has_the_keys_that_are_named(tmp_path, monkeypatch, capsys
 def test_a_comparison_has_the_keys_that_are_named(run, tmp_path, monkeypatch):
     shutil.copytree(run, tmp_path / "grpo" / "seed-0")
     monkeypatch.setattr(report, "draw", lambda *args: None)
+    monkeypatch.setattr(report, "save", lambda *args: None)
     config = from_run(run)
     report.write_report(Comparison(tmp_path, "math-python", {"grpo": config}, (0,)))
     found = json.loads((tmp_path / "compare.json").read_text())
     assert set(found) == set(names(FILES["compare.json: key"]))
-    assert set(found["results"]["grpo"]) == set(names(FILES["compare.json: key of a result"]))
+    result = found["results"]["grpo"]
+    inner = {f"runs.SEED.{key}" for key in result["runs"]["0"] if key == "actions_by_turn"}
+    assert set(result) | inner == set(names(FILES["compare.json: key of a result"]))
     assert found["results"]["grpo"]["finished"] == [0]

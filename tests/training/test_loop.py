@@ -22,7 +22,7 @@ from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome
 from turngym.envs.math import MathTasks
 from turngym.envs.question import QuestionEnv
-from turngym.training import learner, loop, run_folder
+from turngym.training import alarms, learner, loop, run_folder
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
@@ -641,16 +641,15 @@ def test_several_updates_on_a_rollout_are_one_step(tmp_path):
 
 @pytest.mark.slow
 def test_an_alarm_is_told_once_and_a_resumed_run_tells_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "WINDOW", 2)
-    monkeypatch.setitem(run_folder.SHARES, "silent_groups", ("silent-groups", -1.0))
-    monkeypatch.setitem(run_folder.SHARES, "turns/cut", ("cut-turns", 1.0))  # its turns are short
-    monkeypatch.setattr(run_folder, "CUT_AT_ONCE", 1.0)
-    config = QUICK.changed(steps=4, out=str(tmp_path / "run"))
+    monkeypatch.setitem(alarms.SHARES, "silent_groups", ("silent-groups", -1.0))
+    monkeypatch.setitem(alarms.SHARES, "turns/cut", ("cut-turns", 1.0))  # its turns are short
+    monkeypatch.setattr(alarms, "CUT_AT_ONCE", 1.0)
+    config = QUICK.changed(steps=6, out=str(tmp_path / "run"))
     records = train(config)
-    assert [[one.kind for one in record.begun] for record in records] == [[], [], ["silent-groups"], [], []]
-    assert [line.get("alarms") for line in metrics(tmp_path / "run")] == [None, [], *[["silent-groups"]] * 3]
+    assert [[one.kind for one in record.begun] for record in records] == [*[[]] * 5, ["silent-groups"], []]
+    assert [line.get("alarms") for line in metrics(tmp_path / "run")] == [None, *[[]] * 4, *[["silent-groups"]] * 2]
     (told,) = incidents(tmp_path / "run")
-    assert (told["step"], told["kind"]) == (2, "alarm") and "silent_groups is" in told["what"]
+    assert (told["step"], told["kind"]) == (5, "alarm") and "silent_groups is" in told["what"]
     other = config.changed(out=str(tmp_path / "other"))
     train(other, until=3)
     train(other.changed(resume=True))

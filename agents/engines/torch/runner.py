@@ -120,8 +120,8 @@ class Runner(ABC):
         self.reserve(max(targets) + 1, 0)
         index = self._tensor(np.array(targets))
         for keys, values in self._cache:
-            keys[index, ..., :length] = keys[source, ..., :length]
-            values[index, :, :length] = values[source, :, :length]
+            keys[index, ..., :length] = keys[source, ..., :length].clone()  # torch refuses what overlaps
+            values[index, :, :length] = values[source, :, :length].clone()
 
     def refresh(self) -> None:  # noqa: B027 (a runner of the model itself has nothing to do)
         """Take the weights as they are now."""

@@ -221,7 +221,7 @@ def test_methods_are_compared_on_an_environment_of_ones_own(turngym, monkeypatch
 
 MISTAKES = [
     ([], "no method is named; name recipes of methods, such as: turngym compare grpo epo"),
-    (["turn-pi"], "there is no recipe 'turn-pi'; did you mean 'turn-floor'?"),
+    (["turn-flor"], "there is no recipe 'turn-flor'; did you mean 'turn-floor'?"),
     (["grpo", "nowhere.toml"], "there is no recipe 'nowhere.toml'"),
     (["grpo", "epo", "grpo"], "method 'grpo' is named twice"),
     (["grpo", "--on", "math-pyton"], "there is no recipe 'math-pyton'; did you mean 'math-python'?"),

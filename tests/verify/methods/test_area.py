@@ -17,7 +17,7 @@ def test_every_method_has_its_rows():
     ]
     assert all(row.good for row in rows) and [row.of for row in rows] == [1, 20, 2]
     assert rows[0].note == "agentic.md D"
-    without = {"actfocus", "entropy-bonus"}  # whose sheets have none
+    without = {"actfocus", "entropy-bonus", "turn-floor"}  # whose sheets have none
     shown = {example.method for example in examples.EXAMPLES}
     assert shown == set(METHODS) - without
 

@@ -14,6 +14,7 @@ PLAIN = Case("plain", letters("<|im_start|>", "<|im_end|>", "<tool_call>"), "<|i
 def test_harm_is_found_in_every_place(monkeypatch, place, text):
     chat = Chat(PLAIN.tokenizer, Template(PLAIN.template))
     assert harm(chat, lossless=True)(place, text) == ""
+    chat = Chat(PLAIN.tokenizer, Template(PLAIN.template))  # it has rendered nothing
 
     def naive(text, **rest):
         return np.array(chat.tokenizer.encode(str.__str__(text), add_special_tokens=False).ids, np.int32)
