@@ -203,6 +203,7 @@ def prepare(
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice, endpoint):
         settings.check()
+    choice.check_installed()
     source = None
     if not (policy in PLAYERS or endpoint.model):
         check_device(machine.device)

@@ -56,7 +56,7 @@ class EngineChoice:
     """Options of the server that turngym starts, as `name=value`: `gpu-memory-utilization=0.5`."""
 
     def check(self) -> None:
-        """Raise ValueError where the parts do not fit each other or this installation."""
+        """Raise ValueError where the parts do not fit each other."""
         _require(self, ["engine"], ENGINES.__contains__, f"one of {', '.join(ENGINES)}")
         for name in ("server", "server_option"):
             if self.engine != "vllm" and (value := getattr(self, name)):
@@ -66,6 +66,9 @@ class EngineChoice:
                 f"server_option is {self.server_option!r}, but the server {self.server[0]} is already running; "
                 "leave one of the two out"
             )
+
+    def check_installed(self) -> None:
+        """Raise ValueError where a server would have to be started that is not installed here."""
         if self.own_server and find_spec("vllm") is None:
             raise ValueError(
                 "engine vllm starts a server, and vllm is not installed here: pip install 'turngym[vllm]', or name a "

@@ -68,8 +68,8 @@ class Methods:
 class Train(Shown):
     """Train a LoRA policy: `turngym train [RECIPE] [options]`.
 
-    A recipe is `math-python` (the default), `household`, `search`, the name of a method (`turngym methods`), or the
-    path of a TOML file. Options replace the values of the recipe.
+    A recipe is `math-python` (the default), `household`, `search`, the name of a method (`turngym methods`), a TOML
+    file, or several joined by `+`, as in `gsm8k-python+qwen2.5-1.5b`. Options replace the values of the recipe.
     """
 
     config: Annotated[tyro.conf.OmitArgPrefixes[TrainConfig], tyro.conf.arg(name="")]

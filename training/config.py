@@ -142,7 +142,7 @@ class TrainConfig:
 def read_recipe(
     name: str, base: Mapping[str, Any] = MappingProxyType({}), allowed: Collection[str] = ()
 ) -> TrainConfig:
-    """Return the config of a recipe: one of `recipe_names`, or the path of a TOML file.
+    """Return the config of a recipe: one of `recipe_names`, the path of a TOML file, or several joined by `+`.
 
     What the recipe leaves out is as in `base`. `allowed` is what of `reserved_of` it may ask for.
 
@@ -167,7 +167,14 @@ def recipe_names() -> list[str]:
 
 
 def recipe_values(name: str) -> tuple[dict[str, Any], str]:
-    """Return what a recipe sets, whatever it asks for, and what it is called in errors."""
+    """Return what a recipe sets, whatever it asks for, and what it is called in errors.
+
+    Of several that are joined by `+` a later one counts where two set the same.
+    """
+    if "+" in name and not Path(name).is_file():
+        parts = [recipe_values(part) for part in name.split("+")]
+        values = {key: value for part, _ in parts for key, value in part.items()}
+        return values, " + ".join(where for _, where in parts)
     if name in METHOD_RECIPES:
         return dict(METHOD_RECIPES[name]), f"recipe {name}"
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"

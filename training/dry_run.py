@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from ..agents.chat.chat import Chat
 from ..agents.evaluate import checked_chat, pick_tasks, suited
-from ..agents.memory import GIB, Work, count_of, free_bytes, needed, parameters, read_config
+from ..agents.memory import GIB, Needed, Work, count_of, free_bytes, needed, parameters, read_config
 from ..agents.settings import check_device
 from ..agents.source import Source, find, max_tokens
 from ..agents.terminal import console, said_of
@@ -144,7 +144,7 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
             limit = max_tokens(source) if config.sampling.max_tokens is None else config.sampling.max_tokens
             lengths = Lengths(openings, limit, env.max_turns, int(shape["max_position_embeddings"]))
             found.check("lengths", lambda: lengths.check(), str)
-            _check_memory(found, config, shape, count, lengths.path, here)
+            _check_memory(found, config, shape, count, lengths, here)
     return found
 
 
@@ -168,6 +168,7 @@ def _sized(source: Source) -> str:
 def _settings(config: TrainConfig, source: Source | None) -> str:
     """Check what needs no environment, and say what was checked."""
     config.check()
+    config.engine.check_installed()
     check_methods(config.method)
     check_group(config.method, config.group)
     if source is not None:
@@ -226,36 +227,45 @@ def _server_share(options: Collection[str]) -> float:
     return float(named.get("gpu-memory-utilization", 0.9))
 
 
+def predicted(config: TrainConfig, shape: Mapping[str, Any], count: int, lengths: Lengths) -> tuple[Needed, int, int]:
+    """Return what a run takes, and the tokens of a forward pass and of the cache.
+
+    A pass has no more different tokens than a step, whose paths share their openings. The cache holds all conversations
+    at a time, or what the engine tests at its start.
+    """
+    path, opening = lengths.path, max(lengths.openings)
+    tokens = min(max(config.micro_tokens, path), config.prompts * (opening + config.group * (path - opening)))
+    served, slots = config.engine.engine != "torch", max(config.prompts * config.group, config.eval_tasks)
+    cached = 0 if served else max(min(SLOTS, slots) * path, PROBE)
+    work = Work(tokens, tokens, config.checkpointing, copied=not served)
+    return needed(shape, count, config.machine.dtype, config.lora, cached, work), tokens, cached
+
+
 def _check_memory(
-    found: Findings, config: TrainConfig, shape: Mapping[str, Any], count: int, path: int, here: bool
+    found: Findings, config: TrainConfig, shape: Mapping[str, Any], count: int, lengths: Lengths, here: bool
 ) -> None:
     """Add a line for each part of the memory, and compare their sum with what is free where the device is `here`."""
-    machine, choice, served = config.machine, config.engine, config.engine.engine != "torch"
-    whole = config.prompts * config.group * path
-    tokens = min(max(config.micro_tokens, path), whole)
-    slots = min(SLOTS, max(config.prompts * config.group, config.eval_tasks))
-    cached = 0 if served else max(slots * path, PROBE)
-    work = Work(tokens, tokens, config.checkpointing, copied=not served)
-    takes = needed(shape, count, machine.dtype, config.lora, cached, work)
+    device, choice = config.machine.device, config.engine
+    takes, tokens, cached = predicted(config, shape, count, lengths)
     parts = {
-        "weights": f"{machine.dtype}, frozen",
+        "weights": f"{config.machine.dtype}, frozen",
         "copy": "the rollout's own weights, with the LoRA update in them",
         "merging": "the largest matrix of them, while it gets its update",
         "lora": f"LoRA of rank {config.lora.rank} in {config.lora.lora_dtype}",
         "optimizer": "its gradient and both moments",
-        "cache": f"keys and values of {cached:,} tokens: {slots} conversations, or the test at the engine's start",
+        "cache": f"keys and values of {cached:,} tokens, or of the test at the engine's start",
         "activations": f"what a forward pass of {tokens:,} tokens keeps" + ", layer by layer" * config.checkpointing,
         "logits": "a chunk of logits with their gradient",
     }
     for part, about in parts.items():
         if size := getattr(takes, part):
             found.lines.append(Line("memory", f"{size / GIB:7.2f} GiB  {about}"))
-    there = free_bytes(machine.device) if here else None
+    there = free_bytes(device) if here else None
     share = _server_share(choice.server_option) if choice.own_server else 0.0
     more = f", beside {share:.0%} of the GPU for the server" if share else ""
     said = f"{takes.total / GIB:7.2f} GiB  together{more}"
     if there is None:
-        found.lines.append(Line("memory", f"{said}; {machine.device} cannot be asked here"))
+        found.lines.append(Line("memory", f"{said}; {device} cannot be asked here"))
         return
     fits = takes.total <= there * (1 - share)
-    found.lines.append(Line("memory", f"{said}; {machine.device} has {there / GIB:.2f} GiB free", fits))
+    found.lines.append(Line("memory", f"{said}; {device} has {there / GIB:.2f} GiB free", fits))

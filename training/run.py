@@ -82,6 +82,7 @@ def prepare(config: TrainConfig) -> Prepared:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     config.check()
+    config.engine.check_installed()
     check_group(config.method, config.group)
     parse_loggers(config.log)
     launch = launched()
