@@ -13,7 +13,8 @@
 - math, qa, household, suites, diagnostic: the environments
 """
 
-from .core import EnvFailure, Message, Outcome, Reply, StopReason, TextEnv, fork, outcome_of
+from .core import EnvFailure, Outcome, Reply, StopReason, TextEnv, fork, outcome_of
+from .examples import Message
 from .registry import register_all
 from .rewards import Rewards, Rubric
 from .vector import TextVectorEnv

@@ -28,8 +28,7 @@ from gymnasium.vector.utils import (
 )
 
 from ..tools import ToolFailure
-from .examples import Examples
-from .examples import Message as Message
+from .examples import Examples, Message
 from .rewards import Rewards, added
 
 """One chat message: `role` and `content`, as chat templates take them."""

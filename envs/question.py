@@ -17,7 +17,8 @@ import numpy as np
 from ..tools import AnyTool, Format, FunctionTool, Status, ToolCall, ToolFailure, ToolResult, get_format
 from ..tools.core import Overdue, within
 from ..tools.plugins import as_tools, forked
-from .core import Message, Reply, StopReason, TextEnv
+from .core import Reply, StopReason, TextEnv
+from .examples import Message
 from .tasks import Task, Tasks, choose_index
 
 TOOL_TIMEOUT = 60.0

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core import Message, Reply, StopReason, TextEnv
+from ..core import Reply, StopReason, TextEnv
+from ..examples import Message
 from ..tasks import choose_index, strict
 from .expert import Expert
 from .game import Game

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core import EnvFailure, Message, Reply, StopReason, TextEnv
+from ..core import EnvFailure, Reply, StopReason, TextEnv
+from ..examples import Message
 from ..tasks import check_split, choose_index, did_you_mean, strict
 from .calls import read
 from .score import MODULES, PACKAGE, Conversation, judge

@@ -17,7 +17,8 @@ import gymnasium
 
 from turngym.agents.check.canary import check_canary
 from turngym.agents.check.episodes import Broken, Case
-from turngym.envs.core import EnvFailure, Message, Reply, TextEnv, TextSpace
+from turngym.envs import Message
+from turngym.envs.core import EnvFailure, Reply, TextEnv, TextSpace
 from turngym.envs.qa import QAGrader
 from turngym.envs.question import QuestionEnv
 from turngym.envs.tasks import ListTasks, Task
