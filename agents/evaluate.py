@@ -4,7 +4,7 @@
 
 The folder of an evaluation keeps how far it is. `settings.json` says what is evaluated. While it is played,
 `episodes.jsonl` gets a line for each episode that is over. At the end they become `trees.jsonl`, and `eval.json` is
-written. An episode that has a score is never played twice.
+written. An episode that has a score is never played twice. `vocabulary.json` says what a policy's tokens stand for.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
 from ..tools import Format
 from .chat.fitting import fitting
+from .chat.pieces import VOCABULARY, vocabulary
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
 from .journal import (
@@ -329,6 +330,8 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
     assert evaluation.source is not None
     policy = load_policy(evaluation.source, **asdict(evaluation.machine))
     chat = checked_chat(evaluation.source, evaluation.env)
+    if evaluation.out is not None:
+        write_file(evaluation.out / VOCABULARY, vocabulary(chat.tokenizer))
     skipped: dict[int, set[int]] = {}
     for _, _, task, branch in done.over:
         skipped.setdefault(task, set()).add(branch)

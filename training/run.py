@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..agents.chat.chat import Chat
 from ..agents.chat.fitting import FITTED
-from ..agents.chat.pieces import vocabulary
+from ..agents.chat.pieces import VOCABULARY, vocabulary
 from ..agents.checkpoint import latest, steps
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
@@ -31,7 +31,7 @@ from ..envs.splits import Split, begin, open_split
 from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_toml
 from .methods import check_group, parse_methods
 from .process import Launch, launched
-from .run_folder import CONFIG, METRICS, VOCABULARY, Boundary, read_boundary, summarized, write_summary
+from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
 from .sinks import following, parse_loggers
 
 if TYPE_CHECKING:

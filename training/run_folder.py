@@ -26,7 +26,6 @@ from .alarms import Alarm, alarms
 from .config import Schedule
 
 CONFIG, METRICS, INCIDENTS, SUMMARY = "config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json"
-VOCABULARY = "vocabulary.json"
 _STEP = re.compile(r"\.?step-(\d+)\.(?:jsonl|npz)(\.tmp)?")  # `.tmp`: of a process that was killed
 
 

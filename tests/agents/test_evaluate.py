@@ -9,6 +9,7 @@ import pytest
 
 from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
+from turngym.agents.chat.pieces import VOCABULARY
 from turngym.agents.chat.template import TemplateError
 from turngym.agents.journal import Origin, read_origin, read_trees
 from turngym.agents.replay import replay_journal
@@ -173,6 +174,15 @@ def played(tmp_path_factory):
     out = tmp_path_factory.mktemp("eval")
     prepared, seen = prepare(samples=2, out=out), []
     return prepared, seen, evaluate.run(prepared, seen.append), list(read_trees(out / "trees.jsonl"))
+
+
+def test_the_vocabulary_of_an_evaluation_spells_what_its_policy_said(played):
+    prepared, _, _, trees = played
+    pieces = [text.encode("utf-8", "surrogateescape") for text in json.loads((prepared.out / VOCABULARY).read_text())]
+    turns = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
+    for turn in turns:
+        kept = turn.tokens[: -1 if turn.ended == "end" else None]
+        assert b"".join(pieces[token] for token in kept).decode() == turn.text
 
 
 def test_the_report_of_a_policy_is_that_of_its_journal(played):
