@@ -6,8 +6,7 @@
 - numbers: plain numbers and collections of them, read exactly
 - notation: one spelling for LaTeX that can be written in several ways; names and relations around a value
 - worker: the child process that runs math-verify
-- problems: a generated problem: text, gold and program; how a row of a table becomes one
-- families: the tables of generated problems
+- problems: generated problems: text, gold and program, by the rows of `families.toml`
 - reasoning: tasks that reasoning-gym makes and scores
 - reasoning_worker: the child process that scores them
 """

@@ -19,8 +19,8 @@ from ..rows import SHAPES, Fields, SourceOptions, as_text, refuse
 from ..sources import DataSet, is_file, load_tasks
 from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split, strict
 from .extract import extract_answer
-from .families import FAMILIES, MIXED, SUMS
 from .grade import MathGrader
+from .problems import FAMILIES, MIXED, SUMS
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
 SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."

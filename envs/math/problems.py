@@ -1,4 +1,4 @@
-"""Generated problems: a text, its exact answer and a program that prints it; rows of tables that become kinds of them.
+"""Generated problems: a text, its exact answer and a program that prints it, by the rows of `families.toml`.
 
 A row says what is drawn, what is asked, and the answer with a program for it:
 
@@ -16,10 +16,12 @@ two are independent ways to the same value.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from math import gcd, lcm
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..tasks import KeyedRandom
@@ -50,15 +52,12 @@ _STEPS = {  # of a row, and what they are in Python
 IMPORTS = {"Fraction(": "fractions", "gcd(": "math", "lcm(": "math"}  # what a program may call, and where it is
 
 
-def read(tables: str) -> dict[str, Family]:
-    """Return the families of tables, each of which begins with a line that names it."""
-    families: dict[str, Family] = {}
-    for table in re.split(r"\n(?=\w)", tables.strip()):
-        name, *rows = re.split(r"\n  (?=\d)", table)
-        kinds = families[name] = defaultdict(tuple)
-        for row in rows:
-            kinds[int(row[0])] += (NAMES.get(row[3:]) or _kind(*re.split(r"(?<!;)\n +", row[3:])),)
-    return families
+def read(table: str) -> Family:
+    """Return the family of a table."""
+    kinds: Family = defaultdict(tuple)
+    for row in re.split(r"\n(?=\d)", table.strip()):
+        kinds[int(row[0])] += (NAMES.get(row[3:]) or _kind(*re.split(r"(?<!;)\n +", row[3:])),)
+    return kinds
 
 
 def _kind(steps: str, *lines: str) -> Kind:
@@ -197,3 +196,9 @@ print((det(3,1,2)+det(0,3,2)+det(0,1,3))//det(0,1,2))"""
 _CALLED = (Fraction, gcd, lcm, problem, signed, side, decimal, tree, closed, ratio, pair, divisors, term, two_lines)
 NAMES: dict[str, Any] = {made.__name__: made for made in (*_CALLED, three_planes)}
 NAMES |= {"PEOPLE": PEOPLE, "THINGS": THINGS, "BOXES": BOXES, "SHORT": SHORT, "UNITS": UNITS}
+
+_TABLES = Path(__file__).with_name("families.toml").read_text("utf-8")
+FAMILIES = {name: read(table) for name, table in tomllib.loads(_TABLES).items()}
+SUMS = "sums"
+"""A family that is in a set only where it is named. Its splits are parted by their numbers, whatever the wording."""
+MIXED = tuple(name for name in FAMILIES if name != SUMS)

@@ -6,10 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from turngym.envs.math.families import FAMILIES, MIXED
 from turngym.envs.math.grade import MathGrader
 from turngym.envs.math.make import DIFFICULTIES, MathTasks
-from turngym.envs.math.problems import decimal, signed
+from turngym.envs.math.problems import FAMILIES, MIXED, decimal, signed
 from turngym.envs.tasks import SPLITS, KeyedRandom, text_share
 
 
