@@ -9,7 +9,7 @@
 - library: where games are found; large files are indexed once
 - generate: generated houses, fixed by an index
 - house: one generated house, its PDDL problem and its walkthrough
-- chores: kinds of rooms, receptacles and things, and what can be asked for
+- chores: kinds of rooms, receptacles and things (`chores.toml`), and what can be asked for
 - expert: an agent that plays well from the observations alone, and what it knows of the task and the house
 """
 

@@ -50,7 +50,7 @@ def parse_problem(text: str) -> Problem:
     Raises:
         ValueError: it is no problem, or one of its parts is missing; the message is the end of a sentence.
     """
-    define = _nested(text)
+    define = nested(text)
     if not isinstance(define, list) or not define or define[0] != "define":
         raise ValueError("is no PDDL problem: it does not begin with (define")
     parts = {part[0]: part[1:] for part in define[1:] if isinstance(part, list) and part and isinstance(part[0], str)}
@@ -91,7 +91,8 @@ def _fact(expression: Expression) -> list[str]:
     return words
 
 
-def _nested(text: str) -> Expression:
+def nested(text: str) -> Expression:
+    """Return PDDL text as nested lists; raise ValueError, the end of a sentence, where parentheses do not match."""
     stack: list[list[Expression]] = [[]]
     for token in _TOKEN.findall(_COMMENT.sub("", text.lower())):
         if token == "(":
