@@ -4,23 +4,15 @@ A call never raises because of what the agent wrote: that is a `ToolResult` the 
 tool itself being unable to run, leaves a call as an exception, so an infrastructure fault is never scored as play.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
-from contextvars import Context
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from queue import Empty, SimpleQueue
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 T = TypeVar("T")
-Call = Callable[[], None]
-
-IDLE = 10.0  # seconds that a thread waits for its next call
-KEPT = 64  # the most threads that wait
 
 
 class Status(StrEnum):
@@ -110,53 +102,18 @@ class Overdue(RuntimeError):
     """A call did not answer in time and was left behind."""
 
 
-class _Worker(threading.Thread):
-    """Makes the calls that come to its inbox, until None or nothing does."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self.inbox: SimpleQueue[Call | None] = SimpleQueue()
-
-    def run(self) -> None:
-        call = self.inbox.get()
-        while call is not None:
-            call()
-            del call  # and with it all that it holds, while this waits
-            call = self.next() if len(_idle) < KEPT else None
-
-    def next(self) -> Call | None:
-        """Return the next call that comes; None where there has been none for a while."""
-        _idle.append(self)
-        while True:
-            try:
-                return self.inbox.get(timeout=IDLE)
-            except Empty:
-                with suppress(ValueError):  # somebody has taken it and is about to put a call there
-                    _idle.remove(self)
-                    return None
-
-
-_idle: list[_Worker] = []
-
-
 def start(work: Callable[[], T], name: str) -> "Future[T]":
     """Begin `work` on a daemon thread called `name` and return its future, which may be forgotten."""
     future: Future[T] = Future()
 
     def call() -> None:
-        threading.current_thread().name = name
         try:
-            future.set_result(Context().run(work))  # context variables are as on a new thread
+            future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
 
     future.set_running_or_notify_cancel()  # so that nobody can cancel what cannot be stopped
-    try:
-        worker = _idle.pop()
-    except IndexError:
-        worker = _Worker(name)
-        worker.start()
-    worker.inbox.put(call)
+    threading.Thread(target=call, name=name, daemon=True).start()
     return future
 
 
@@ -169,15 +126,3 @@ def within(seconds: float, work: Callable[[], T], name: str) -> T:
         if future.done():  # its own
             raise
         raise Overdue(f"{name} did not answer within {seconds:g} s") from None
-
-
-def _retire() -> None:
-    """End the threads that wait, since a forked process would know of them and not have them."""
-    with suppress(IndexError):
-        while True:
-            worker = _idle.pop()
-            worker.inbox.put(None)
-            worker.join()
-
-
-os.register_at_fork(before=_retire, after_in_child=_idle.clear)

@@ -30,9 +30,9 @@ EXIT, MEMORY = 0, 1
 """Reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory."""
 
 
-def write_frame(sock: socket.socket, payload: Any, fds: Sequence[int] = ()) -> None:
-    """Send a JSON value, with open descriptors if any; ValueError when it is over `MAX_FRAME` bytes."""
-    send_frame(sock, encode(payload), fds)
+def write_frame(sock: socket.socket, payload: Any) -> None:
+    """Send a JSON value; ValueError when it is over `MAX_FRAME` bytes."""
+    sock.sendall(encode(payload))
 
 
 def read_frame(sock: socket.socket, until: float | None = None) -> Any:
@@ -40,24 +40,18 @@ def read_frame(sock: socket.socket, until: float | None = None) -> Any:
 
     Raises EOFError at the end of the stream, TimeoutError, OSError, and ValueError for what is no frame.
     """
-    return _read_body(sock, read_exactly(sock, _LENGTH.size, until), until)
+    (length,) = _LENGTH.unpack(read_exactly(sock, _LENGTH.size, until))
+    if length > MAX_FRAME:
+        raise ValueError(f"the frame claims {length} bytes; at most {MAX_FRAME} are allowed")
+    return json.loads(read_exactly(sock, length, until))
 
 
-def read_frame_with_fds(sock: socket.socket) -> tuple[Any, list[int]]:
-    """Receive a JSON value and the descriptors sent with it; for the child's side only, which trusts its parent."""
-    header, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 16)
-    for fd in fds:
-        os.set_inheritable(fd, False)
-    if not header:
-        raise EOFError("the stream has ended")
-    return _read_body(sock, header + read_exactly(sock, _LENGTH.size - len(header), None), None), fds
-
-
-def inherited_socket() -> socket.socket:
-    """Return the socket to the parent, in a child that `Child` started."""
-    sock = socket.socket(fileno=int(sys.argv[-1]))
-    sock.set_inheritable(False)
-    return sock
+def inherited_sockets(number: int = 1) -> list[socket.socket]:
+    """Return the sockets that `Child` gave to this process, the last of which is that to the parent."""
+    found = [socket.socket(fileno=int(fd)) for fd in sys.argv[-number:]]
+    for sock in found:
+        sock.set_inheritable(False)
+    return found
 
 
 def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
@@ -65,7 +59,7 @@ def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
 
     With `sized`, the replies are objects and get the resident size of this process (MiB) as `memory_mb`.
     """
-    sock = inherited_socket()
+    (sock,) = inherited_sockets()
     with contextlib.suppress(EOFError):
         while True:
             reply = handle(read_frame(sock))
@@ -88,18 +82,6 @@ def encode(payload: Any) -> bytes:
     if len(body) > MAX_FRAME:
         raise ValueError(f"the frame is {len(body)} bytes long; at most {MAX_FRAME} are allowed")
     return _LENGTH.pack(len(body)) + body
-
-
-def send_frame(sock: socket.socket, frame: bytes, fds: Sequence[int]) -> None:
-    sent = socket.send_fds(sock, [frame], fds) if fds else 0
-    sock.sendall(memoryview(frame)[sent:])
-
-
-def _read_body(sock: socket.socket, header: bytes, until: float | None) -> Any:
-    (length,) = _LENGTH.unpack(header)
-    if length > MAX_FRAME:
-        raise ValueError(f"the frame claims {length} bytes; at most {MAX_FRAME} are allowed")
-    return json.loads(read_exactly(sock, length, until))
 
 
 def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from . import messages
-from .messages import MAX_FRAME, encode, read_exactly, read_frame, send_frame
+from .messages import MAX_FRAME, encode, read_exactly, read_frame
 
 START_SECONDS = 60.0  # until a worker of a pool must be ready
 CPU_SECONDS = 3600  # of such a worker, so that one whose parent was killed in the middle of an answer ends some day
@@ -45,9 +45,9 @@ class StartFailure(RuntimeError):
 class Child:
     """A child process in a process group of its own; it ends with this object, or with the parent.
 
-    `argv` gets the number of the inherited socket as its last argument. Requests of several threads are answered one
-    after another. It leaves no core. `memory_mb` (MiB of address space) and `cpu_seconds` limit each of its processes
-    before the first request. Raises OSError when the program cannot be started.
+    `argv` gets the numbers of the descriptors that it inherits: those in `fds`, and the socket of requests. Requests of
+    several threads are answered one after another. It leaves no core. `memory_mb` (MiB of address space) and
+    `cpu_seconds` limit each of its processes before the first request. Raises OSError when it cannot be started.
     """
 
     def __init__(
@@ -56,26 +56,28 @@ class Child:
         *,
         cwd: str = "/",
         env: Mapping[str, str] | None = None,
+        fds: Sequence[int] = (),
         memory_mb: int | None = None,
         cpu_seconds: int | None = None,
     ) -> None:
         with _starting:
-            self._start(argv, cwd, env)
+            self._start(argv, cwd, env, fds)
         _limit(self.pid, resource.RLIMIT_CORE, 0)
         _limit(self.pid, resource.RLIMIT_AS, memory_mb and memory_mb * 2**20)
         _limit(self.pid, resource.RLIMIT_CPU, cpu_seconds)
 
-    def _start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None) -> None:
+    def _start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, fds: Sequence[int]) -> None:
         self._asking, self._killing = threading.Lock(), threading.Lock()
         self._signalled = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the finalizer
         # Appending lets the parent empty the file while the child writes to it.
         fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)
         self._socket, theirs = socket.socketpair()
+        fds = [*fds, theirs.fileno()]
         try:
             self._process = subprocess.Popen(
-                [*argv, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [*argv, *map(str, fds)],
+                pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
@@ -108,7 +110,7 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def request(self, payload: Any, deadline: float, fds: Sequence[int] = (), *, reap: bool = True) -> Any:
+    def request(self, payload: Any, deadline: float, *, reap: bool = True) -> Any:
         """Send a request and return the reply, within `deadline` seconds of its being sent.
 
         Raises `Deadline` or `Died`; both leave the child dead, since a late reply would answer the wrong request.
@@ -123,7 +125,7 @@ class Child:
             until = time.monotonic() + deadline
             try:
                 self._socket.settimeout(deadline)
-                send_frame(self._socket, frame, fds)
+                self._socket.sendall(frame)
                 reply = read_frame(self._socket, until)
                 self._errors.truncate(0)  # not before a request: why a child ended at its start is in it
                 return reply
@@ -187,13 +189,6 @@ class Pool:
         memory_mb: Address space of a worker in MiB.
         grown_mb: A worker with a larger resident size in MiB is replaced.
     """
-
-    _changed: threading.Condition
-    _free: list[Child]
-    _answered: dict[Child, int]  # how often each worker has answered that is ready or at work
-    _starting: int
-    _failures: int  # how many starts have failed, and why the last one did
-    _reason: str
 
     def __init__(
         self, script: Path, *, size: int | None = None, answers: int = 500, memory_mb: int = 2048, grown_mb: int = 512
@@ -304,8 +299,9 @@ class Pool:
     def _forget(self) -> None:
         """Begin with no worker: what there was belongs to the process that this one was forked from."""
         self._changed = threading.Condition(threading.RLock())
-        self._free, self._answered = [], {}
-        self._starting, self._failures, self._reason = 0, 0, ""
+        self._free: list[Child] = []
+        self._answered: dict[Child, int] = {}  # how often each worker has answered that is ready or at work
+        self._starting, self._failures, self._reason = 0, 0, ""  # how many starts have failed, and why the last one did
 
 
 _living: weakref.WeakSet[Child] = weakref.WeakSet()

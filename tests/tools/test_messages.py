@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngym.tools import messages
-from turngym.tools.messages import MAX_FRAME, PACKET, read_frame, read_frame_with_fds, write_frame
+from turngym.tools.messages import MAX_FRAME, PACKET, read_frame, write_frame
 
 
 def test_frames_keep_their_deadline_and_size():
@@ -37,17 +37,16 @@ def test_a_frame_that_claims_too_much_or_is_no_json_is_refused():
             write_frame(ours, "x" * MAX_FRAME)
 
 
-def test_descriptors_travel_with_a_frame_and_are_not_inherited_further():
-    ours, theirs = socket.socketpair()
-    read, write = os.pipe()
-    with ours, theirs:
-        write_frame(ours, {"a": 1}, [write])
-        value, (fd,) = read_frame_with_fds(theirs)
-        assert value == {"a": 1} and not os.get_inheritable(fd)
-        os.write(fd, b"x")
-        assert os.read(read, 1) == b"x"
-        for one in (read, write, fd):
-            os.close(one)
+def test_a_child_takes_the_sockets_it_was_given_and_none_is_inherited_further(monkeypatch):
+    ends = [end for _ in range(2) for end in socket.socketpair()]
+    for end in ends:
+        end.set_inheritable(True)
+    monkeypatch.setattr(sys, "argv", ["child", *(str(os.dup(end.fileno())) for end in ends[1::2])])
+    first, last = messages.inherited_sockets(2)
+    with first, last, ends[0], ends[1], ends[2], ends[3]:
+        write_frame(last, {"a": 1})
+        assert read_frame(ends[2]) == {"a": 1}
+        assert not first.get_inheritable() and not last.get_inheritable()
 
 
 def test_a_child_serves_with_this_file_alone_and_says_how_large_it_is():

@@ -27,6 +27,10 @@ from .view import View
 LEVELS = ("namespaces", "landlock", "rlimits-only")
 """The strongest first."""
 
+LIBRARIES = ("numpy", "sympy")
+"""What a zygote may have preloaded for programs of its kind."""
+KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
+
 SOURCE_CAP = 2**20
 """Bytes of a program."""
 OUTPUT_CAP = 2**20

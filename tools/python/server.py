@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,11 @@ from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
 from .cgroup import overstepped
-from .isolation import LEVELS, check_level, remove_folder
-from .view import View, make_view, plain
+from .isolation import KINDS, LEVELS, LIBRARIES, check_level, remove_folder
+from .view import make_view, plain
 
 DEADLINE = 60.0
 """Seconds in which the server must have started, and found a worker for whoever waits."""
-
-LIBRARIES = ("numpy", "sympy")
-"""What a zygote may have preloaded for programs of its kind."""
-KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
 
 # One arena for all threads: each would take 64 MiB of an address space that is limited.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "1", "PATH": os.defpath}
@@ -84,11 +81,26 @@ class Server:
         # Without site: what is installed puts modules and finders into every process that imports it.
         boot = ["-S", "-s", "-P", "-c", _BOOT.format(package=__package__), code_root]
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+        ours, theirs = zip(*(messages.pair() for _ in ("notes", *KINDS)))
+        self.notes: socket.socket = ours[0]
+        self.queues: dict[str, socket.socket] = dict(zip(KINDS, ours[1:]))
+        weakref.finalize(self, _close, ours)
         try:
-            self.child = Child([plain(sys.executable), *boot, level, self.folder], env={**_ENVIRONMENT, **threads})
-        except OSError as error:
+            command = [plain(sys.executable), *boot, level, self.folder]
+            fds = [sock.fileno() for sock in theirs]
+            self.child = Child(command, env={**_ENVIRONMENT, **threads}, fds=fds)
+            reply = self.child.request(asdict(view), DEADLINE)
+        except (Died, Deadline, OSError) as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
-        self._connect(view)
+        finally:
+            _close(theirs)
+        if "refused" in reply:
+            self.child.close()
+            raise LevelRefused(self.level, reply["refused"])
+        self.stop: int = reply["stop"]
+        self.memory: str = reply["memory"]
+        for queue in self.queues.values():
+            queue.settimeout(1.0)
 
     def take(self, kind: str) -> tuple[dict[str, Any], list[int]]:
         """Take a boundary from the stock: its message, control socket, output pipe, exit pipe, what tells of its
@@ -128,32 +140,6 @@ class Server:
             ) from None
         finally:
             messages.close(*held)
-
-    def note(self, serial: int, *, memory: int, until: float | None, members: int) -> None:
-        """Say that a boundary of at most `memory` bytes works now until a `time.monotonic()` value, or rests."""
-        messages.send(self.notes, {"serial": serial, "memory": memory, "until": until, "members": members})
-
-    def _connect(self, view: View) -> None:
-        self.notes, notes = messages.pair()
-        pairs = [messages.pair() for _ in KINDS]
-        self.queues = {kind: ours for kind, (ours, _) in zip(KINDS, pairs)}
-        weakref.finalize(self, _close, [self.notes, *self.queues.values()])
-        fds = [notes.fileno(), *(theirs.fileno() for _, theirs in pairs)]
-        try:
-            reply = self.child.request({"kinds": KINDS, "view": asdict(view)}, DEADLINE, fds)
-        except (Died, Deadline) as error:
-            raise ToolFailure(f"the Python server cannot be started: {error}") from error
-        finally:
-            notes.close()
-            for _, theirs in pairs:
-                theirs.close()
-        if "refused" in reply:
-            self.child.close()
-            raise LevelRefused(self.level, reply["refused"])
-        self.stop: int = reply["stop"]
-        self.memory: str = reply["memory"]
-        for queue in self.queues.values():
-            queue.settimeout(1.0)
 
 
 _DESCRIPTORS = 7
@@ -240,8 +226,9 @@ class SessionGroup:
 
     def set_busy(self, memory: int, until: float | None) -> None:
         """Tell the server of a call of at most `memory` bytes a member that is to end by a time, None when it has."""
+        note = {"serial": self.serial, "memory": memory * self.members, "until": until, "members": self.members}
         with contextlib.suppress(OSError):  # a server that has ended took its sessions along, which is found out
-            self.server.note(self.serial, memory=memory * self.members, until=until, members=self.members)
+            messages.send(self.server.notes, note)
 
 
 def wait(fd: int | socket.socket, timeout: float) -> bool:
@@ -274,7 +261,7 @@ def _forget_servers() -> None:
 os.register_at_fork(after_in_child=_forget_servers)
 
 
-def _close(sockets: list[socket.socket]) -> None:
+def _close(sockets: Iterable[socket.socket]) -> None:
     for sock in sockets:
         sock.close()
 

@@ -9,19 +9,19 @@ and ends one whose call has not ended in time by itself.
 import contextlib
 import math
 import os
-import select
+import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from .. import messages
-from ..messages import inherited_socket, read_frame_with_fds, write_frame
+from ..messages import inherited_sockets, read_frame, write_frame
 from . import linux
 from .boundary import Boundary, Stock, start_init
 from .cgroup import Groups
-from .isolation import HOME, enter_namespaces, map_users, raise_open_files, remove_folder
+from .isolation import HOME, KINDS, enter_namespaces, map_users, raise_open_files, remove_folder
 from .view import View, take_packages
 from .zygote import Zygote, start_zygote
 
@@ -31,7 +31,7 @@ _QUERY = 0xFFFFFFFF
 """Asks `linux.personality` for the present one."""
 _REST, _AFTER = 0.05, 0.002
 """Seconds for which no boundary is begun after a call began, and after one ended."""
-_LOOK, _GLANCE = 0.05, 0.25
+LOOK, GLANCE = 0.05, 0.25
 """Seconds between two looks at the boundaries that work, and at the others."""
 _GRACE = 0.5
 """Seconds after the end of its call's time in which the parent has ended a boundary itself, if it can."""
@@ -43,9 +43,8 @@ def main(level: str, folder: str) -> None:
     """Serve the parent on the inherited socket; without namespaces, sessions work in directories under `folder`."""
     _fix_addresses()
     raise_open_files()
-    life = inherited_socket()
-    message, fds = read_frame_with_fds(life)
-    view = View(**message["view"])
+    notes, *queues, life = inherited_sockets(len(KINDS) + 2)
+    view = View(**read_frame(life))
     groups, counted = None, "counted twenty times a second"
     try:
         groups = Groups()  # first, since there are none in the file tree of programs
@@ -62,7 +61,7 @@ def main(level: str, folder: str) -> None:
     supervisor = Supervisor(life, level, folder, groups)
     write_frame(life, {"stop": STOP[level], "memory": f"limited by the kernel, and {counted}" if groups else counted})
     try:
-        supervisor.serve(message["kinds"], fds)
+        supervisor.serve(notes, dict(zip(KINDS, queues)))
     finally:
         supervisor.stop()
 
@@ -96,31 +95,23 @@ def _prepare(level: str, view: View) -> None:
             raise OSError(message["failed"])
 
 
-class Poller:
+class Poller(selectors.DefaultSelector):
     """Calls functions when descriptors become readable."""
-
-    def __init__(self) -> None:
-        self._poll = select.epoll()
-        self._then: dict[int, Callable[[], None]] = {}
 
     def on(self, fd: int, then: Callable[[], None]) -> None:
         """Call `then` whenever `fd` is readable or at its end."""
-        self._then[fd] = then
-        self._poll.register(fd, select.EPOLLIN)
+        self.register(fd, selectors.EVENT_READ, then)
 
     def forget(self, fd: int) -> None:
         """Wait for `fd`, which is still open, no more; harmless if nobody did."""
-        if self._then.pop(fd, None):
-            self._poll.unregister(fd)
+        with contextlib.suppress(KeyError, ValueError):
+            self.unregister(fd)
 
     def wait(self, until: float) -> None:
-        """Wait for one descriptor until a time of `time.monotonic`, and call its function.
-
-        One only, since that may close other descriptors that are readable by now, and give their numbers to new ones.
-        """
-        left = None if until == math.inf else max(0.0, until - time.monotonic())
-        for fd, _ in self._poll.poll(left, maxevents=1):
-            self._then[fd]()
+        """Wait until a time of `time.monotonic` for descriptors, and call their functions."""
+        for key, _ in self.select(None if until == math.inf else until - time.monotonic()):
+            if self.get_map().get(key.fd) is key:  # one before may have closed it, and its number be that of a new one
+                key.data()
 
 
 class Supervisor:
@@ -137,20 +128,18 @@ class Supervisor:
         self.serial = 0
         self.restock_at = math.inf
 
-    def serve(self, kinds: Sequence[str], fds: Sequence[int]) -> None:
-        """Serve until the parent goes away; the descriptors are its socket for notes and a queue for each kind."""
+    def serve(self, notes: socket.socket, queues: dict[str, socket.socket]) -> None:
+        """Serve until the parent goes away; `queues` has one for each kind."""
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-        notes, *queues = (socket.socket(fileno=fd) for fd in fds)
-        self.queues = dict(zip(kinds, queues))
-        self.stocks = {kind: Stock() for kind in self.queues}
-        for queue in queues:
+        self.queues, self.stocks = queues, {kind: Stock() for kind in queues}
+        for queue in queues.values():
             queue.setblocking(False)
         self.poller.on(notes.fileno(), lambda: self.note(notes))
         self.poller.on(self.life.fileno(), self.leave)
         looked = time.monotonic()
         while self.living:
             used = [boundary.active for boundary in self.boundaries.values() if boundary.memory]
-            next_look = looked + (_LOOK if any(used) else _GLANCE) if used else math.inf
+            next_look = looked + (LOOK if any(used) else GLANCE) if used else math.inf
             self.poller.wait(min(self.restock_at, next_look))
             now = time.monotonic()
             if now >= self.restock_at:
@@ -356,7 +345,7 @@ class Supervisor:
         """End each boundary whose processes are too many or hold too much memory, and those that are late."""
         machine = linux.shared_memory()
         for boundary in self.boundaries.values():
-            if boundary.memory and (boundary.active or now >= boundary.looked + _GLANCE):
+            if boundary.memory and (boundary.active or now >= boundary.looked + GLANCE):
                 boundary.looked = now
                 if boundary.oversteps(machine):
                     messages.report(boundary.exit_pipe, messages.MEMORY)

@@ -297,15 +297,15 @@ def test_a_worker_whose_boundary_has_ended_meanwhile_is_let_go(fake: Fake):
     assert fake.handed() == ["a boundary"] * 3
 
 
-def test_one_readable_descriptor_is_served_at_a_time_and_each_has_its_turn():
+def test_each_readable_descriptor_is_served_once_a_turn():
     poller, served = Poller(), []
     pipes = [os.pipe() for _ in range(3)]
     for number, (reading, writing) in enumerate(pipes):
         os.write(writing, b"x")
         poller.on(reading, lambda number=number: served.append(number))
-    for turn in range(1, 7):
+    for turn in range(1, 3):
         poller.wait(math.inf)
-        assert len(served) == turn
+        assert len(served) == 3 * turn
     assert sorted(served) == [0, 0, 1, 1, 2, 2]
     for fd in sum(pipes, ()):
         os.close(fd)

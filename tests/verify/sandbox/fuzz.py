@@ -29,6 +29,7 @@ from turngym.tests.verify.sandbox.trial import GRACE, LOST, QUIET, Bench
 from turngym.tools import Status, ToolFailure, ToolResult
 from turngym.tools.core import Overdue, within
 from turngym.tools.python import PythonTool
+from turngym.tools.python.supervisor import GLANCE
 
 TIMEOUT = 0.5  # seconds that a random program gets
 PATIENCE = 20.0  # seconds that a harmless one gets behind it, on a busy machine
@@ -39,7 +40,7 @@ TRACED = 2  # batches whose faults are traced to a program
 ALONE = 3  # times that a late program is run again
 SLACK = 64 * MIB  # by which the memory of warm processes may differ
 PAUSE = 1.0  # seconds for which a session rests between two calls
-LOOK = 0.4  # seconds between two looks at the memory of each session; its supervisor looks every 0.25 between calls
+LOOK = GLANCE + 0.15  # seconds between two looks at the memory of each session, longer than between its supervisor's
 WAYS = ("fresh", "session", "pause", "fork")
 
 Make = Callable[[float, int, bool], PythonTool]  # seconds, MiB, whether the tool keeps a session
