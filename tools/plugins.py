@@ -136,8 +136,7 @@ def place(error: BaseException) -> str:
 
 
 def _plugin(point: metadata.EntryPoint) -> Plugin:
-    if point.dist is None:  # never so for an installed package
-        return Plugin(point.name, point.value, "?")
+    assert point.dist is not None  # as for every installed package
     return Plugin(point.name, point.value, point.dist.name, str(point.dist.metadata.json.get("summary", "")))
 
 

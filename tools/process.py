@@ -200,6 +200,13 @@ class Pool:
         self._forget()
         _pools.add(self)
 
+    def _forget(self) -> None:
+        """Begin with no worker: what there was belongs to the process that this one was forked from."""
+        self._changed = threading.Condition(threading.RLock())
+        self._free: list[Child] = []
+        self._answered: dict[Child, int] = {}  # how often each worker has answered that is ready or at work
+        self._starting, self._failures, self._reason = 0, 0, ""  # how many starts have failed, and why the last one did
+
     def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """Return the reply of a worker, which has `deadline` seconds from when it gets the request.
 
@@ -295,13 +302,6 @@ class Pool:
                 self._answered[worker] = 0
                 self._free.append(worker)
             self._changed.notify_all()
-
-    def _forget(self) -> None:
-        """Begin with no worker: what there was belongs to the process that this one was forked from."""
-        self._changed = threading.Condition(threading.RLock())
-        self._free: list[Child] = []
-        self._answered: dict[Child, int] = {}  # how often each worker has answered that is ready or at work
-        self._starting, self._failures, self._reason = 0, 0, ""  # how many starts have failed, and why the last one did
 
 
 _living: weakref.WeakSet[Child] = weakref.WeakSet()

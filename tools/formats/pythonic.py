@@ -88,7 +88,6 @@ class _Reader:
         return token.lastgroup or token[0].lstrip()
 
     def take(self, mark: str) -> bool:
-        """Go past `mark` if it comes next."""
         before = self.at
         if self.next() == mark:
             return True
@@ -99,7 +98,6 @@ class _Reader:
         return "" if self.token is None else self.token[0].lstrip()
 
     def shown(self) -> str:
-        """Return the token as an error shows it."""
         return repr(shorten(self.text_of_token())) if self.text_of_token() else "the end"
 
     def arguments(self) -> dict[str, Any]:

@@ -45,9 +45,6 @@ class JsonClient:
         ValueError: The URL is none, or no header can carry the authorization.
     """
 
-    _lock: threading.Lock
-    _runner: _Runner | None
-
     def __init__(self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None) -> None:
         self.url, self.limits, self._secret = address(url) + path, limits or Limits(), authorization
         if not (self._secret.isascii() and self._secret.isprintable()):
@@ -55,6 +52,10 @@ class JsonClient:
         self._closed = False
         self._reset()
         _clients.add(self)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._runner: _Runner | None = None
 
     def __repr__(self) -> str:
         return f"<client of {self.url}>"
@@ -83,9 +84,6 @@ class JsonClient:
         if runner is not None:
             runner.stop(wait=True)
 
-    def _reset(self) -> None:
-        self._lock, self._runner = threading.Lock(), None
-
     def _send(self, method: str, url: str, content: bytes, limits: Limits) -> bytes:
         with self._lock:
             if self._closed:
@@ -111,8 +109,6 @@ class JsonClient:
 
 
 class _Runner:
-    """An event loop in a daemon thread, with the connections that live on it."""
-
     def __init__(self, connections: Connections) -> None:
         self.loop, self.connections = asyncio.new_event_loop(), connections
         self._thread = threading.Thread(target=self._run, name="turngym-http", daemon=True)

@@ -68,7 +68,6 @@ class Boundary:
     handed: bool = False
 
     def connect(self) -> None:
-        """Make its descriptors."""
         ours, theirs = messages.pair()
         messages.show_senders(ours)
         self.ours, self.theirs = [ours.detach()], [theirs.detach()]
@@ -118,7 +117,6 @@ class Boundary:
         return True
 
     def close(self) -> None:
-        """Close what descriptors it has."""
         if self.prepared:
             self.prepared.close()
         messages.close(*(fd for fd in (self.pidfd, self.exit_pipe, *self.ours, *self.theirs) if fd >= 0))
@@ -145,7 +143,6 @@ class Stock:
 
     @property
     def waiting(self) -> int:
-        """Callers who have nothing yet."""
         return max(0, self.asked - self.handed)
 
     @property
@@ -155,7 +152,6 @@ class Stock:
         return max(0, self.asked + spare - self.begun)
 
     def hand(self) -> None:
-        """Count a boundary that is handed out."""
         self.handed += 1
         self.faults = 0
 

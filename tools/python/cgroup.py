@@ -50,7 +50,6 @@ class Groups:
         return join, os.open(f"{name}/memory.events", os.O_RDONLY, dir_fd=self.folder)
 
     def limit(self, serial: int, memory: int) -> None:
-        """Let a session hold so many bytes beside its files."""
         self._write(f"{serial}/memory.max", str(memory + DISK + SLACK))
 
     def remove(self, serial: int) -> None:

@@ -88,13 +88,11 @@ def remove_folder(folder: str | Path) -> None:
 
 
 def check_level(level: str) -> None:
-    """Raise ValueError for what is no level."""
     if level not in LEVELS:
         raise ValueError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
 
 
 def set_limits() -> None:
-    """Limit this process and what it starts."""
     for what, value in (
         (resource.RLIMIT_FSIZE, FILE),
         (resource.RLIMIT_NOFILE, open_files()),
@@ -114,13 +112,11 @@ def open_files() -> int:
 
 
 def raise_open_files() -> None:
-    """Let this process open as many files as it may."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def limit_memory(address_space: int) -> None:
-    """Limit the address space of this process and of what it starts to so many bytes."""
     _lower(resource.RLIMIT_AS, address_space)
 
 
@@ -261,7 +257,6 @@ def mount_private() -> None:
 
 
 def _bind(source: int, target: str) -> None:
-    """Show the file or folder behind a descriptor at `target` too."""
     path = f"/proc/self/fd/{source}"
     if Path(path).is_dir():
         Path(target).mkdir(parents=True, exist_ok=True)

@@ -113,7 +113,6 @@ def _names() -> dict[int, str]:
 
 
 def _read(pid: int, address: int, size: int) -> bytes:
-    """Return up to so many bytes of another process's memory."""
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(memory, size, address)

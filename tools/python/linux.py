@@ -75,12 +75,10 @@ def fork() -> int:
 
 
 def unshare(namespaces: int) -> None:
-    """Move this process into new namespaces."""
     _checked("unshare", _libc.unshare, ctypes.c_int(namespaces))
 
 
 def setns(fd: int, namespaces: int) -> None:
-    """Join the namespaces of the process behind a pidfd."""
     _checked("setns", _libc.setns, ctypes.c_int(fd), ctypes.c_int(namespaces))
 
 
@@ -99,7 +97,6 @@ def read_only(target: str, *, below: bool) -> None:
 
 
 def pivot_root(new: str, old: str) -> None:
-    """Make `new` the root of this mount namespace and move the present one to `old`."""
     syscall("pivot_root", _PIVOT_ROOT, ctypes.c_char_p(new.encode()), ctypes.c_char_p(old.encode()))
 
 
@@ -109,7 +106,6 @@ def unmount(target: str) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Set an attribute of this process."""
     _checked("prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
 
 
@@ -121,7 +117,6 @@ def die_with(parent: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up all privileges of this process, also those in its own user namespace."""
     syscall("capset", _CAPSET, _CAPABILITY_VERSION_3, bytes(24))
 
 
@@ -134,7 +129,6 @@ def personality(persona: int) -> int:
 
 
 def set_host_name(name: str) -> None:
-    """Name the machine, within this UTS namespace."""
     _checked("sethostname", _libc.sethostname, name.encode(), ctypes.c_size_t(len(name)))
 
 
@@ -152,7 +146,6 @@ def process_tree(roots: Iterable[int]) -> list[int]:
 
 
 def threads_of(pid: int) -> int:
-    """Return how many threads a process has; 0 where it has ended."""
     with contextlib.suppress(OSError):
         return os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116 - twenty times a second
     return 0
@@ -352,7 +345,6 @@ def _mappings() -> re.Pattern[bytes]:
 
 
 def _files(pid: int) -> list[str]:
-    """Return the numbers of a process's descriptors."""
     with contextlib.suppress(OSError):
         return os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
     return []

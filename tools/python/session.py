@@ -110,8 +110,8 @@ class Session:
         self.group.set_busy(memory, until)
         os.write(program := os.memfd_create("code"), code.encode())
         self._ask({"code": True, "once": once, "memory": memory, "key": key}, [program])
-        status = self._await_exit(until, output) if once else self._await_reply(key, until, output)
-        if status in (Status.OK, Status.ERROR, Status.MEMORY) and not once:
+        status = self._await(None if once else key, until, output)
+        if status in _ANSWERS:
             self.group.set_busy(memory, None)
             return Run(status, bytes(output))
         return self._post_mortem(status, timeout, output, once)
@@ -182,17 +182,14 @@ class Session:
         finally:
             messages.close(*fds)
 
-    def _await_exit(self, until: float, output: bytearray) -> Status | None:
-        """Collect output until the process has ended; None when it has, else the limit that it overstepped."""
-        for ready in self._collect(until, output, self.group.exit_pipe):
-            if self.group.exit_pipe in ready:
-                return None
-        return Status.TIMEOUT if len(output) < OUTPUT_CAP else Status.OUTPUT
+    def _await(self, key: str | None, until: float, output: bytearray) -> Status | None:
+        """Collect output until the session answers, where it has a `key`, or ends; None when it ended.
 
-    def _await_reply(self, key: str, until: float, output: bytearray) -> Status | None:
-        """Collect output until the session answers or dies; None when it died, else its status or the limit hit."""
-        for ready in self._collect(until, output, self.control.fileno(), self.process):
-            if self.control.fileno() in ready:
+        Else return its status, or the limit that it overstepped.
+        """
+        control, *ends = [self.control.fileno(), self.process] if key else [-1, self.group.exit_pipe]
+        for ready in self._collect(until, output, *([control] if key else []), *ends):
+            if key and control in ready:
                 try:
                     status = _ANSWERS[(self._reply(key, until) or {})["status"]]
                 except (EOFError, ConnectionError):
@@ -201,7 +198,7 @@ class Session:
                     continue  # not an answer: something that the program wrote
                 self._drain(output)  # all that was written before the answer is in the pipe by now
                 return status if len(output) < OUTPUT_CAP else Status.OUTPUT
-            if self.process in ready:
+            if not ready.isdisjoint(ends):
                 return None
         return Status.TIMEOUT if len(output) < OUTPUT_CAP else Status.OUTPUT
 
@@ -338,7 +335,6 @@ def require(level: str) -> None:
 
 
 def _run_of(exit_status: int, output: bytes) -> Run:
-    """Return the run of a process with this wait status."""
     code = os.waitstatus_to_exitcode(exit_status)
     if code in (0, 1):
         return Run(Status.ERROR if code else Status.OK, output)

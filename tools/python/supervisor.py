@@ -19,9 +19,9 @@ from collections.abc import Callable
 from .. import messages
 from ..messages import inherited_sockets, read_frame, write_frame
 from . import linux
-from .boundary import Boundary, Stock, start_init
+from .boundary import Boundary, Stock
 from .cgroup import Groups
-from .isolation import HOME, KINDS, enter_namespaces, map_users, raise_open_files, remove_folder
+from .isolation import HOME, KINDS, enter_namespaces, raise_open_files, remove_folder
 from .view import View, take_packages
 from .zygote import Zygote, start_zygote
 
@@ -85,12 +85,10 @@ def _prepare(level: str, view: View) -> None:
     # The kernel reaps ended processes, also workers of a dead zygote: till then their boundaries would not end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     if level == "namespaces":
-        pid, sock = start_init()
-        map_users(pid)
-        sock.send(b"!")
-        message, _ = messages.receive(sock)
-        os.kill(pid, signal.SIGKILL)
-        sock.close()
+        boundary = Boundary("", HOME)
+        message, _ = messages.receive(boundary.start_init())
+        boundary.signal(signal.SIGKILL)
+        boundary.close()
         if "failed" in message:
             raise OSError(message["failed"])
 
@@ -99,7 +97,6 @@ class Poller(selectors.DefaultSelector):
     """Calls functions when descriptors become readable."""
 
     def on(self, fd: int, then: Callable[[], None]) -> None:
-        """Call `then` whenever `fd` is readable or at its end."""
         self.register(fd, selectors.EVENT_READ, then)
 
     def forget(self, fd: int) -> None:
@@ -115,8 +112,6 @@ class Poller(selectors.DefaultSelector):
 
 
 class Supervisor:
-    """The serving loop."""
-
     def __init__(self, life: socket.socket, level: str, folder: str, groups: Groups | None = None) -> None:
         self.life, self.level, self.folder, self.groups = life, level, folder, groups
         self.poller = Poller()
@@ -149,11 +144,9 @@ class Supervisor:
                 looked = time.monotonic()
 
     def leave(self) -> None:
-        """Serve no more."""
         self.living = False
 
     def note(self, notes: socket.socket) -> None:
-        """Act on a message of the parent."""
         message, _ = messages.receive(notes)
         if "want" in message:
             stock = self.stocks[message["want"]]
@@ -176,7 +169,6 @@ class Supervisor:
                 self.begin(kind)
 
     def restock_after(self, seconds: float) -> None:
-        """Restock so many seconds from now, or sooner."""
         self.restock_at = min(self.restock_at, time.monotonic() + seconds)
 
     def begin(self, kind: str) -> None:
@@ -204,7 +196,6 @@ class Supervisor:
             self.request_worker(serial)
 
     def on_prepared(self, serial: int, sock: socket.socket) -> None:
-        """Request the worker of a boundary that is prepared."""
         self.poller.forget(sock.fileno())
         try:
             message, _ = messages.receive(sock)
@@ -217,7 +208,6 @@ class Supervisor:
             self.request_worker(serial)
 
     def request_worker(self, serial: int) -> None:
-        """Request the worker of a boundary."""
         boundary = self.boundaries[serial]
         fds = [*boundary.theirs, boundary.exit_pipe]
         if boundary.prepared:
@@ -238,7 +228,6 @@ class Supervisor:
             boundary.prepared = None
 
     def zygote(self, kind: str) -> Zygote:
-        """Return the zygote of a kind; it is started if need be."""
         if kind not in self.zygotes:
             self.zygotes[kind] = start_zygote(self.level, kind)
             self.poller.on(self.zygotes[kind].requests.fileno(), lambda: self.on_forked(kind))
@@ -354,7 +343,6 @@ class Supervisor:
                     boundary.signal(STOP[self.level])
 
     def stop(self) -> None:
-        """End everything."""
         for boundary in self.boundaries.values():
             boundary.signal(STOP[self.level])
             boundary.ended(1.0)

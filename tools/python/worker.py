@@ -56,7 +56,6 @@ class WorkerSpec:
 
 
 def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
-    """Be a worker on the two descriptors; never returns."""
     sock = socket.socket(fileno=control)
     code = 1
     try:
@@ -204,7 +203,6 @@ def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
 
 
 def _move(folder: str) -> None:
-    """Work in `folder`, which exists."""
     os.chdir(folder)
     if os.environ.get("HOME") != folder:
         os.environ["HOME"] = os.environ["TMPDIR"] = folder

@@ -65,31 +65,22 @@ _ENVIRONMENT = {
 
 @dataclass
 class Zygote:
-    """A warm interpreter as the supervisor knows it.
+    """A warm interpreter as the supervisor knows it."""
 
-    Attributes:
-        pid: Its process.
-        requests: The socket for requests.
-        proven: Whether it has ever forked a worker.
-        reason: Why it will have ended.
-    """
-
-    pid: int
     requests: socket.socket
-    proven: bool = False
-    reason: str = "it was killed"
+    proven: bool = False  # whether it has ever forked a worker
+    reason: str = "it was killed"  # why it will have ended
 
 
 def start_zygote(level: str, kind: str) -> Zygote:
-    """Start a warm interpreter."""
     ours, theirs = messages.pair()
-    own, pid = os.getpid(), os.fork()
-    if not pid:
+    own = os.getpid()
+    if not os.fork():
         requests = os.dup2(theirs.fileno(), 3)
         os.closerange(4, 1 << 16)
         _main(socket.socket(fileno=requests), level, kind, own)
     theirs.close()
-    return Zygote(pid, ours)
+    return Zygote(ours)
 
 
 class _Forker:
@@ -101,7 +92,6 @@ class _Forker:
         self.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
     def serve(self) -> None:
-        """Fork workers and report their deaths until the server goes away."""
         poll = select.poll()
         poll.register(self.requests, select.POLLIN)
         while True:
@@ -148,7 +138,6 @@ class _Forker:
         return pid
 
     def reap(self) -> None:
-        """Reap ended processes, and report how each worker ended."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 exit_pipe = self.workers.pop(ended[0], None)

@@ -176,8 +176,6 @@ class _Body:
 
 
 class _App:
-    """The application: checks requests, and answers them."""
-
     def __init__(self, retriever: Retriever, token: str, names: Collection[str]) -> None:
         self._retriever, self._secret = retriever, f"Bearer {token}".encode() if token else b""
         self._names = {name.lower() for name in names}
@@ -262,7 +260,6 @@ class _App:
 
 
 def _read(body: bytes) -> tuple[list[str], int, bool]:
-    """Queries, how many passages for each, and whether with scores."""
     try:
         request = Node(parse(body))
         fields = request.object()

@@ -150,7 +150,6 @@ def decode(body: bytes, charset: str = "", is_html: bool = False) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without control characters, its lines ended alike."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
 
 

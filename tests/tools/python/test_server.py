@@ -137,20 +137,20 @@ def test_a_server_that_died_is_a_failure_of_the_tool_and_is_replaced(level: str,
     tool.close()
 
 
-@pytest.mark.parametrize(("persistent", "waiting"), [(True, "_await_reply"), (False, "_await_exit")])
+@pytest.mark.parametrize("persistent", [True, False])
 def test_a_server_that_dies_during_a_call_is_a_failure_of_the_tool(
-    persistent: bool, waiting: str, monkeypatch: pytest.MonkeyPatch, ok, server_pid
+    persistent: bool, monkeypatch: pytest.MonkeyPatch, ok, server_pid
 ):
     tool = PythonTool(timeout=30.0, persistent=persistent)
     ok(tool, "x = 1")
-    wait = getattr(Session, waiting)
+    wait = Session._await
 
     def kill_and_wait(*args):
         os.kill(server_pid(), signal.SIGKILL)
         return wait(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, waiting, kill_and_wait)
+        patch.setattr(Session, "_await", kill_and_wait)
         with pytest.raises(ToolFailure, match="the Python server died"):
             tool.call({"code": "while True: pass"})
     assert ok(tool, "print(1 + 1)") == "2\n"

@@ -173,7 +173,7 @@ class Fake:
     def start_zygote(self, level: str, kind: str) -> Zygote:
         ours, theirs = messages.pair()
         self.requests.append(theirs)
-        return Zygote(self.sleeper(), ours)
+        return Zygote(ours)
 
     def kill(self) -> None:
         """End the warm interpreter; it is noticed at the next turn."""
