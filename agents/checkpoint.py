@@ -72,7 +72,8 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
 
 def steps(folder: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_age)
+    found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: (_number(path), not path.name.endswith(".old")))
 
 
 def latest(
@@ -195,10 +196,6 @@ def _read(path: Path) -> Any:
 def _number(checkpoint: Path) -> int:
     named = _NAME.fullmatch(checkpoint.name)
     return int(named[1]) if named else -1
-
-
-def _age(checkpoint: Path) -> tuple[int, bool]:
-    return _number(checkpoint), not checkpoint.name.endswith(".old")
 
 
 def _remove(checkpoint: Path) -> None:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -64,8 +64,9 @@ def findings() -> Iterator[Finding]:
     yield Finding("memory", _memory())
     yield _accelerator()
     yield from _levels()
-    yield _grader()
-    yield from _places()
+    yield _tried("math-verify", _grader)
+    yield _tried("temporary files", _temporary)
+    yield _tried("shared memory", _shared)
 
 
 def _packages() -> Iterator[Finding]:
@@ -133,54 +134,52 @@ def _levels() -> Iterator[Finding]:
     able = [level for level in (default, *LEVELS) if reasons[level] is None]
     if able:
         yield Finding("memory of a session", memory_mode(able[0]))
-        yield _call(able[0])
+        yield _tried("Python tool", lambda: _call(able[0]))
 
 
-def _call(level: str) -> Finding:
+def _tried(what: str, work: Callable[[], tuple[str, bool]]) -> Finding:
+    """Return what `work` says of a thing that turngym needs, and whether it works; it does not where it raises."""
+    try:
+        about, works = work()
+    except (ToolFailure, EnvFailure, OSError) as failure:
+        about, works = str(failure), False
+    return Finding(what, about, works, needed=True)
+
+
+def _call(level: str) -> tuple[str, bool]:
     seconds = []
-    try:
-        with closing(PythonTool(level=level)) as tool:
-            for _ in range(3):
-                began = time.perf_counter()
-                result = tool.call({"code": "print(6 * 7)"})
-                seconds.append(time.perf_counter() - began)
-                if (result.status, result.text.strip()) != (Status.OK, "42"):
-                    about = f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}"
-                    return Finding("Python tool", about, False, True)
-    except ToolFailure as failure:
-        return Finding("Python tool", str(failure), False, True)
+    with closing(PythonTool(level=level)) as tool:
+        for _ in range(3):
+            began = time.perf_counter()
+            result = tool.call({"code": "print(6 * 7)"})
+            seconds.append(time.perf_counter() - began)
+            if (result.status, result.text.strip()) != (Status.OK, "42"):
+                return f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}", False
     first, warm = 1000 * seconds[0], 1000 * min(seconds[1:])
-    return Finding("Python tool", f"a call at {level} took {first:.0f} ms at first, {warm:.1f} ms then", True, True)
+    return f"a call at {level} took {first:.0f} ms at first, {warm:.1f} ms then", True
 
 
-def _grader() -> Finding:
+def _grader() -> tuple[str, bool]:
     began = time.perf_counter()
-    try:
-        grade = MathGrader(GRADER_SECONDS).grade(completion=r"\boxed{y^2 + x}", gold="x + y^2")
-    except EnvFailure as failure:
-        return Finding("math-verify", str(failure), False, True)
+    grade = MathGrader(GRADER_SECONDS).grade(completion=r"\boxed{y^2 + x}", gold="x + y^2")
     if (grade.score, grade.how) != (1.0, "math-verify"):
-        return Finding("math-verify", f"does not take y^2 + x for x + y^2: {grade}", False, True)
-    seconds = time.perf_counter() - began
-    return Finding("math-verify", f"its process started and compared an answer in {seconds:.1f} s", True, True)
+        return f"does not take y^2 + x for x + y^2: {grade}", False
+    return f"its process started and compared an answer in {time.perf_counter() - began:.1f} s", True
 
 
-def _places() -> Iterator[Finding]:
-    def write() -> None:
-        with tempfile.TemporaryFile() as file:
-            file.write(bytes(4096))
+def _temporary() -> tuple[str, bool]:
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(4096))
+    return _free(tempfile.gettempdir())
 
-    def share() -> None:  # what an asynchronous vector environment keeps its observations in
-        multiprocessing.RawArray("b", 4096)
 
-    shared = "/dev/shm" if Path("/dev/shm").is_dir() else ""
-    for what, try_out, where in (("temporary files", write, ""), ("shared memory", share, shared)):
-        try:
-            try_out()
-            folder = where or tempfile.gettempdir()
-            yield Finding(what, f"{folder}, {_gib(shutil.disk_usage(folder).free)} free", True, True)
-        except OSError as error:
-            yield Finding(what, str(error), False, True)
+def _shared() -> tuple[str, bool]:
+    multiprocessing.RawArray("b", 4096)  # what an asynchronous vector environment keeps its observations in
+    return _free("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
+
+
+def _free(folder: str) -> tuple[str, bool]:
+    return f"{folder}, {_gib(shutil.disk_usage(folder).free)} free", True
 
 
 def _gib(size: int) -> str:

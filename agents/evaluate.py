@@ -26,7 +26,6 @@ from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
 from ..tools import Format
-from .chat.fitting import fitting
 from .chat.pieces import VOCABULARY, vocabulary
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
@@ -45,7 +44,7 @@ from .journal import (
 from .players import PLAYERS, play_all
 from .scores import Episode, Report, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
-from .source import Source, find, max_tokens
+from .source import Source, find, max_tokens, suited
 from .trajectory import Key, Tree
 
 if TYPE_CHECKING:  # players do without what these need
@@ -346,17 +345,6 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
             skipped=skipped,
             on_path=done.add,
         )
-
-
-def suited(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
-    """Return what an environment is asked for besides `options` to suit a policy; None is a server's. See `fitting`."""
-    if source is None:
-        return fitting(env_id, options, None)
-    if source.is_own:  # they never saw such prompts
-        return {}
-    from .chat.template import Template
-
-    return fitting(env_id, options, Template.from_folder(source.folder, source.template))
 
 
 def checked_chat(source: Source, env: TextEnv) -> Chat:

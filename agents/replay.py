@@ -89,7 +89,9 @@ def replay_path(env: TextEnv, tree: Tree, leaf: Leaf) -> Replayed:
         except Exception as error:
             found = Divergence(key, OPENING, "text", nodes[0].text, f"{type(error).__name__}: {error}")
         else:
-            found = _first(key, _recorded(tree, leaf, nodes), _replayed(again, leaf, nodes))
+            stop = leaf.stop if leaf.rewarded and not _left(leaf, nodes) else None
+            recorded = _facts(tree.task_id, nodes, stop, leaf if leaf.rewarded else None)
+            found = _first(key, recorded, _replayed(again, leaf, nodes))
     return Replayed(tree.task_id, key, len(texts), not leaf.rewarded, found)
 
 
@@ -139,12 +141,6 @@ def _repeated(tree: Tree, leaf: Leaf) -> list[Turn]:
     if not leaf.rewarded and (nodes[-1].role == "assistant" or (leaf.node == 0 and not nodes[0].info)):
         nodes.pop()
     return nodes
-
-
-def _recorded(tree: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:
-    if not leaf.rewarded:
-        return _facts(tree.task_id, nodes, None, None)
-    return _facts(tree.task_id, nodes, None if _left(leaf, nodes) else leaf.stop, leaf)
 
 
 def _replayed(again: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:

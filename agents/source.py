@@ -13,8 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..envs.registry import defaults_of
+from ..tools import FORMATS
 from ..tools.core import did_you_mean
 from . import gguf
 from .checkpoint import latest
@@ -22,6 +24,10 @@ from .memory import parameters
 from .model_folder import TEMPLATE_FILE, header, model_folder, read_bytes, read_json, template_digest
 from .settings import LoraOptions
 
+if TYPE_CHECKING:  # it needs the training extra
+    from .chat.template import Template
+
+FITTED = ("system", "format")  # the options that `fitting` may choose
 TINY = Path(__file__).parent / "tiny"
 
 OWN = "a3f94bd86d03be67dcf83f4421c14311"  # digest of the template that turngym's own small policies speak
@@ -97,6 +103,43 @@ class Source:
                     f"targets name {name!r}, which is no layer of {self.folder}; {did_you_mean(name, known)}it has "
                     f"{', '.join(known)}"
                 )
+
+
+def suited(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
+    """Return what an environment is asked for besides `options` to suit a policy, as `fitting` does."""
+    if source is None:
+        return fitting(env_id, options, None)
+    if source.is_own:  # they never saw such prompts
+        return {}
+    from .chat.template import Template
+
+    return fitting(env_id, options, Template.from_folder(source.folder, source.template))
+
+
+def fitting(env_id: str, options: Mapping[str, Any], template: Template | None) -> dict[str, Any]:
+    """Return options for an environment to suit a stock model, where `options` leave them open.
+
+    `system=True`, where the environment `env_id` has such a prompt, and the call format that the template can carry.
+    It is None where a server has it.
+    """
+    defaults = defaults_of(env_id)
+    found: dict[str, Any] = {"system": True} if defaults.get("system") is False else {}
+    style = FORMATS.get(str(defaults.get("format")))
+    if template is not None and style is not None and style.native:
+        found |= {"format": name} if (name := _format(template)) not in ("", style.name) else {}
+    return {name: value for name, value in found.items() if name not in options}
+
+
+def _format(template: Template) -> str:
+    """Return the format in which a template writes calls, `tags` where it shows no tools; empty where neither fits."""
+    function = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
+    tool = {"type": "function", "function": function}
+    if (pair := template.answered_call()) and template.shows([tool]) and not template.refuses("tool", tools=[tool]):
+        written = str.__str__(pair[0])
+        for style in FORMATS.values():
+            if style.native and style.parse(written, ("f",)).call is not None:
+                return style.name
+    return "tags" if not template.refuses("user") else ""
 
 
 def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weights: bool = True) -> Source:

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from rich.markup import escape
 
 from ..agents.chat.chat import Chat
-from ..agents.evaluate import checked_chat, pick_tasks, suited
+from ..agents.evaluate import checked_chat, pick_tasks
 from ..agents.memory import GIB, Needed, Work, count_of, free_bytes, needed, parameters, read_config
 from ..agents.settings import check_device
-from ..agents.source import Source, find, max_tokens
+from ..agents.source import Source, find, max_tokens, suited
 from ..agents.terminal import console, said_of
 from ..envs import TextEnv
 from ..envs.registry import check_levels, levels_of

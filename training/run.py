@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..agents.chat.chat import Chat
-from ..agents.chat.fitting import FITTED
 from ..agents.chat.pieces import VOCABULARY, vocabulary
 from ..agents.checkpoint import latest, steps
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
-from ..agents.evaluate import actor_in, checked_chat, pick_tasks, suited
+from ..agents.evaluate import actor_in, checked_chat, pick_tasks
 from ..agents.journal import Incident, locked, writable, write_file
 from ..agents.model_folder import TEMPLATE_FILE
 from ..agents.settings import Deadlines, EngineChoice, check_device, flat
-from ..agents.source import Source, find, max_tokens
+from ..agents.source import FITTED, Source, find, max_tokens, suited
 from ..envs import TextEnv
 from ..envs.registry import check_levels, flag_of, levels_of
 from ..envs.sources import is_file

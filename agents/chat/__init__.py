@@ -4,5 +4,4 @@ chat: messages to token ids and back, where control tokens come only from the te
 template: chat templates, which of them preserve prefixes, and the stock ones of the usual models
 rendering: what a template writes, and how much work it may do
 pieces: the bytes of each token
-fitting: what an environment is asked for to suit a stock model
 """

@@ -22,7 +22,7 @@ from ..journal import Origin, read_trees, write_trees
 from ..players import Script
 from ..players import play as play_task
 from ..replay import replay
-from .episodes import Broken, Case, Scenario, episode, expert, moment, play, same
+from .episodes import Broken, Case, Scenario, as_json, episode, expert, moment, play, same
 
 MODES = ("sync", "async")
 SECONDS = 120.0  # that an asynchronous vector may take for a turn
@@ -88,23 +88,16 @@ def check_snapshot(case: Case) -> str:
             for turn in range(len(straight) + 1):
                 snapshots += 1
                 where = f"seed {scenario.seed}, snapshot after {turn} turns"
-                text = _as_json(env.snapshot(), where)
+                text = as_json(f"{where}: it", env.snapshot())
                 with case.bare() as fresh:
                     fresh.restore(json.loads(text))
-                    if _as_json(fresh.snapshot(), where) != text:
+                    if as_json(f"{where}: it", fresh.snapshot()) != text:
                         raise Broken(f"{where}: once restored, the snapshot is {fresh.snapshot()!r} and not {text}")
                     left = scenario.actions[turn:] if turn < len(straight) else ()
                     same(straight[turn:], play(fresh, left), f"{where}, restored in a fresh environment", turn + 1)
                 if turn < len(straight):
                     env.step(scenario.actions[turn])
     return f"{snapshots} snapshots"
-
-
-def _as_json(snapshot: Any, where: str) -> str:
-    text = json.dumps(snapshot, allow_nan=False)
-    if json.loads(text) != snapshot:
-        raise Broken(f"{where}: {snapshot!r} comes back from JSON as {text}; use str keys, lists, numbers and strings")
-    return text
 
 
 def check_journal(case: Case) -> str:

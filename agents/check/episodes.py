@@ -5,6 +5,7 @@ What was seen is kept as text, so that episodes of other instances, threads and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -101,6 +102,17 @@ def same(expected: Sequence[str], found: Sequence[str], what: str, turn: int = 0
             start = max(alike - 40, 0)
             where = f"turn {number}" if number else "reset"
             raise Broken(f"{what}: at {where} it gave {_cut(other, start)} and not {_cut(one, start)}")
+
+
+def as_json(what: str, value: Any) -> str:
+    """Return `value` as JSON text. Raises `Broken` where it does not come back from it as it was."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Broken(f"{what} is no JSON data ({error}), so no journal can hold it: {value!r:.200}") from None
+    if json.loads(text) != value:
+        raise Broken(f"{what} comes back from JSON as {text:.200}; use str keys, lists, numbers and strings")
+    return text
 
 
 def expert(env: TextEnv, seed: int, task: int | None = None) -> tuple[str, ...]:

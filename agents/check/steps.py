@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -14,7 +13,7 @@ from ...envs import Outcome, StopReason, TextEnv, outcome_of
 from ...envs.registry import make, takes
 from ...envs.splits import begin, has_tasks, task_count
 from ...envs.tasks import SPLITS
-from .episodes import Broken, Case, example_calls, expert, moment, same
+from .episodes import Broken, Case, as_json, example_calls, expert, moment, same
 
 ODD = (
     *("", " \n\t", "\0", "a\0b", "\ud800", "\udcff tail"),
@@ -149,12 +148,7 @@ def _check_observation(env: TextEnv, where: str, observation: Any) -> None:
 
 
 def _check_info(where: str, info: Mapping[str, Any]) -> None:
-    try:
-        text = json.dumps(info, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise Broken(f"{where}: info is no JSON data ({error}), so no journal can hold it: {info!r:.200}") from None
-    if json.loads(text) != info:
-        raise Broken(f"{where}: info comes back from JSON as {text:.200}; use str keys, lists, numbers and strings")
+    as_json(f"{where}: info", info)
     messages = info.get("messages")
     for message in messages if isinstance(messages, list) and messages else [None]:
         said = message if isinstance(message, dict) else {}

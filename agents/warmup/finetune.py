@@ -24,12 +24,12 @@ from ...envs.examples import conversations
 from ...envs.registry import check_levels
 from ...envs.splits import Split, open_split
 from ..checkpoint import latest, read_state, save
-from ..evaluate import checked_chat, cut, suited
+from ..evaluate import checked_chat, cut
 from ..journal import append_line, locked, writable, write_file
 from ..memory import check_fits
 from ..model_folder import read_bytes
 from ..settings import LoraOptions, MachineOptions, WarmupOptions, check_device
-from ..source import Source, find, max_tokens
+from ..source import Source, find, max_tokens, suited
 from .pretrain import Progress, demonstrations
 
 if TYPE_CHECKING:

@@ -4,10 +4,9 @@ import shutil
 import pytest
 
 from turngym.agents import evaluate
-from turngym.agents.chat.fitting import fitting
 from turngym.agents.chat.template import Template
 from turngym.agents.model_folder import template_digest
-from turngym.agents.source import OWN, TINY, Source, find
+from turngym.agents.source import OWN, TINY, Source, find, fitting, suited
 from turngym.agents.warmup.supervised import TEMPLATE
 from turngym.envs.registry import defaults_of, make
 from turngym.training.config import TrainConfig, read_recipe, to_toml
@@ -46,7 +45,7 @@ def test_calls_are_written_as_the_template_writes_them_or_taught(chat_templates,
 
 def test_the_own_policies_and_servers_models_are_told_apart():
     assert template_digest(TEMPLATE) == OWN
-    assert find("tiny").is_own and evaluate.suited(PYTHON, {}, find("tiny")) == {}
+    assert find("tiny").is_own and suited(PYTHON, {}, find("tiny")) == {}
     assert fitting(PYTHON, {}, None) == {"system": True} and fitting(PYTHON, {"system": False}, None) == {}
 
 
