@@ -49,7 +49,7 @@ def weights():
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def write(path, change=lambda writer: None, architecture="llama", template=TEMPLATE, more=(), cut="smollm"):
+def write(path, change=lambda writer: None, architecture="llama", template=TEMPLATE, more=(), cut="smollm", scale=1.0):
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(1)
     writer.add_context_length(64)
@@ -72,7 +72,7 @@ def write(path, change=lambda writer: None, architecture="llama", template=TEMPL
     for name, values in (*weights().items(), *more):
         matrix = name.endswith("weight") and values.ndim == 2
         kind = gguf.GGMLQuantizationType.Q4_1 if matrix and "embd" not in name else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        writer.add_tensor(name, gguf.quants.quantize(values * np.float32(1 if matrix else scale), kind), raw_dtype=kind)
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         step()
     return path
@@ -113,14 +113,14 @@ def test_the_weights_are_those_that_transformers_reads(tmp_path):
 
 
 def test_two_at_once_leave_one_folder(tmp_path, cache, monkeypatch):
-    file, write_weights = write(tmp_path / "small.gguf"), ours._write_weights
+    file, convert = write(tmp_path / "small.gguf"), ours._convert
 
     def late(*args):
-        monkeypatch.setattr(ours, "_write_weights", write_weights)
+        monkeypatch.setattr(ours, "_convert", convert)
         ours.converted.__wrapped__(file)  # another process, which is faster
-        write_weights(*args)
+        convert(*args)
 
-    monkeypatch.setattr(ours, "_write_weights", late)
+    monkeypatch.setattr(ours, "_convert", late)
     folder = ours.converted(file)
     assert list(cache.iterdir()) == [folder] and load_policy(folder)
 
@@ -148,8 +148,9 @@ REFUSED = {
     "template": ({"template": ""}, "has no chat template: it is a base model, or was saved without; take the instruct"),
     "tokenizer": ({"cut": "tekken"}, r"has the tokenizer 'gpt2', 'tekken'; gpt2 can be read, with default, gpt-2"),
     "positions": ({"change": _scaled}, "scales its positions, which turngym does not convert; save the original"),
-    "tensor": ({"more": [("blk.0.odd.weight", np.ones(4, np.float32))]}, "has the tensor 'blk.0.odd.weight'"),
-    "numbers": ({"more": [("blk.0.attn_q.bias", np.full(4, np.nan, np.float32))]}, "attn_q.bias that are not finite"),
+    "tensor": ({"more": [("blk.0.odd.weight", np.ones(4, np.float32))]}, "has 12 tensors, and such a model has 11"),
+    "layers": ({"change": lambda writer: writer.add_uint32("llama.block_count", 10**6)}, "block_count to 1000000"),
+    "numbers": ({"scale": np.nan}, "holds numbers in .* that are not finite"),
 }
 
 
