@@ -84,6 +84,11 @@ def check_range(name: str, value: float, low: float, high: float, unit: str) -> 
         raise ValueError(f"{name} is {value}; it must be {low:g} to {high:g} {unit}")
 
 
+def brief(text: str, most: int = 60) -> str:
+    """Return a text as messages show it: at most so many characters, of a longer one the head."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return `did you mean '…'? ` with the nearest known name; nothing where none is near."""
     near = get_close_matches(name, list(known), n=1, cutoff=cutoff)

@@ -29,7 +29,7 @@ from typing import (
     is_typeddict,
 )
 
-from .core import StatelessTool, Status, ToolFailure, ToolResult, start
+from .core import StatelessTool, Status, ToolFailure, ToolResult, brief, start
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -245,13 +245,13 @@ def check_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str | None:
     takes = ", ".join(properties) or "no arguments"
     for key in arguments:
         if key not in properties:
-            return f"{name} has no argument {_show(key)}; it takes {takes}"
+            return f"{name} has no argument {brief(repr(key), 80)}; it takes {takes}"
     for key in parameters["required"]:
         if key not in arguments:
             return f"{name} needs the argument {key!r} ({_expected(properties[key])})"
     for key, value in arguments.items():
         if not _fits(value, properties[key]):
-            return f"argument {key!r} of {name} is {_show(value)}; expected {_expected(properties[key])}"
+            return f"argument {key!r} of {name} is {brief(repr(value), 80)}; expected {_expected(properties[key])}"
     return None
 
 
@@ -387,8 +387,3 @@ def _expected(schema: Schema) -> str:
         left = {name: "" if name in schema["required"] else ", may be left out" for name in known}
         return f"an object with {', '.join(f'{name!r} ({_expected(known[name])}{left[name]})' for name in known)}"
     return WORDS[kind] if kind else "any value"
-
-
-def _show(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

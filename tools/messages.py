@@ -68,11 +68,8 @@ def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
 
 def _resident_mb() -> int:
     # What getrusage says may be the size of the parent, with which a child shares its memory while it starts.
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
-            return int(file.read().split()[1]) * resource.getpagesize() // 2**20
-    except OSError:  # no /proc
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
+        return int(file.read().split()[1]) * resource.getpagesize() // 2**20
 
 
 def encode(payload: Any) -> bytes:

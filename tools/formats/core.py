@@ -13,6 +13,8 @@ from itertools import islice
 from math import isfinite
 from typing import Any, ClassVar
 
+from ..core import brief
+
 THOUGHT = "<think>"
 END_OF_THOUGHT = "</think>"
 DEEPEST = 64  # brackets of a call nest at most this deep
@@ -140,13 +142,18 @@ class Format(ABC):
             position = thought_end + len(END_OF_THOUGHT)
         return found
 
-    @abstractmethod
+    def _closer(self, opening: re.Match[str]) -> str:
+        """Return the one text that ends the block, where it has one."""
+        return self.closers[0]
+
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         """Return where the block ends; None while it does not. What comes behind the end never changes it."""
+        end = text.find(closer := self._closer(opening), opening.end())
+        return None if end < 0 else end + len(closer)
 
-    @abstractmethod
     def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
         """Return where the arguments stand in the block that ends at `end`; None where none are found."""
+        return opening.end(), end - len(self._closer(opening))
 
     @abstractmethod
     def _unclosed(self, opening: re.Match[str]) -> str | None:
@@ -197,11 +204,7 @@ def check_tool(name: str, tools: Sequence[str]) -> None:
     """Raise ValueError, as a sentence for the agent, where no tool has this name."""
     if name not in tools:
         known = f"the tools are {', '.join(tools)}" if tools else "there are no tools"
-        raise ValueError(f"there is no tool {shorten(name)!r}; {known}")
-
-
-def shorten(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        raise ValueError(f"there is no tool {brief(name)!r}; {known}")
 
 
 def _malformed(problem: str | None) -> str | None:
@@ -216,10 +219,6 @@ class Hermes(Format):
     opening = opens(opener)
     closers = (closer,)
     native = True
-
-    def _end(self, text: str, opening: re.Match[str]) -> int | None:
-        end = text.find(self.closer, opening.end())
-        return None if end < 0 else end + len(self.closer)
 
     def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
         return _in_object(text, opening.end(), end - len(self.closer))

@@ -63,13 +63,8 @@ class Tags(Format):
                 return tag
         raise ValueError(f"the format {self.name} has no tag for the tool {tool!r}; use hermes, llama-json or pythonic")
 
-    def _end(self, text: str, opening: re.Match[str]) -> int | None:
-        closer = f"</{opening[1]}>"
-        end = text.find(closer, opening.end())
-        return None if end < 0 else end + len(closer)
-
-    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
-        return opening.end(), end - len(f"</{opening[1]}>")
+    def _closer(self, opening: re.Match[str]) -> str:
+        return f"</{opening[1]}>"
 
     def _unclosed(self, opening: re.Match[str]) -> str | None:
         return None if opening[1] in ANSWERS else f"{opening[0]} is never closed by </{opening[1]}>"
@@ -79,7 +74,7 @@ class Tags(Format):
             return None
         tag = next(tag for tag in TAGS if tag.name == opening[1])
         check_tool(tag.tool, tools)
-        body = text[opening.end() : -len(f"</{tag.name}>")]
+        body = text[opening.end() : -len(self._closer(opening))]
         # One newline next to each tag is frame, and so are blanks on the tag's own line: code cannot begin with them.
         body = body[1:] if body.startswith("\n") else body.strip(" \t")
         return ToolCall(tag.tool, {tag.argument: body.removesuffix("\n")})
@@ -121,9 +116,6 @@ class Fenced(Format):
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         end = _FENCE.search(text, opening.end())
         return end and end.end()
-
-    def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
-        return opening.end(), end - len("```")
 
     def _unclosed(self, opening: re.Match[str]) -> str:
         return f"{opening[0].rstrip()} is never closed by a line that begins with ```"

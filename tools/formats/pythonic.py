@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from .core import LARGEST, Format, ToolCall, check_tool, closing, opens, shorten
+from ..core import brief
+from .core import LARGEST, Format, ToolCall, check_tool, closing, opens
 
 _NAME = r"[^\W\d][\w.]*+"
 # A string that is not closed reaches to the end, so that no bracket in it counts before its end is written.
@@ -98,7 +99,7 @@ class _Reader:
         return "" if self.token is None else self.token[0].lstrip()
 
     def shown(self) -> str:
-        return repr(shorten(self.text_of_token())) if self.text_of_token() else "the end"
+        return repr(brief(self.text_of_token())) if self.text_of_token() else "the end"
 
     def arguments(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -107,9 +108,9 @@ class _Reader:
                 raise ValueError(f"expected an argument by name, as in f(x=1), found {self.shown()}")
             name = self.text_of_token()
             if name in found:
-                raise ValueError(f"the argument {shorten(name)!r} is given twice")
+                raise ValueError(f"the argument {brief(name)!r} is given twice")
             if self.next() != "=":
-                raise ValueError(f"expected = behind {shorten(name)!r}, found {self.shown()}")
+                raise ValueError(f"expected = behind {brief(name)!r}, found {self.shown()}")
             found[name] = self.value()
             if not self._goes_on(")"):
                 break
@@ -181,7 +182,7 @@ def _number(digits: str) -> int | float:
         return int(digits)
     value = float(digits)
     if not isfinite(value):
-        raise ValueError(f"the number {shorten(digits)} is too large")
+        raise ValueError(f"the number {brief(digits)} is too large")
     return value
 
 

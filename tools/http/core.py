@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ..core import brief
+
 
 class Fault(StrEnum):
     """Why a server gave no usable answer."""
@@ -137,5 +139,4 @@ class Node:
 
     def error(self, expected: str) -> ShapeError:
         shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(self.value)
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        return ShapeError(f"{self.path or 'the JSON'} is {shown}; expected {expected}")
+        return ShapeError(f"{self.path or 'the JSON'} is {brief(shown)}; expected {expected}")

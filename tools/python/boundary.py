@@ -224,9 +224,9 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
     threading.Thread(target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True).start()
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
-    while children := _children():
+    while children := Path(f"/proc/self/task/{own}/children").read_text().split():
         for pid in children:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(int(pid), signal.SIGKILL)
         _reap(worker, exit_pipe, len(children))
     os._exit(0)
 
@@ -257,7 +257,3 @@ def _reap(worker: int, exit_pipe: int, awaited: int = 0) -> None:
             awaited -= 1
             if ended[0] == worker:
                 messages.report(exit_pipe, messages.EXIT, ended[1])
-
-
-def _children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]

@@ -83,7 +83,11 @@ class Interpreter:
         filename = f"<python {self.calls}>"
         linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
         try:
-            self._execute(code, filename)
+            tree = ast.parse(code, filename)
+            last: list[ast.stmt] = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+            exec(compile(tree, filename, "exec", dont_inherit=True), self.namespace)
+            if last:
+                exec(compile(ast.Interactive(last), filename, "single", dont_inherit=True), self.namespace)
         except SystemExit as stop:
             return stop
         except BaseException as error:
@@ -149,13 +153,6 @@ class Interpreter:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
-
-    def _execute(self, code: str, filename: str) -> None:
-        tree = ast.parse(code, filename)
-        last: list[ast.stmt] = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
-        exec(compile(tree, filename, "exec", dont_inherit=True), self.namespace)
-        if last:
-            exec(compile(ast.Interactive(last), filename, "single", dont_inherit=True), self.namespace)
 
     def _open_streams(self) -> None:
         # Earlier code may have closed or redirected them.

@@ -124,9 +124,10 @@ class Session:
         self._check_owner()
         with self._turn:
             self._check_alive()
-            return self._fork(time.monotonic() + _ANSWERED)
+            return self._fork()
 
-    def _fork(self, until: float) -> "Session":
+    def _fork(self) -> "Session":
+        until = time.monotonic() + _ANSWERED
         if self.group.members >= PROCESSES:
             raise CannotFork(f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be")
         ours, theirs = messages.pair()

@@ -116,7 +116,13 @@ class _Forker:
         kind = "" if message["urgent"] else self.kind
         spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, group, *init)
         try:
-            pid = self.fork(spec, control, output, exit_pipe)
+            if init:
+                linux.setns(spec.init, linux.NEWPID)  # for the next child
+            own, pid = os.getpid(), linux.fork()
+            if not pid:
+                if init:
+                    work(spec, control, output)
+                run_subreaper(spec, control, output, exit_pipe, own)
             messages.send(self.requests, b'{"serial": %d, "pid": %d}' % (serial, pid), [pidfd := os.pidfd_open(pid)])
         except OSError as error:
             messages.send(self.requests, {"serial": serial, "error": str(error)})
@@ -125,17 +131,6 @@ class _Forker:
         messages.close(*(fd for fd in fds if fd != exit_pipe))
         self.workers[pid] = exit_pipe
         return pidfd
-
-    def fork(self, spec: WorkerSpec, control: int, output: int, exit_pipe: int) -> int:
-        """Fork a worker into the namespaces of its init process, or below a subreaper where there are none."""
-        if spec.init >= 0:
-            linux.setns(spec.init, linux.NEWPID)  # for the next child
-        own, pid = os.getpid(), linux.fork()
-        if not pid:
-            if spec.init >= 0:
-                work(spec, control, output)
-            run_subreaper(spec, control, output, exit_pipe, own)
-        return pid
 
     def reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

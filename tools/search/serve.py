@@ -10,7 +10,7 @@ import ipaddress
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -160,19 +160,15 @@ class Refusal(Exception):
         self.headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
 
 
-class _Body:
-    """The body of a request, as it comes; `more` of it may come."""
-
-    def __init__(self, receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-        self._receive, self.more = receive, True
-
-    async def next(self) -> bytes:
-        """Return the next bytes; raises ConnectionError where the client left."""
-        message = await self._receive()
+async def _body(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> AsyncIterator[bytes]:
+    """Yield the body of a request as it comes; raises ConnectionError where the client left."""
+    more = True
+    while more:
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ConnectionError
-        self.more = message["more_body"]
-        return bytes(message["body"])
+        more = message["more_body"]
+        yield bytes(message["body"])
 
 
 class _App:
@@ -183,22 +179,24 @@ class _App:
         self.connections: Collection[Any] = ()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        headers, body, left = [(b"content-type", b"application/json")], _Body(receive), SWALLOWED
+        headers, body, left = [(b"content-type", b"application/json")], _body(receive), SWALLOWED
         try:
             try:
                 status, answer = 200, await self._answer(scope, body)
             except Refusal as refusal:
                 status, answer = refusal.status, serialize({"error": str(refusal)})
                 headers += [(b"connection", b"close"), *refusal.headers]
-            while status != 200 and body.more and left > 0:
-                left -= len(await body.next())
+                async for part in body:
+                    left -= len(part)
+                    if left <= 0:
+                        break
         except ConnectionError:
             return
         headers.append((b"content-length", b"%d" % len(answer)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
-    async def _answer(self, scope: Mapping[str, Any], body: _Body) -> bytes:
+    async def _answer(self, scope: Mapping[str, Any], body: AsyncIterator[bytes]) -> bytes:
         self._admit(scope)
         path, method = scope["path"], scope["method"]
         allowed = {"/retrieve": "POST", "/health": "GET"}.get(path)
@@ -226,11 +224,10 @@ class _App:
         if len(self.connections) > CONNECTIONS:
             raise Refusal(503, f"there are more than {CONNECTIONS} connections", retry_after="1")
 
-    async def _retrieve(self, body: _Body) -> bytes:
+    async def _retrieve(self, body: AsyncIterator[bytes]) -> bytes:
         taken = bytearray()
         try:
-            while body.more:
-                part = await body.next()
+            async for part in body:
                 taken += part
                 self._held += len(part)
                 if len(taken) > BODY:

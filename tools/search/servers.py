@@ -148,7 +148,9 @@ class Elastic(_Server):
         # What an index may be called keeps `_all`, wildcards, lists and other paths out.
         if not re.fullmatch(r"[^\W_A-Z][^\WA-Z]*(?:[.+-]+[^\WA-Z]+)*", index):
             raise ValueError(f"index is {index!r}; give the name of one index, in small letters")
-        super().__init__(url, f"/{index}/_search", _authorization(), limits)
+        api_key, basic = os.environ.get(KEY, ""), os.environ.get(BASIC, "")
+        secret = f"Basic {base64.b64encode(basic.encode()).decode()}" if basic else ""
+        super().__init__(url, f"/{index}/_search", f"ApiKey {api_key}" if api_key else secret, limits)
         self.name = f"the index {index} of {self._client.url.removesuffix(f'/{index}/_search')}"
 
     def search(self, query: str, k: int) -> list[Passage]:
@@ -166,13 +168,6 @@ class Elastic(_Server):
             return [_hit(hit) for hit in answer["hits"]["hits"].array()[:k]]
 
         return self._ask(body, read)
-
-
-def _authorization() -> str:
-    if api_key := os.environ.get(KEY, ""):
-        return f"ApiKey {api_key}"
-    basic = os.environ.get(BASIC, "")
-    return f"Basic {base64.b64encode(basic.encode()).decode()}" if basic else ""
 
 
 def _check_complete(answer: Node) -> None:
