@@ -23,9 +23,8 @@ from rich.table import Column, Table
 from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
 from ..envs.splits import begin, make_with_examples
 from ..tools.progress import Work
-from .progress import Shown
 from .settings import EndpointOptions, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, WarmupOptions
-from .terminal import console, mistakes
+from .terminal import Shown, console, mistakes
 
 if TYPE_CHECKING:
     from .scores import Report

@@ -22,10 +22,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..agents.commands import Warmup
-from ..agents.progress import Shown
 from ..agents.scores import Interval
 from ..agents.settings import FINETUNING, WarmupOptions
-from ..agents.terminal import console, mistakes
+from ..agents.terminal import Shown, console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from ..tools.progress import Work
 from .config import TrainConfig, adjust, from_run, read_recipe

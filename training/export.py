@@ -18,10 +18,9 @@ import tyro
 from ..agents.checkpoint import latest
 from ..agents.journal import writable
 from ..agents.model_folder import TEMPLATE_FILE, read_json
-from ..agents.progress import Shown
 from ..agents.scores import Interval
 from ..agents.source import Source, find
-from ..agents.terminal import console, mistakes
+from ..agents.terminal import Shown, console, mistakes
 from .config import TrainConfig, from_run, recorded
 from .run_folder import SUMMARY, read_boundary
 

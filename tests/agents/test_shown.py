@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from turngym import __main__ as cli
-from turngym.agents import progress
-from turngym.agents.progress import clock, line, rows, showing
+from turngym.agents import terminal
+from turngym.agents.terminal import clock, line, rows, showing
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.tools import progress as work_of
 from turngym.tools.progress import Work, going_on, track
@@ -102,8 +102,8 @@ def test_a_terminal_has_a_live_line_that_is_gone_in_the_end():
 
 
 def test_elsewhere_a_line_comes_now_and_then_and_from_any_thread(monkeypatch):
-    monkeypatch.setattr(progress, "EVERY", 0.01)
-    monkeypatch.setattr(progress, "GROWTH", 0.0)
+    monkeypatch.setattr(terminal, "EVERY", 0.01)
+    monkeypatch.setattr(terminal, "GROWTH", 0.0)
     console, over = Console(file=StringIO(), width=20), threading.Event()
 
     def work():

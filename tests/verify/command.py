@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import tyro
 from rich.markup import escape
 
-from turngym.agents.progress import Shown
-from turngym.agents.terminal import console, mistakes
+from turngym.agents.terminal import Shown, console, mistakes
 from turngym.tests.verify.areas import AREAS
 from turngym.tests.verify.rows import Row, run
 from turngym.tools.progress import Work

@@ -13,7 +13,6 @@ from turngym.agents.check import clauses as module
 from turngym.agents.check.clauses import CLAUSES, Clause, Result, check, run
 from turngym.agents.check.episodes import Broken, Case
 from turngym.envs import Reply, StopReason, TextEnv, registry
-from turngym.tools import core
 
 MATH = "turngym/Math-v0"
 
@@ -165,7 +164,6 @@ def test_the_check_closes_every_environment_and_leaves_no_thread_handler_or_file
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setitem(gymnasium.registry, "test/Counted-v0", gymnasium.envs.registration.EnvSpec("x", Counted))
     gymnasium.registry["test/Counted-v0"].id = "test/Counted-v0"
-    monkeypatch.setattr(core, "IDLE", 0.0)  # else threads of calls wait a while for more
     others = set(threading.enumerate())
     before = list(logging.getLogger().handlers), dict(os.environ), sys.stdout
     assert {result.name: result.problem for result in check("test/Counted-v0") if not result.ok} == {}
