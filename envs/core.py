@@ -31,8 +31,6 @@ from ..tools import ToolFailure
 from .examples import Examples, Message
 from .rewards import Rewards, added
 
-"""One chat message: `role` and `content`, as chat templates take them."""
-
 
 class StopReason(StrEnum):
     """Why an episode ended."""
@@ -105,13 +103,22 @@ class TextEnv(gymnasium.Env[str, str]):
         self.examples = Examples()  # in front of each question
         self.turn, self.live = 0, False  # live: between reset and the end of an episode
         self.task_id = ""  # set by on_reset where tasks have names
-        self.actions: list[str] = []
-        self.turn_rewards: list[float] = []
         self._named: dict[str, dict[str, float]] = {}  # rewards so far that have names, and their weights
         self._began: dict[str, Any] = {}
         self._last = ""
-        self._seen = ""  # digest of what the agent was shown and paid, up to `_unread`
-        self._unread: list[Any] = []  # what is not in it yet: an opening, then five items a turn (few objects to track)
+        self._opening: tuple[str, dict[str, Any]] = "", {}
+        self._turns: list[Any] = []  # six items a turn, as one list costs less than a record of each
+        self._seen, self._read = "", 0  # digest of what the agent was shown and paid, and the number of turns in it
+
+    @property
+    def actions(self) -> list[str]:
+        """The actions taken in this episode."""
+        return self._turns[0::6]
+
+    @property
+    def turn_rewards(self) -> list[float]:
+        """The rewards of its turns."""
+        return self._turns[3::6]
 
     # -- what an author writes -------------------------------------------------------------------------------------
 
@@ -147,15 +154,17 @@ class TextEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode; `info` holds `messages`, `tools` (JSON schemas) and `task_id`."""
         super().reset(seed=seed)
-        # A copy, as `on_reset` may take apart what it is given.
-        began = {"rng": self.np_random.bit_generator.state, "options": _copied(options or {})}
-        self.live, self.turn, self.actions, self.turn_rewards, self._named, self._began = False, 0, [], [], {}, {}
-        observation = _carried(self.on_reset(self.np_random, _copied(began["options"])), self, "on_reset")
-        # Copies, as whoever gets them, and the environment whose they are, may change them.
-        shown = self.examples.before(self.messages(observation))
+        began = {"rng": self.np_random.bit_generator.state, "options": _copied(options) if options else {}}
+        self.live, self.turn, self._turns, self._named, self._began = False, 0, [], {}, {}
+        # Copies, as whoever gets them, and the environment whose they are, may change them or take them apart.
+        given = _copied(options) if options else {}
+        observation = _carried(self.on_reset(self.np_random, given), self, "on_reset")
+        shown = self.messages(observation)
+        if self.examples.shots:
+            shown = self.examples.before(shown)
         info = _copied({"messages": shown, "tools": self.tool_schemas(), "task_id": self.task_id})
-        self._began, self._last, self._seen, self._unread = began, observation, "", [(observation, info)]
-        self.live = True
+        self._began, self._opening, self._last = began, (observation, info), observation
+        self._seen, self._read, self.live = "", 0, True
         return observation, _copied(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -192,10 +201,8 @@ class TextEnv(gymnasium.Env[str, str]):
             self._named = {}
         elif isinstance(reply.reward, Rewards):
             self._named = added(self._named, reply.reward)
-        self.actions.append(action)
-        self.turn_rewards.append(reward)
         self.live, self._last = not ended, text
-        self._unread += role, text, reward, stop, self._named
+        self._turns += action, role, text, reward, stop, self._named
         info: dict[str, Any] = {"turn": self.turn, "messages": [{"role": role, "content": text}]}
         if reply.info or self._named:
             info |= _copied({**reply.info, **self._named})  # what it is made of may live on in the environment
@@ -210,7 +217,7 @@ class TextEnv(gymnasium.Env[str, str]):
     def fork(self) -> Self:
         """Return a live, independent copy in the same state with the same generator state."""
         twin = copy.copy(self)
-        memo: dict[int, Any] = {id(self): twin, id(self._unread): list(self._unread)}  # its items never change
+        memo: dict[int, Any] = {id(self): twin, id(self._turns): [*self._turns], id(self._opening): self._opening}
         for name, value in vars(self).items():
             if name in self.shared:
                 memo[id(value)] = value
@@ -228,7 +235,7 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         if not self._began:
             raise gymnasium.error.ResetNeeded("there is no episode to write down: call reset() before snapshot()")
-        return {**copy.deepcopy(self._began), "actions": list(self.actions), "digest": self._read()}
+        return {**copy.deepcopy(self._began), "actions": self.actions, "digest": self._digest()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> str:
         """Bring this environment to the state of `snapshot` by replay and return the last observation.
@@ -241,20 +248,21 @@ class TextEnv(gymnasium.Env[str, str]):
         for action in snapshot["actions"]:
             if self.live:
                 self.step(action)
-        if self._read() != snapshot["digest"]:
+        if self._digest() != snapshot["digest"]:
             raise RuntimeError(
                 f"replay of {len(snapshot['actions'])} actions diverged: the last observation is {self._last[:80]!r}, "
                 "not the one in the snapshot; was it made with other constructor arguments?"
             )
         return self._last
 
-    def _read(self) -> str:
+    def _digest(self) -> str:
         """Return the digest of all that the agent was shown and paid."""
-        unread, self._unread = iter(self._unread), []
         if not self._seen:
-            self._seen = _digest("", *next(unread))
-        for role, text, reward, stop, named in zip(unread, unread, unread, unread, unread, strict=True):
+            self._seen = _digest("", *self._opening)
+        for place in range(6 * self._read, len(self._turns), 6):
+            role, text, reward, stop, named = self._turns[place + 1 : place + 6]
             self._seen = _digest(self._seen, role, text, reward, stop, *named.values())
+        self._read = self.turn
         return self._seen
 
 

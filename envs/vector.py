@@ -34,9 +34,10 @@ class TextVectorEnv(SyncVectorEnv):
             else:
                 texts[i], rewards[i], terminated[i], truncated[i], info = env.step(action)
             for key, value in info.items():
-                if key not in found:
-                    found[key] = {}
-                found[key][i] = value
+                if key in found:
+                    found[key][i] = value
+                else:
+                    found[key] = {i: value}
         ends = np.array(terminated), np.array(truncated)
         self._autoreset_envs = ends[0] | ends[1]
         return tuple(texts), np.array(rewards), *ends, self._stacked(found)
@@ -45,14 +46,15 @@ class TextVectorEnv(SyncVectorEnv):
         """Return, by key, an array of the values and a mask of the environments that have one."""
         infos: dict[str, Any] = {}
         for key, values in found.items():
-            first = next(iter(values))
-            infos = self._add_info(infos, {key: values[first]}, first)  # makes arrays of the right type
-            array = infos[key]
-            if isinstance(array, dict):
+            kind = type(next(iter(values.values())))
+            if issubclass(kind, dict | np.ndarray):
                 for i, value in values.items():
                     infos = self._add_info(infos, {key: value}, i)
-            else:
-                for i, value in values.items():
-                    array[i] = value
-                infos["_" + key][list(values)] = True
+                continue
+            number = kind in (int, float, bool) or issubclass(kind, np.number)
+            array = np.zeros(self.num_envs, kind) if number else np.empty(self.num_envs, object)
+            mask, places = np.zeros(self.num_envs, np.bool_), list(values)
+            array[places] = np.fromiter(values.values(), array.dtype, len(places))
+            mask[places] = True
+            infos[key], infos["_" + key] = array, mask
         return infos

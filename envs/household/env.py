@@ -124,7 +124,7 @@ class ALFWorldEnv(TextEnv):
         if not vars(type(self)).get("quick"):
             return super().fork()
         twin = copy.copy(self)
-        twin.actions, twin.turn_rewards, twin._unread = [*self.actions], [*self.turn_rewards], [*self._unread]
+        twin._turns = [*self._turns]
         if self._np_random is not None:
             twin._np_random = _same(self._np_random)
         return twin
