@@ -32,7 +32,7 @@ COLLAPSED, EXPLODED = 0.2, 2.0  # times the early level
 LEAST = 0.1  # nats: less than this is no early level to fall from, and as much as this is none to explode from
 SPREAD, CIRCLING = 3.5, 0.5  # nats a token (a perplexity of 33), and share of runs of tokens: no text is like that
 LONGER, LONG = 2.0, 32  # times the early length, and tokens: less is not long
-GAIN = 0.05  # share of successes that justifies longer turns
+GAIN = 0.05  # share of successes: with so many more than at first a policy learns
 GONE, USED = 0.1, 0.1  # share that is left of a level of at least USED
 SILENT = 0.8  # share of groups
 CLIPPED = 0.1  # share of slots
@@ -90,8 +90,9 @@ def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     """Return what is wrong at the last of a run's `lines`, in the order of `ADVICE`; refused steps count for nothing.
 
     early-collapse: in the first SOON lines, entropy of a turn's tokens below COLLAPSED times that of the first FEW
-    entropy-collapse: entropy of a turn's actions below COLLAPSED times its early level, and falling; that of its tokens
-        where no siblings were ever compared, as free text can keep tokens open when every action is the same
+    entropy-collapse: entropy of a turn's actions below COLLAPSED times its early level, and falling, while the policy
+        does not learn; that of its tokens where no siblings were ever compared, as free text can keep tokens open when
+        every action is the same
     entropy-explosion: entropy of a turn's tokens above EXPLODED times its early level, and rising
     gibberish: entropy of a token above SPREAD, or more than CIRCLING of the runs of tokens said before in their turn
     length-explosion: turns LONGER times as long as early ones, at least LONG, still growing, and no more successful
@@ -105,6 +106,7 @@ def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     taken = [line for line in lines if line.get("refused") == ""]
     found: dict[Kind, list[Level]] = {kind: [] for kind in ADVICE}
     compared = {name for line in taken for name in line if name.startswith(ACTIONS)}
+    learns = _learns(taken)
     for name in taken[-1] if taken else ():
         share, open_ = SHARES.get("clip_" if name.startswith("clip_") else name), name.startswith((ACTIONS, TOKENS))
         if not (share or open_ or name in ("tool_calls_path", "tool_ok")):
@@ -118,7 +120,7 @@ def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
             early = _mean(finite[:WINDOW])
             low, high = COLLAPSED * early, EXPLODED * max(early, LEAST)
             told = name.startswith(ACTIONS) or name.replace(TOKENS, ACTIONS) not in compared
-            if told and early >= LEAST and low > now < before:
+            if told and early >= LEAST and low > now < before and not learns:
                 found["entropy-collapse"].append(Level(name, now, low))
             if name.startswith(TOKENS) and high < now > before:
                 found["entropy-explosion"].append(Level(name, now, high))
@@ -141,11 +143,17 @@ def _of_text(taken: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Kind, Level]]
     for name, limit in (("entropy", SPREAD), ("repetition", CIRCLING)):
         if (now := _mean([_number(line, name) for line in taken[-WINDOW:]])) > limit:
             yield "gibberish", Level(name, now, limit)
-    success, length = ([_number(line, name) for line in taken] for name in ("success", "turns/length"))
-    past = [_mean(success[end - WINDOW : end]) for end in range(WINDOW, len(success) + 1)] or [math.nan]
+    length = [_number(line, "turns/length") for line in taken]
     limit, before = max(LONGER * _mean(length[:WINDOW]), LONG), _mean(length[-2 * WINDOW : -WINDOW])
-    if limit < (now := _mean(length[-WINDOW:])) > before and past[-1] <= max(past[0] + GAIN, max(past) - GAIN):
+    if limit < (now := _mean(length[-WINDOW:])) > before and not _learns(taken):
         yield "length-explosion", Level("turns/length", now, limit)
+
+
+def _learns(taken: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether there are more successes than at first, and at least half of what was gained is still there."""
+    success = [_number(line, "success") for line in taken]
+    past = [_mean(success[end - WINDOW : end]) for end in range(WINDOW, len(success) + 1)]
+    return bool(past) and past[-1] - past[0] > max(GAIN, (max(past) - past[0]) / 2)
 
 
 def _number(line: Mapping[str, Any], name: str) -> float:

@@ -1,5 +1,7 @@
+import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -208,6 +210,40 @@ def test_turns_that_grow_without_more_success_explode():
     assert lengths([30] * 5 + [80] * 10, [0.5] * 15) == []  # no longer growing
     assert lengths([5] * 5 + [10] * 5 + [20] * 5, [0.5] * 15) == []  # not long
     assert lengths(grows[:10], [0.5] * 10) == []
+
+
+# The metrics of runs of turngym, by the recipe and options that each was made with.
+KEPT = json.loads((Path(__file__).parents[1] / "data/alarms.json").read_text())
+SPREAD = "math-python --method grpo,entropy-bonus:coef=1 --lr 1e-2 --max-tokens 96"
+
+
+def kept(name, changed=()):
+    """The first step at which each kind of alarm is raised in a run that was kept, some of its metrics `changed`."""
+    columns = {**KEPT[name], **dict(changed)}
+    run = [{"refused": "", **dict(zip(columns, line, strict=True))} for line in zip(*columns.values(), strict=True)]
+    found = {}
+    for end in range(1, len(run) + 1):
+        found = {alarm.kind: end for alarm in alarms(run[:end])} | found
+    return found
+
+
+@pytest.mark.parametrize("name", ["math-python", "sums-smollm2", "sums-smollm2 --lr 5e-4"])
+def test_runs_that_learned_raise_nothing(name):
+    assert kept(name) == {}
+
+
+@pytest.mark.parametrize(("name", "step"), [("math-python", 18), ("sums-smollm2", 28)])
+def test_the_same_fall_of_entropy_is_a_collapse_where_nothing_was_learned(name, step):
+    assert kept(name, [("success", [0.03] * len(KEPT[name]["success"]))]) == {"entropy-collapse": step}
+
+
+def test_rewards_without_sense_silence_groups_and_collapse_nothing():
+    assert kept("sums-smollm2 --shuffle-rewards") == {"cut-turns": 5, "silent-groups": 8}
+
+
+def test_a_bonus_that_is_too_large_is_told_as_gibberish_and_as_turns_that_grow():
+    found = kept(SPREAD)
+    assert (found["gibberish"], found["length-explosion"], found["entropy-explosion"]) == (7, 10, 10)
 
 
 @pytest.mark.slow
