@@ -1,25 +1,18 @@
 """An agent that plays household tasks well from the observations alone, in either form of the text.
 
 It searches receptacles in the order of their chance of success for each turn, remembers what it saw, and then does the
-task. The chances were counted over the start of every game of the train split, and of no other; `priors.json` was
-written by this, with the official games in FOLDER:
-
-    Path("priors.json").write_text(to_json(count(game.world() for game in open_games(FOLDER, "train"))))
+task. The chances (`priors.json`) were counted over the start of every game of the train split, and of no other.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from .play import NOTHING
-from .state import members
-from .world import World
 
 FILE = Path(__file__).with_name("priors.json")
 RARE = 0.002  # of a kind of receptacle, or of thing, that was not counted
@@ -41,33 +34,6 @@ class Priors:
     def chance(self, thing: str, receptacle: str) -> float:
         """Return how likely one receptacle of a kind holds a thing of a kind."""
         return max(self.found.get(thing, {}).get(receptacle, 0.0), RARE)
-
-
-def count(worlds: Iterable[World]) -> Priors:
-    """Return the priors counted over the start of some games."""
-    there: dict[str, Counter[str]] = defaultdict(Counter)
-    holding: dict[str, Counter[str]] = defaultdict(Counter)
-    number: Counter[str] = Counter()
-    shut: Counter[str] = Counter()
-    for world in worlds:
-        kinds = [kind_of(name) for name in world.receptacles]
-        number.update(kinds)
-        shut.update(kind for r, kind in enumerate(kinds) if world.shut(world.start, r))
-        inside = [{kind_of(world.things[o]) for o in members(world.start.inside[r])} for r in range(len(kinds))]
-        for thing in set().union(*inside):
-            there[thing].update(kinds)
-            holding[thing].update(kind for kind, held in zip(kinds, inside, strict=True) if thing in held)
-    found = {
-        thing: {kind: round(n / there[thing][kind], 4) for kind, n in sorted(holding[thing].items())}
-        for thing in sorted(there)
-    }
-    return Priors(found, {kind: round(shut[kind] / number[kind], 4) for kind in sorted(number)})
-
-
-def to_json(priors: Priors) -> str:
-    """Return priors as JSON, one line for each kind of thing."""
-    lines = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(shares)}" for kind, shares in priors.found.items())
-    return f'{{"shut": {json.dumps(priors.shut)},\n"found": {{\n{lines}\n}}}}\n'
 
 
 @cache

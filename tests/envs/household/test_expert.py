@@ -7,10 +7,11 @@ from itertools import islice
 import pytest
 
 from turngym.envs.household.env import make_alfworld, make_household
-from turngym.envs.household.expert import FILE, RARE, Expert, Priors, count, load_priors, to_json
+from turngym.envs.household.expert import FILE, RARE, Expert, Priors, load_priors
 from turngym.envs.household.game import game_of_row
 from turngym.envs.household.library import open_games
 from turngym.envs.household.play import commands, intro, step
+from turngym.tests.verify.household.priors import count, to_json
 
 SENTENCES = {
     "place": "put some apple on fridge",
