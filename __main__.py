@@ -11,18 +11,18 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from .agents.commands import Check, Doctor, Envs, Eval, Play, Replay, ServeSearch, Warmup
+from .agents.commands import Check, Doctor, Envs, Play, Replay, ServeSearch, Warmup
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.commands import Audit, Compare, Methods, Train, Verify, train_of, verify_command, warmup_of
 from .training.diagnosis.command import Diagnose
 from .training.export import Export
-from .training.report.command import View
+from .training.report.command import Evaluate, View
 
 COMMANDS: dict[str, Any] = {
     "train": Train,
     "compare": Compare,
-    "eval": Eval,
+    "eval": Evaluate,
     "diagnose": Diagnose,
     "play": Play,
     "check": Check,

@@ -128,8 +128,12 @@ class Eval(Shown):
     def run(self) -> int:
         with self.shown() as notes:
             report, levels = self._report(notes)
-        console.print(_table(report, levels))
+            console.print(_table(report, levels))
+            self.conclude()
         return 0
+
+    def conclude(self) -> None:
+        """Do what else follows an evaluation, also one that is interrupted; here nothing."""
 
     def _report(self, notes: Console) -> tuple[Report, Mapping[str, str]]:
         with mistakes(), Work("getting ready"):
@@ -158,6 +162,7 @@ class Eval(Shown):
         except KeyboardInterrupt:
             if self.out is not None:
                 console.print("interrupted; the same command with --resume continues")
+            self.conclude()
             raise
 
 

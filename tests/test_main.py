@@ -259,6 +259,7 @@ def test_tiny_is_evaluated_and_what_it_did_is_kept(turngym, tmp_path):
         "eval", "--policy", "tiny", "--episodes", "8", "--max-tokens", "24", "--out", "e", "--threads", "1"
     )
     assert status == 0 and "success, avg@1" in out
+    assert out.rstrip().endswith("report: e/report.html") and (tmp_path / "e" / "report.html").is_file()
     report = json.loads((tmp_path / "e" / "eval.json").read_text())
     assert (report["episodes"], report["tasks"], report["failed"]) == (8, 8, 0)
     scores = [leaf.score for tree in read_trees(tmp_path / "e" / "trees.jsonl") for leaf in tree.leaves]
@@ -377,8 +378,9 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys, tmp_path, beg
     monkeypatch.setattr(commands, "watch", interrupt)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["train", "--steps", "1", "--out", str(tmp_path / "run"), *SMALL])
-    assert stopped.value.code == 130
-    assert way in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert stopped.value.code == 130 and way in out
+    assert out.endswith(f"report: {tmp_path / 'run' / 'report.html'}\n") == begun
 
 
 def test_a_missing_training_extra_is_named(monkeypatch, capsys):

@@ -30,9 +30,12 @@ from ..tools.progress import Work
 from .config import TrainConfig, adjust, from_run, read_recipe
 from .methods import METHODS, check_methods, describe, foreign, others, title
 from .process import launched
+from .report.command import write_report
+from .run_folder import METRICS
 
 if TYPE_CHECKING:
     from .comparison.plan import Comparison, Trial
+    from .run import Prepared
 
 RECIPE = "math-python"  # of `turngym train` without one
 SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
@@ -80,7 +83,7 @@ class Train(Shown):
     def run(self) -> int:
         """Train, with live progress, and print before and after."""
         if self.dry_run:
-            with mistakes():
+            with self.shown(), mistakes(), Work("dry run"):
                 from .dry_run import dry_run, tell
 
                 return tell(dry_run(self.config, self.recipe, self.named))
@@ -88,18 +91,17 @@ class Train(Shown):
             check_methods(self.config.method)  # before torch is imported
             console.quiet = not launched().first
         with self.shown() as notes:
-            folder = self._train(notes)
-            console.print(before_after(json.loads((folder / "summary.json").read_text())))
-            console.print(f"run folder: {folder}")
-            if launched().first:
-                from .report.page import report
-
-                with Work("writing the report"):
-                    found = report(folder)
-                console.print(found, markup=False, soft_wrap=True)
+            prepared = self._prepared(notes)
+            try:
+                self._train(prepared, notes)
+                console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
+                console.print(f"run folder: {prepared.folder}")
+            finally:
+                if launched().first and (prepared.folder / METRICS).exists():
+                    write_report(prepared.folder)
         return 0
 
-    def _train(self, notes: Console) -> Path:
+    def _prepared(self, notes: Console) -> Prepared:
         with mistakes(), Work("getting ready"):
             from . import run
 
@@ -110,16 +112,19 @@ class Train(Shown):
         notes.print(begins, *lines, sep="\n", markup=False, soft_wrap=True)
         if self.config.engine.own_server:
             notes.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
-        try:
-            from .loop import Refusals
+        return prepared
 
+    def _train(self, prepared: Prepared, notes: Console) -> None:
+        from . import run
+        from .loop import Refusals
+
+        try:
             hint = run.resume_hint(prepared.folder, self.config)
             with mistakes((ValueError, OSError, FloatingPointError, Refusals), hint):
                 watch(run.execute(prepared), self.config.schedule.steps, notes)
         except KeyboardInterrupt:
             console.print(f"interrupted; {run.resume_hint(prepared.folder, self.config)}")
             raise
-        return prepared.folder
 
 
 @dataclass(frozen=True)
@@ -172,13 +177,12 @@ class Compare(Shown):
                 watch_comparison(plan, notes, lambda: report.write_report(plan))
         except KeyboardInterrupt:
             console.print(f"interrupted; continue with: {self._resume_command(plan.folder)}", soft_wrap=True)
+            write_report(plan.folder)
             raise
         for table in report.write_report(plan):
             console.print("", table, width=console.width if console.is_terminal else WIDE)
         console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in report.NAMES)}", soft_wrap=True)
-        from .report import page
-
-        console.print(page.report(plan.folder), markup=False, soft_wrap=True)
+        write_report(plan.folder)
         return 0
 
     def _changes(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ..agents.model_folder import TEMPLATE_FILE, read_json
 from ..agents.scores import Interval
 from ..agents.source import Source, find
 from ..agents.terminal import Shown, console, mistakes
+from ..tools.progress import Work
 from .config import TrainConfig, from_run, recorded
 from .run_folder import SUMMARY, read_boundary
 
@@ -41,7 +42,7 @@ class Export(Shown):
 
     def run(self) -> int:
         """Write the folder."""
-        with mistakes():
+        with self.shown(), mistakes(), Work("exporting", text=str(self.run_folder)):
             out = self.out or self.run_folder / ("merged" if self.merged else "export")
             written = execute(prepare(self.run_folder, out, self.merged))
         console.print(f"written: {written}", markup=False, soft_wrap=True)

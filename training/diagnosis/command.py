@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console
 
+from ...agents.progress import Shown
 from ...agents.terminal import console, mistakes
+from ...tools.progress import Work
 
 WIDE = 140  # columns of a table where there is no terminal
 
 
 @dataclass(frozen=True)
-class Diagnose:
+class Diagnose(Shown):
     """Find out in small worlds whether a method holds entropy where it must, and lets go of it where it must."""
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
@@ -39,7 +40,11 @@ class Diagnose:
 
     def run(self) -> int:
         """Make starts and runs with live progress, and print a table for each world."""
-        with mistakes():
+        with self.shown() as notes:
+            return self._diagnose(notes)
+
+    def _diagnose(self, notes: Console) -> int:
+        with mistakes(), Work("getting ready"):
             from . import report
             from .plan import plan as make_plan
             from .work import carry_out
@@ -52,22 +57,18 @@ class Diagnose:
         if not console.is_terminal:
             console.width = WIDE
         what = f"{', '.join(plan.methods)} in {', '.join(case.name for case in plan.cases)}"
-        console.print(f"diagnosing {what}, into {plan.folder}", report.foresight(plan), sep="\n", soft_wrap=True)
-        columns = (TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn(), TimeRemainingColumn())
+        notes.print(f"diagnosing {what}, into {plan.folder}", report.foresight(plan), sep="\n", soft_wrap=True)
         try:
-            with mistakes(), Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-                bar = progress.add_task("starts")
-                for at in carry_out(plan, self.workers):
-                    progress.update(bar, completed=at.done, total=at.total, description=at.what)
-                    if at.line:
-                        console.print(f"{at.line}{at.left(time.monotonic())}", markup=False, soft_wrap=True)
+            with mistakes():
+                for line in carry_out(plan, self.workers):
+                    notes.print(line, markup=False, soft_wrap=True)
         except KeyboardInterrupt:
             report.write_report(plan)
             console.print(
                 f"interrupted; continue with the same command and --out {plan.folder} --resume", soft_wrap=True
             )
             raise
-        with mistakes():
+        with mistakes(), Work("writing the tables"):
             tables = report.write_report(plan, self.picture)
         for table in tables:
             console.print("", table)

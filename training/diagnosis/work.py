@@ -7,11 +7,10 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -21,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from ...agents.journal import write_file
+from ...tools.progress import Work, track
 from .begin import FILE, begin
 from .cases import Case
 from .measure import curve, play, solved
@@ -31,26 +31,8 @@ PROBED = 8  # steps in which a method that acts is to differ
 TICK = 2.0  # seconds between looks at how far the runs are
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a diagnosis is: `done` of `total` starts made or steps taken, since `began`; `line`: what has ended."""
-
-    what: str
-    done: int
-    total: int
-    began: tuple[float, int]  # time (s, monotonic) and what was done by then
-    line: str = ""
-
-    def left(self, now: float) -> str:
-        """Return how long the rest will take, as the end of a line; empty where nothing is left or known."""
-        (then, before), rest = self.began, self.total - self.done
-        if self.done <= before or not rest:
-            return ""
-        return f"; about {(now - then) / (self.done - before) * rest / 60:.0f} min left"
-
-
-def carry_out(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
-    """Make all starts, then all runs, telling how far they are. A run that fails is named, and the others continue.
+def carry_out(diagnosis: Diagnosis, workers: int) -> Iterator[str]:
+    """Make all starts, then all runs, and yield a line on each that ended. One that fails is named; others continue.
 
     Raises:
         ValueError: a start is outside its gates; no run has begun then.
@@ -58,31 +40,29 @@ def carry_out(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
     starts, jobs = diagnosis.starts, [job for job in diagnosis.jobs if not job.done]
     whole = sum(job.total for job in diagnosis.jobs)
     kept = whole - sum(job.total for job in jobs)
-    began, made = (time.monotonic(), 0), [start for start in starts if (start[2] / FILE).is_file()]
+    made = [start for start in starts if (start[2] / FILE).is_file()]
     lines = _done([partial(make_start, *start) for start in starts if start not in made], lambda: "", workers)
-    for number, line in enumerate(chain((make_start(*start) for start in made), filter(None, lines)), 1):
-        yield Progress("starts", number, len(starts), began, line)
+    yield from track(chain((make_start(*start) for start in made), filter(None, lines)), "starts", len(starts))
     yield from _probes(diagnosis, workers)
-    began = time.monotonic(), kept + sum(job.steps for job in jobs)
-    for seed in diagnosis.seeds:  # each in new processes: the memory of one grows by some 100 MB with every run
-        for line in _done([partial(train, job) for job in jobs if job.seed == seed], lambda: "", workers):
-            done = kept + sum(job.total if job.done else job.steps for job in jobs)
-            yield Progress("runs", done, whole, began, line)
+    with Work("steps", whole) as work:
+        work.reach(kept + sum(job.steps for job in jobs))
+        for seed in diagnosis.seeds:  # each in new processes: the memory of one grows by some 100 MB with every run
+            for line in _done([partial(train, job) for job in jobs if job.seed == seed], lambda: "", workers):
+                work.reach(kept + sum(job.total if job.done else job.steps for job in jobs))
+                if line:
+                    yield line
 
 
-def _probes(diagnosis: Diagnosis, workers: int) -> Iterator[Progress]:
+def _probes(diagnosis: Diagnosis, workers: int) -> Iterator[str]:
     """Say which methods take the same steps as the reference, of those whose first run has not begun."""
     first = [job for job in diagnosis.jobs if job.seed == diagnosis.seeds[0]]
     new = {job.case.name for job in first if not (job.trial.begun or job.trial.method == diagnosis.reference)}
     jobs = [job for job in first if job.case.name in new]
-    seen, began = dict[tuple[str, str], list[Any]](), (time.monotonic(), 0)
-    for name, method, steps in filter(None, _done([partial(probe, job) for job in jobs], lambda: None, workers)):
-        seen[name, method] = steps
-        yield Progress("probes", len(seen), len(jobs), began)
+    found = filter(None, _done([partial(probe, job) for job in jobs], lambda: None, workers))
+    seen = {(name, method): steps for name, method, steps in track(found, "probes", len(jobs))}
     for (name, method), steps in seen.items():
         if method != (peer := diagnosis.reference) and steps == seen[name, peer]:
-            line = f"{method} took the same {len(steps)} first steps as {peer} in {name}: it may not act there at all"
-            yield Progress("probes", len(seen), len(jobs), began, line)
+            yield f"{method} took the same {len(steps)} first steps as {peer} in {name}: it may not act there at all"
 
 
 def probe(job: Job) -> tuple[str, str, list[Any]]:

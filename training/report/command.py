@@ -8,13 +8,40 @@ from typing import Annotated
 
 import tyro
 
+from ...agents.commands import Eval
+from ...agents.progress import Shown
 from ...agents.terminal import console, mistakes
+from ...tools.progress import Work
 
 PICTURES = (".png", ".svg")
 
 
+def write_report(folder: Path) -> None:
+    """Write the page into a folder and print where it is, or why there is none."""
+    from .page import NAME, write_page
+
+    try:
+        with Work("writing the report"):
+            write_page([folder], folder / NAME)
+    except (OSError, ValueError) as error:
+        said = f"no report: {error}"
+    else:
+        said = f"report: {folder / NAME}"
+    console.print(said, markup=False, soft_wrap=True)
+
+
 @dataclass(frozen=True)
-class View:
+class Evaluate(Eval):
+    """Evaluate a policy: avg@k and unbiased pass@k with 95 % intervals."""
+
+    def conclude(self) -> None:
+        """Write the page where there is a folder."""
+        if self.out is not None:
+            write_report(self.out)
+
+
+@dataclass(frozen=True)
+class View(Shown):
     """Show runs, evaluations and comparisons: a page of HTML, a picture, or a page that follows a run."""
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN …]")]
@@ -40,7 +67,9 @@ class View:
                 from .data import read
                 from .text import show
 
-                show(read(list(self.folders)), console)
+                with self.shown(), Work("reading"):
+                    found = read(list(self.folders))
+                show(found, console)
                 return 0
             if self.live:
                 if self.out is not None:
@@ -52,7 +81,8 @@ class View:
                     served.wait()
                 return 0
             out = self.out or (self.folders[0] if len(self.folders) == 1 else Path()) / "report.html"
-            self._write(out)
+            with self.shown(), Work("drawing"):
+                self._write(out)
         return 0
 
     def _write(self, out: Path) -> None:

@@ -44,15 +44,6 @@ def write_page(folders: list[Path], path: Path) -> Found:
     return found
 
 
-def report(folder: Path) -> str:
-    """Write the page into a folder and return the line that says where it is, or why there is none."""
-    try:
-        write_page([folder], folder / NAME)
-    except (OSError, ValueError) as error:
-        return f"no report: {error}"
-    return f"report: {folder / NAME}"
-
-
 def page(found: Found) -> str:
     """Return the page."""
     chunks = dict[tuple[int, int], str]()

@@ -33,6 +33,9 @@ function num(value, percent = false) {
   return size !== 0 && size < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }
 
+// What the figure of a metric says of its unit.
+const unit = (name) => (/^entropy(?!_coef)|^kl|log_ratio|mismatch/.test(name) ? "in nats, " : "");
+
 const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 

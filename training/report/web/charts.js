@@ -24,6 +24,8 @@ function figure(title, about, draw, extra = null) {
   return box;
 }
 
+const nothing = (text = "Nothing was measured.") => () => el("p", { class: "none", text });
+
 function ticks(low, high, most) {
   const raw = (high - low) / Math.max(most, 1) || 1;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -93,10 +95,11 @@ const whole = (values) => values.filter(Number.isInteger);
 function lines(all, { height = 210, percent = false, label, xlabel = "step", zero = false, marks = [] }) {
   all = all.filter((one) => one.points.length);
   return (width) => {
-    if (!all.length) return el("p", { class: "none", text: "Nothing was measured." });
+    if (!all.length) return nothing()();
     const xs = all.flatMap((one) => one.points.map((point) => point[0]));
     const ys = all.flatMap((one) => one.points.flatMap((point) => point.slice(1).filter(finite)));
     let [low, high] = percent ? [0, 1] : [zero ? Math.min(0, ...minmax(ys)) : minmax(ys)[0], minmax(ys)[1]];
+    if (low === high && zero && low === 0) high = 1;
     if (low === high) [low, high] = [low - (Math.abs(low) * 0.1 || 0.5), high + (Math.abs(high) * 0.1 || 0.5)];
     if (percent && minmax(ys)[1] > 1) high = minmax(ys)[1];
     const [first, last] = minmax(xs);
@@ -161,12 +164,15 @@ function warmth(share, ramp = VIRIDIS) {
   return `rgb(${low.map((value, i) => Math.round(value + (high[i] - value) * (at % 1))).join()})`;
 }
 
+const scaleOf = (low, high, ramp = VIRIDIS) =>
+  el("span", {}, low, el("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${ramp.map((one) => `rgb(${one})`).join()})` } }), high);
+
 function heat(rows, steps, { label, percent = false, pick, top = 0 }) {
   const first = steps.findIndex((_, i) => rows.some(([, row]) => finite(row[i])));
   [rows, steps] = [rows.map(([turn, row]) => [turn, row.slice(Math.max(first, 0))]), steps.slice(Math.max(first, 0))];
   return (width) => {
     const values = rows.flatMap(([, row]) => row.filter(finite));
-    if (!values.length) return el("p", { class: "none", text: "Nothing was measured." });
+    if (!values.length) return nothing()();
     const signed = minmax(values)[0] < 0;
     const sizes = values.map(Math.abs).sort((a, b) => a - b);
     const size = top || sizes[Math.floor(0.95 * (sizes.length - 1))] || sizes.at(-1); // so that a rare turn does not darken the others
@@ -210,8 +216,7 @@ function heat(rows, steps, { label, percent = false, pick, top = 0 }) {
       cursor.setAttribute("y", PAD.top + row * tall);
       return [`turn ${rows[row][0]}, ${name(column)}`, `${label}: ${num(cell(row, column), percent)}`];
     }, pick && ((column, row) => pick(steps[Math.min((column + 1) * bin, steps.length) - 1], rows[row][0])));
-    const bar = el("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${ramp.map((one) => `rgb(${one})`).join()})` } });
-    return [picture, el("div", { class: "legend" }, el("span", {}, num(low, percent), bar, more + num(high, percent)), bin > 1 && el("span", { text: `each column is the mean of ${bin} steps` }))];
+    return [picture, el("div", { class: "legend" }, scaleOf(num(low, percent), more + num(high, percent), ramp), bin > 1 && el("span", { text: `each column is the mean of ${bin} steps` }))];
   };
 }
 

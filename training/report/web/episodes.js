@@ -91,11 +91,11 @@ function episodes(app) {
     for (const [name, button] of Object.entries(buttons)) button.setAttribute("aria-pressed", String(name === "last" ? filter.step !== "" && Number(filter.step) === last : Boolean(filter[name])));
     [step.value, stop.value, task.value] = [filter.step, filter.stop, filter.task];
   };
-  const toggle = (text, change) => el("button", { type: "button", class: "chip", "aria-pressed": "false", text, onclick: () => { change(); apply(); } });
+  const toggle = (text, title, change) => el("button", { type: "button", class: "chip", "aria-pressed": "false", text, title, onclick: () => { change(); apply(); } });
   const buttons = {
-    failed: toggle("Failed", () => (filter.failed = !filter.failed)),
-    cut: toggle("Cut at a limit", () => (filter.cut = !filter.cut)),
-    last: toggle("Last step", () => (filter.step = Number(filter.step) === last && filter.step !== "" ? "" : String(last))),
+    failed: toggle("Failed", "a score below 1, or none", () => (filter.failed = !filter.failed)),
+    cut: toggle("Cut at a limit", "of turns or context, or a turn at the token limit", () => (filter.cut = !filter.cut)),
+    last: toggle("Last step", "of which there are episodes", () => (filter.step = Number(filter.step) === last && filter.step !== "" ? "" : String(last))),
   };
   const choice = (label, options, name) => {
     const box = el("select", { "aria-label": label, onchange: (event) => { filter[name] = event.target.value; apply(); } }, options.map(([value, text]) => el("option", { value, text })));
@@ -297,7 +297,7 @@ function treePicture(tree, pieces, colours, chosen, pick) {
       if (at !== y(node)) picture.append(edge(x(node), y(node), x(node) + 22, at, ""));
       picture.append(svg("text", { class: `leaf ${failed(leaf) ? "bad" : "good"} ${leaf.branch === chosen ? "chosen" : ""}`, x: x(node) + 26, y: at + 4, tabindex: 0, role: "button", "aria-label": `${text}, ${leaf.stop}`, text, ...acts(() => pick(leaf), [text, leaf.stop]) }));
     });
-    return el("div", { class: "wide", tabindex: 0, "aria-label": "Tree, scrolls sideways" }, picture);
+    return [el("div", { class: "wide", tabindex: 0, "aria-label": "Tree, scrolls sideways" }, picture), finite(top) && el("div", { class: "legend" }, scaleOf("0", `${num(top)} nats`))];
   };
 }
 

@@ -21,7 +21,7 @@ const points = (run, name, low, high) => series(run, name).map(([step, y]) => {
 });
 
 const state = (run) => (run.finished ? "finished" : run.kind === "run" && !run.last ? "no step yet" : `not finished; last written ${run.age < 120 ? `${run.age} s` : `${Math.round(run.age / 60)} min`} before`);
-const range = (value, low, high) => (finite(value) ? `${num(value, true)}${finite(low) ? ` [${[low, high].map((bound) => num(100 * bound)).join(", ")}]` : ""}` : "–");
+const range = (value, low, high) => (finite(value) ? `${num(value, true)}${finite(low) ? ` [${[low, high].map((bound) => (100 * bound).toFixed(1)).join(", ")}]` : ""}` : "–");
 
 function facts(run) {
   const valid = points(run, "valid/success", "valid/low", "valid/high");
@@ -29,10 +29,10 @@ function facts(run) {
   const success = run.kind === "evaluation" ? range(score?.value, score?.low, score?.high) : range(...(valid[0] || []).slice(1));
   const after = valid.length > 1 ? range(...valid.at(-1).slice(1)) : "";
   const tokens = (run.metrics.tokens || []).reduce((sum, value) => sum + (value || 0), 0);
-  const alarms = new Set(run.alarms.map(([, kind]) => kind)).size;
+  const alarms = [...new Set(run.alarms.map(([, kind]) => kind))].join(", ") || "none";
   return run.kind === "evaluation"
-    ? [["success", success], ["episodes", num(run.summary.episodes)], ["mean reward", num(run.summary.reward)], ["turns", num(run.summary.turns)], ["failed", num(run.summary.failed)]]
-    : [["held-out success", after ? `${success} → ${after}` : success], ["steps", `${run.last}${run.settings.steps ? ` of ${run.settings.steps}` : ""}`], ["tokens drawn", num(tokens)], ["incidents", num(run.incidents.length)], ["kinds of alarms", num(alarms)], ["state", state(run)]];
+    ? [["success", success], ["episodes", num(run.summary.episodes)], ["mean reward", num(run.summary.reward)], ["turns", num(run.summary.turns)], ["without a score", num(run.summary.failed)]]
+    : [["held-out success", after ? `${success} → ${after}` : success], ["steps", `${run.last}${run.settings.steps ? ` of ${run.settings.steps}` : ""}`], ["tokens drawn", num(tokens)], ["incidents", num(run.incidents.length)], ["alarms", alarms], ["state", state(run)]];
 }
 
 function overview(head) {
@@ -83,7 +83,7 @@ function learning(head) {
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))].sort();
   app.metric = names.includes(app.metric) ? app.metric : names.includes("entropy") ? "entropy" : names[0] || "";
   const place = el("div");
-  const draw = (name) => { app.metric = name; place.replaceChildren(figure(visible(name), "by step", lines(curves(head, name), { label: name }))); };
+  const draw = (name) => { app.metric = name; place.replaceChildren(figure(visible(name), `${unit(name)}by step`, lines(curves(head, name), { label: name }))); };
   draw(app.metric);
   return section("learning", "Learning", "", panels(
     figure("Held-out success", seeds ? "mean over seeds, 95 % t-interval" : "with its 95 % interval", lines(success, { percent: true, label: "held-out success" })),
@@ -118,15 +118,16 @@ function turns(run) {
     app.family = name;
     toggle.setAttribute("aria-pressed", String(Boolean(app.relative)));
     const rows = family(run, name);
-    place.replaceChildren(figure(visible(name), app.relative ? "by turn and step, as a multiple of its first five values" : "by turn and step", heat(app.relative ? relative(rows) : rows, run.steps, { label: name, pick: go, top: app.relative ? 1 : 0 })));
+    place.replaceChildren(figure(visible(name), app.relative ? "by turn and step, as a multiple of its first five values" : `${unit(name)}by turn and step`, heat(app.relative ? relative(rows) : rows, run.steps, { label: name, pick: go, top: app.relative ? 1 : 0 })));
   };
   draw(app.family);
   const acts = ["valid_actions", "actions_valid"].find((name) => family(run, name).length);
+  const called = series(run, "tool_calls_path").some(([, y]) => y > 0);
   const share = [["tool_ok", "calls that are ok"], ["tool_share", "turns that call"], ["used_tool", "answers from a tool"]].map(([key, name], i) => ({ name, points: series(run, key), colour: colour(i), dash: DASHES[i] }));
   return section("turns", "Turns", words || "", panels(
     el("div", {}, el("div", { class: "bar" }, select("By turn", names.map((name) => [name, name]), app.family, draw), toggle), place),
-    figure("Tool calls", "of a path, mean", lines([{ name: "calls", points: series(run, "tool_calls_path"), colour: colour(0) }], { label: "tool calls of a path", zero: true })),
-    acts ? figure("Valid actions", "by turn and step", heat(family(run, acts), run.steps, { label: acts, percent: true, pick: go })) : figure("Valid actions", "share of calls, turns and answers", lines(share, { label: "valid actions", percent: true })),
+    figure("Tool calls", "of a path, mean", called ? lines([{ name: "calls", points: series(run, "tool_calls_path"), colour: colour(0) }], { label: "tool calls of a path", zero: true }) : nothing("No tool was called.")),
+    acts ? figure("Valid actions", "by turn and step", heat(family(run, acts), run.steps, { label: acts, percent: true, pick: go })) : figure("Valid actions", "share of calls, turns and answers", called ? lines(share, { label: "valid actions", percent: true }) : nothing("No tool was called.")),
   ));
 }
 
@@ -150,19 +151,20 @@ function controls(run) {
     });
   });
   const maps = acted.map((name) => figure(name === "weight_turn" ? "Weight of the policy term" : name === "entropy_coef_turn" ? "Coefficient of the entropy term" : name, "what the methods made of it, by turn and step", heat(family(run, name), run.steps, { label: name })));
-  const about = `Method ${run.settings.method ?? "unknown"}. ${figures.length ? "The numbers in its state after each step:" : "No number in its state was kept."}`;
+  const about = `Method ${run.settings.method ?? "unknown"}. ${figures.length ? "The numbers in its state after each step:" : "It has no state that changes from step to step, so there is nothing to show."}`;
   return section("controls", "Controls", about, panels(maps, figures));
 }
 
 // --- what happened when
 
 function timeline(run) {
+  if (run.kind !== "run") return section("time", "How episodes ended", "", table(["stop reason", "episodes"], Object.entries(run.stops).map(([name, by]) => [name, num(by[0])])));
   const stops = Object.entries(run.stops).map(([name, by], i) => ({ name, by, colour: colour(i) }));
-  const steps = [...new Set([...run.steps, ...run.journals])].filter((step) => step > 0 || run.kind !== "run").sort((a, b) => a - b);
+  const steps = [...new Set([...run.steps, ...run.journals])].filter((step) => step > 0).sort((a, b) => a - b);
   const events = run.incidents.map((one) => ({ step: finite(one.step) ? one.step : 0, text: `${one.kind}: ${one.what}`, alarm: one.kind === "alarm" })).sort((a, b) => a.step - b.step);
-  const go = (step) => app.refilter({ step: run.kind === "run" ? String(step) : "" });
+  const go = (step) => app.refilter({ step: String(step) });
   const items = events.slice(-200).reverse().map((one) => el("li", { class: one.alarm ? "alarm" : "" }, el("b", { text: `step ${one.step}` }), ` ${brief(one.text, 400)}`));
-  return section("time", run.kind === "run" ? "Time line" : "How episodes ended", events.length ? "" : "No incident and no alarm.", stops.length > 0 && figure("Stop reasons", "share of the episodes of a step; triangles are incidents and alarms", stacked(stops, steps, events, { label: "stop reasons", pick: go })), items.length > 0 && el("ul", { class: "events" }, items), events.length > 200 && el("p", { class: "none", text: `The last 200 of ${events.length} are listed.` }));
+  return section("time", "Time line", events.length ? "" : "No incident and no alarm.", stops.length > 0 && figure("Stop reasons", "share of the episodes of a step; triangles are incidents and alarms", stacked(stops, steps, events, { label: "stop reasons", pick: go })), items.length > 0 && el("ul", { class: "events" }, items), events.length > 200 && el("p", { class: "none", text: `The last 200 of ${events.length} are listed.` }));
 }
 
 // --- trees
@@ -179,14 +181,20 @@ function forest(run) {
   if (!stepsHere.length) return null;
   const pairs = Map.groupBy(endings.step.map((step, i) => i), (i) => endings.step[i]);
   const tasksOf = (step) => [...new Set((pairs.get(step) || []).map((i) => endings.task[i]))];
-  const wanted = (step) => { const at = (pairs.get(step) || []).find((i) => endings.parent[i] >= 0); return at === undefined ? tasksOf(step)[0] : endings.task[at]; };
+  // The first task that forks, or else the first whose paths differ in score.
+  const wanted = (step) => {
+    const all = pairs.get(step) || [];
+    const first = new Map(all.map((i) => [endings.task[i], endings.score[i]]).reverse());
+    const at = all.find((i) => endings.parent[i] >= 0) ?? all.find((i) => endings.score[i] !== first.get(endings.task[i]));
+    return at === undefined ? tasksOf(step)[0] : endings.task[at];
+  };
   const draw = async (step, task, chosen) => {
     app.tree = { step, task };
     const data = await transcriptsOf(app.index, step).catch(() => null);
     const tree = data?.trees.find((one) => one.task === task);
     const pickers = el("div", { class: "bar" }, run.kind === "run" && select("Step", stepsHere.map((one) => [String(one), `step ${one}`]), String(step), (one) => draw(Number(one), wanted(Number(one)))), select("Task", (data?.trees.map((one) => one.task) ?? []).map((one) => [String(one), `task ${one}`]), String(task), (one) => draw(step, Number(one))));
     const show = (leaf) => app.choose({ step, task, branch: leaf.branch, parent: leaf.parent, score: leaf.score, stop: leaf.stop });
-    place.replaceChildren(pickers, tree ? figure(`Task ${task}`, "circles are turns, coloured by mean entropy (dark is low); larger ones fork; dashed lines leave inside a turn", treePicture(tree, data.pieces, colour, chosen, show)) : el("p", { class: "none", text: "This task is not in the page." }));
+    place.replaceChildren(pickers, tree ? figure(`Task ${task}`, "circles are turns, coloured by mean entropy; larger ones fork; dashed lines leave inside a turn", treePicture(tree, data.pieces, colour, chosen, show)) : el("p", { class: "none", text: "This task is not in the page." }));
   };
   const first = app.tree && stepsHere.includes(app.tree.step) ? app.tree : { step: stepsHere.at(-1), task: wanted(stepsHere.at(-1)) };
   const near = new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) { near.disconnect(); draw(first.step, first.task); } }, { rootMargin: "400px" });
