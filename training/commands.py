@@ -191,7 +191,6 @@ class Compare(Shown):
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _resume_command(self, folder: Path) -> str:
-        """Return the command that continues this comparison."""
         options = {"on": self.on, "seeds": self.seeds, **self._changes(), "out": folder}
         named = [
             text
@@ -323,8 +322,7 @@ def _tell(record: Any, steps: int, say: Callable[..., None], run: str = "") -> N
 
 def step_line(metrics: dict[str, Any]) -> str:
     """Return one step in a line: reward, success, entropy by turn (nats), what is known of `SHOWN`, speed."""
-    turns = [value for name, value in metrics.items() if name.startswith("entropy_turn/")]
-    by_turn = " ".join(f"{value:.2f}" for value in turns)
+    by_turn = " ".join(f"{value:.2f}" for name, value in metrics.items() if name.startswith("entropy_turn/"))
     shown = "".join(f"  {name} {metrics[key]:.2f}" for name, key in SHOWN.items() if isfinite(metrics.get(key, nan)))
     speed = f"  {metrics['tokens'] / metrics['seconds']:.0f} tokens/s" if metrics["seconds"] else ""
     return f"reward {metrics['reward']:.2f}  success {metrics['success']:.2f}  entropy [{by_turn}]{shown}{speed}"
@@ -376,7 +374,6 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
 
 
 def _follow(trial: Trial, say: Callable[..., None], whole: Work) -> None:
-    """Show each record of a run as it comes."""
     name, steps, before = _name(trial), trial.config.schedule.steps, whole.done
     with Work(f"{name}: step", steps) as work:
         for record in trial.records():
@@ -391,7 +388,6 @@ def _name(trial: Trial) -> str:
 
 
 def _outcome(trial: Trial) -> str:
-    """Return a finished run in a line."""
     from .comparison.results import read_history
 
     history = read_history(trial.folder)

@@ -155,8 +155,8 @@ def test_a_live_page_follows_the_run(tmp_path, show):
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(lines[:3]))
     (folder / "summary.json").rename(tmp_path / "later")
-    with serve([folder]) as served:
-        tab = show(served.url)
+    with serve([folder]) as url:
+        tab = show(url)
         assert tab.locator("#overview dd").nth(1).inner_text().startswith("2 of")
         tab.click("text=Failed >> nth=0")
         metrics.write_text("".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -76,9 +77,9 @@ class View(Shown):
                     raise ValueError(f"--out is {self.out}, and --live writes no file; leave one of them out")
                 from .live import serve
 
-                with serve(list(self.folders), self.port) as served:
-                    console.print(f"{served.url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)
-                    served.wait()
+                with serve(list(self.folders), self.port) as url:
+                    console.print(f"{url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)
+                    threading.Event().wait()
                 return 0
             out = self.out or (self.folders[0] if len(self.folders) == 1 else Path()) / "report.html"
             with self.shown(), Work("drawing"):

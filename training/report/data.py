@@ -111,12 +111,6 @@ class Run:
         names = {key for line in self.lines for key in line if re.fullmatch(rf"{re.escape(name)}/\d{{1,6}}", key)}
         return {int(key.rpartition("/")[2]): self.series(key) for key in sorted(names, key=_turn)}
 
-    @property
-    def families(self) -> list[str]:
-        """Return the names that `family` knows."""
-        keys = (key for line in self.lines for key in line)
-        return list(dict.fromkeys(name for name, _, turn in (key.rpartition("/") for key in keys) if turn.isdecimal()))
-
     def endings(self, step: int) -> Iterator[Ending]:
         """Yield how the episodes of a step ended, in the order of the journal, without reading what was said."""
         for where, text in self.rows(step):
@@ -360,6 +354,4 @@ def _turn(key: str) -> int:
 
 def _short(error: BaseException) -> str:
     text = " ".join(f"{error}".split()) or type(error).__name__
-    return (
-        text if len(text) <= 240 else f"{text[:80]}…{text[-160:]}"
-    )  # it begins with a path, and ends with what is wrong
+    return text if len(text) <= 240 else f"{text[:80]}…{text[-160:]}"  # the path, and what is wrong

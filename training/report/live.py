@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,20 +25,9 @@ SHARE, WAIT = 100, 2.0  # and the least seconds between two questions
 HOST = "127.0.0.1"
 
 
-@dataclass(frozen=True)
-class Served:
-    """A page that is being served."""
-
-    url: str
-
-    def wait(self) -> None:
-        """Wait until the command is interrupted."""
-        threading.Event().wait()
-
-
 @contextmanager
-def serve(folders: list[Path], port: int = 0) -> Iterator[Served]:
-    """Serve the page of some folders in a thread of its own.
+def serve(folders: list[Path], port: int = 0) -> Iterator[str]:
+    """Serve the page of some folders in a thread of its own, and yield its address.
 
     Raises:
         ValueError, OSError: a folder is no run, or the port is taken.
@@ -51,7 +39,7 @@ def serve(folders: list[Path], port: int = 0) -> Iterator[Served]:
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
-            yield Served(f"http://{HOST}:{server.server_address[1]}/{token}/")
+            yield f"http://{HOST}:{server.server_address[1]}/{token}/"
         finally:
             server.shutdown()
             thread.join()

@@ -98,7 +98,6 @@ def _run(run: Run, since: int) -> dict[str, Any]:
         "last": run.steps,
         "steps": [line["step"] for line in lines],
         "metrics": _columns(lines),
-        "refused": [[line["step"], str(line["refused"])] for line in lines if line.get("refused")],
         "alarms": [[line["step"], kind] for line in lines for kind in _texts(line.get("alarms"))],
         "incidents": run.incidents[-INCIDENTS:],
         "journals": journals,

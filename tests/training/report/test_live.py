@@ -39,29 +39,29 @@ def test_what_is_new_is_sent_once(folder):
     metrics = folder / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(lines[:3]))
-    with serve([folder]) as served:
-        first = news(served.url)
+    with serve([folder]) as url:
+        first = news(url)
         assert first["whole"] and first["runs"][0]["steps"] == [0, 1, 2] and first["wait"] >= 2
         assert set(first["runs"][0]["endings"]["step"]) == {1, 2}  # not of the step that is under way
-        assert news(served.url, first["seen"], 2).keys() == {"wait"}
+        assert news(url, first["seen"], 2).keys() == {"wait"}
         metrics.write_text("".join(lines[:4]))
-        then = news(served.url, first["seen"], 2)
+        then = news(url, first["seen"], 2)
         assert not then["whole"] and then["runs"][0]["steps"] == [3]
         assert set(then["runs"][0]["endings"]["step"]) == {3} and then["runs"][0]["journals"] == [3]
         metrics.write_text("".join(lines[:2]))  # taken up at an earlier checkpoint
-        again = news(served.url, then["seen"], 3)
+        again = news(url, then["seen"], 3)
         assert again["whole"] and again["runs"][0]["steps"] == [0, 1]
-        status, _, body = ask(served.url, "step?run=0&step=1")
+        status, _, body = ask(url, "step?run=0&step=1")
         assert status == 200 and body
 
 
 def test_the_page_may_ask_its_server_and_nobody_else(folder):
-    with serve([folder]) as served:
-        status, headers, _ = ask(served.url)
+    with serve([folder]) as url:
+        status, headers, _ = ask(url)
         assert (status, headers["Cache-Control"], headers["Content-Encoding"]) == (200, "no-store", "gzip")
-        assert served.url.startswith("http://127.0.0.1:")
+        assert url.startswith("http://127.0.0.1:")
         for path in ("/", "/favicon.ico", "/news", "/x/news"):
-            assert ask(served.url, path)[0] == 404
-        assert ask(served.url, Host="example.org:80")[0] == 404  # a name that somebody else points here
-        assert ask(served.url, "no")[0] == 404
-        assert ask(served.url, "step?run=7&step=1")[0] == ask(served.url, "step?run=x")[0] == 500
+            assert ask(url, path)[0] == 404
+        assert ask(url, Host="example.org:80")[0] == 404  # a name that somebody else points here
+        assert ask(url, "no")[0] == 404
+        assert ask(url, "step?run=7&step=1")[0] == ask(url, "step?run=x")[0] == 500

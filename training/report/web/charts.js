@@ -78,21 +78,21 @@ function frame(width, height, label) {
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "img", "aria-label": label, focusable: true });
 }
 
-function axes(picture, width, height, x, y, xs, ys, form, xlabel = "step") {
+function axes(picture, width, height, x, y, xs, ys, form) {
   for (const tick of ys)
     picture.append(
       svg("line", { class: "grid", x1: PAD.left, x2: width - PAD.right, y1: y(tick), y2: y(tick) }),
       svg("text", { class: "tick", x: PAD.left - 6, y: y(tick) + 4, "text-anchor": "end", text: form(tick) }),
     );
   for (const tick of xs) picture.append(svg("text", { class: "tick", x: x(tick), y: height - PAD.bottom + 16, "text-anchor": "middle", text: num(tick) }));
-  picture.append(svg("text", { class: "tick", x: width - PAD.right, y: height - 2, "text-anchor": "end", text: xlabel }));
+  picture.append(svg("text", { class: "tick", x: width - PAD.right, y: height - 2, "text-anchor": "end", text: "step" }));
 }
 
 const whole = (values) => values.filter(Number.isInteger);
 
 // --- lines: `all` is [{name, points: [[x, y, low?, high?]], colour, dash}]
 
-function lines(all, { height = 210, percent = false, label, xlabel = "step", zero = false, marks = [] }) {
+function lines(all, { height = 210, percent = false, label, zero = false }) {
   all = all.filter((one) => one.points.length);
   return (width) => {
     if (!all.length) return nothing()();
@@ -108,8 +108,7 @@ function lines(all, { height = 210, percent = false, label, xlabel = "step", zer
     const form = (value) => num(value, percent);
     const said = all.slice(0, 6).map((one) => `${one.name} from ${form(one.points[0][1])} to ${form(one.points.at(-1)[1])}`);
     const picture = frame(width, height, `${label}: ${said.join("; ")}`);
-    axes(picture, width, height, x, y, whole(ticks(first, last, width / 90)), ticks(low, high, 4), form, xlabel);
-    for (const step of marks) picture.append(svg("line", { class: "mark", x1: x(step), x2: x(step), y1: PAD.top, y2: height - PAD.bottom }));
+    axes(picture, width, height, x, y, whole(ticks(first, last, width / 90)), ticks(low, high, 4), form);
     for (const one of all) {
       const band = one.points.filter((point) => finite(point[2]) && finite(point[3]));
       if (band.length > 1 || band.length === one.points.length) {
@@ -132,7 +131,7 @@ function lines(all, { height = 210, percent = false, label, xlabel = "step", zer
       cursor.setAttribute("x1", x(step));
       cursor.setAttribute("x2", x(step));
       const at = all.map((one) => [one, one.points.find((point) => point[0] === step)]).filter(([, point]) => point);
-      return [`${xlabel} ${num(step)}`, ...at.slice(0, 12).map(([one, p]) => `${one.name}: ${form(p[1])}${finite(p[2]) ? ` [${form(p[2])}, ${form(p[3])}]` : ""}`)];
+      return [`step ${num(step)}`, ...at.slice(0, 12).map(([one, p]) => `${one.name}: ${form(p[1])}${finite(p[2]) ? ` [${form(p[2])}, ${form(p[3])}]` : ""}`)];
     });
     return [picture, all.length > 1 && legend(all)];
   };

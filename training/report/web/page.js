@@ -248,7 +248,7 @@ function merge(old, fresh) {
     for (const name of Object.keys(now.endings)) endings[name] = [...run.endings[name], ...now.endings[name]];
     const stops = { ...run.stops };
     for (const [name, by] of Object.entries(now.stops)) stops[name] = { ...stops[name], ...by };
-    old.runs[i] = { ...now, metrics, endings, stops, steps: [...run.steps, ...now.steps], journals: [...run.journals, ...now.journals], refused: [...run.refused, ...now.refused], alarms: [...run.alarms, ...now.alarms], chunks: [] };
+    old.runs[i] = { ...now, metrics, endings, stops, steps: [...run.steps, ...now.steps], journals: [...run.journals, ...now.journals], alarms: [...run.alarms, ...now.alarms], chunks: [] };
   });
   return old;
 }
