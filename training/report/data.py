@@ -85,6 +85,11 @@ class Run:
         return self.lines[-1]["step"] if self.lines else max(self.journals, default=0)
 
     @property
+    def played(self) -> list[int]:
+        """Return the steps that are over and have a journal; that of a later step is under way."""
+        return [step for step in self.journals if step <= self.steps]
+
+    @property
     def finished(self) -> bool:
         """Return whether it came to its end."""
         return bool(self.summary) and (self.kind == "evaluation" or self.summary.get("steps") == self.steps)

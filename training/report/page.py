@@ -10,7 +10,6 @@ import base64
 import gzip
 import html
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -49,7 +48,7 @@ def page(found: Found) -> str:
     chunks = dict[tuple[int, int], str]()
     for index, run in enumerate(found.runs):
         pieces, room, unread = run.vocabulary(), BYTES // len(found.runs), READ // len(found.runs)
-        for step in _order(sorted(run.journals)):
+        for step in _order(run.played):
             if unread < 0:
                 break
             unread -= run.journals[step].stat().st_size
@@ -78,8 +77,7 @@ def summary(found: Found, since: Mapping[int, int] = {}) -> dict[str, Any]:
 
 
 def _run(run: Run, since: int) -> dict[str, Any]:
-    over = run.lines[-1]["step"] if run.lines else math.inf  # the journal of a later step is under way
-    journals = [step for step in run.journals if since < step <= over]
+    journals = [step for step in run.played if step > since]
     endings = [ending for step in journals for ending in run.endings(step)]
     lines = [line for line in run.lines if line["step"] > since]
     every = -(-len(lines) // LINES)

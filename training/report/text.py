@@ -114,7 +114,7 @@ def _shade(part: float) -> str:
 
 def _episodes(run: Run) -> Iterator[RenderableType]:
     """Yield how the episodes of the last step ended, and which failed."""
-    step = max(run.journals, default=None)
+    step = max(run.played, default=None)
     if step is None:
         return
     ends = [*run.endings(step)]

@@ -112,6 +112,13 @@ def test_what_does_not_fit_is_left_out_and_said(folder, monkeypatch):
     ]
 
 
+def test_a_step_that_is_under_way_is_left_out(folder):
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:3]))
+    chunks = parts(page.page(read([folder])))
+    assert chunks["head"]["runs"][0]["chunks"] == chunks["head"]["runs"][0]["journals"] == [1, 2]
+
+
 def test_steps_in_between_come_in_halves():
     assert list(page._order([*range(1, 10)])) == [9, 1, 5, 3, 7, 2, 4, 6, 8]
     assert list(page._order([])) == [] and list(page._order([4])) == [4]
