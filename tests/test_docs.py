@@ -29,6 +29,7 @@ FOREIGN = {  # options of pip, torchrun, vLLM, a benchmark, systemd-run and logg
         "--nproc-per-node",
         "--nnodes",
         "--real",
+        "--trainings",
         "--model",
         "--enable-lora",
         "--max-loras",

@@ -8,8 +8,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from ...agents.progress import Shown
-from ...agents.terminal import console, mistakes
+from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
 
 WIDE = 140  # columns of a table where there is no terminal

@@ -10,8 +10,7 @@ from typing import Annotated
 import tyro
 
 from ...agents.commands import Eval
-from ...agents.progress import Shown
-from ...agents.terminal import console, mistakes
+from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
 
 PICTURES = (".png", ".svg")
