@@ -267,8 +267,8 @@ def check_turn(session: OpenSession, policy: Policy, drawing: bool, tokens: NDAr
         )
     if not session.tokens and not len(tokens):
         raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
-    outside = [int(token) for token in tokens if not 0 <= token < policy.vocabulary]
-    if outside:
+    outside = tokens[(tokens < 0) | (tokens >= policy.vocabulary)]
+    if len(outside):
         raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
     if cut is not None and not (cut.closers and all(cut.closers)):
         raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")

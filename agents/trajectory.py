@@ -160,7 +160,8 @@ class Tree:
                 if node not in order:
                     turn = self.turns[node]
                     parent, twin = order.get(turn.parent, -1), order.get(turn.twin, -1)
-                    order[node] = tree.add(replace(turn, parent=parent, twin=twin))
+                    moved = (parent, twin) != (turn.parent, turn.twin)
+                    order[node] = tree.add(replace(turn, parent=parent, twin=twin) if moved else turn)
             tree.leaves.append(replace(leaf, node=order[leaf.node], fork=order[leaf.fork]))
         return tree
 

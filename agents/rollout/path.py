@@ -184,7 +184,10 @@ class FirstTurn:
         if self.forced is None:
             return prefix
         token = Turn.unsampled(-1, "assistant", "", np.array([self.forced], np.int32))
-        return replace(prefix, **_joined(prefix, token))
+        joined: dict[str, Any] = {
+            name: np.concatenate((getattr(prefix, name), getattr(token, name))) for name in _COLUMNS
+        }
+        return replace(prefix, **joined)
 
 
 @dataclass(eq=False)
@@ -289,23 +292,23 @@ class Driver:
             return drawn, None
         if not (np.isfinite(drawn.logp).all() and np.isfinite(drawn.entropy).all()):
             raise path.failure(ValueError(f"the engine drew turn {path.turn} with numbers that are not finite"))
-        turn = Turn(
+        columns: dict[str, Any] = {"tokens": drawn.tokens, "sampled": np.ones(len(drawn.tokens), np.bool_)}
+        columns |= {"logp_roll": drawn.logp, "entropy": drawn.entropy}
+        columns = {name: np.concatenate((getattr(prefix, name), new)) for name, new in columns.items()}
+        text = chat.text(columns["tokens"], self.actor.end_ids)
+        return drawn, Turn(
             parent=path.node,
             role="assistant",
-            text="",
-            tokens=drawn.tokens,
-            sampled=np.ones(len(drawn.tokens), np.bool_),
-            logp_roll=drawn.logp,
-            entropy=drawn.entropy,
+            text=text,
+            **columns,
             temperature=sampling.temperature,
             version=drawn.version,
             ended=drawn.stop,
             estimate=drawn.estimate,
+            twin=prefix.twin,
+            copied=prefix.copied,
+            **self.actor.spans(text, columns["tokens"]),
         )
-        if len(prefix.tokens):
-            turn = replace(turn, **_joined(prefix, turn), twin=prefix.twin, copied=prefix.copied)
-        text = chat.text(turn.tokens, self.actor.end_ids)
-        return drawn, replace(turn, text=text, **self.actor.spans(text, turn.tokens))
 
     async def _step(self, path: Path, text: str) -> StepResult:
         """Step the environment; what it raises and its deadline are failures, never scored."""
@@ -339,7 +342,3 @@ class Driver:
         except Exception as error:
             what = f"closing {type(env).__name__} failed or took over {CLOSING:g} s: {type(error).__name__}: {error}"
             self.watch.on_incident(Incident("close", what))
-
-
-def _joined(one: Turn, other: Turn) -> dict[str, Any]:
-    return {name: np.concatenate((getattr(one, name), getattr(other, name))) for name in _COLUMNS}

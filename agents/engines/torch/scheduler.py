@@ -58,7 +58,7 @@ class Sequence:
     def append(self, tokens: NDArray[np.int32]) -> None:
         """Add tokens of a prompt. All but the last are fed as chunks, the last by the decode step that follows."""
         start = max(len(self.tokens) - 1, 0)  # the token drawn last has not been fed
-        self.tokens.extend(int(token) for token in tokens)
+        self.tokens.extend(tokens.tolist())
         last = len(self.tokens) - 1
         for piece in range(start, last, LONGEST_CHUNK):
             stop = self.chunks[piece] = min(piece + LONGEST_CHUNK, last)

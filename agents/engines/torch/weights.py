@@ -154,15 +154,9 @@ def _merged(modules: Sequence[Any], norm: Any = None) -> tuple[Tensor, Tensor | 
     whole = weights[0] if fresh else torch.cat(weights)  # never the model's own, which stay as they are
     if norm is not None:
         whole *= norm.weight.detach().float()
-    kind = weights_kind(modules[0])
+    kind = plain.weight.dtype
     some = next((bias for bias in biases if bias is not None), None)
     if some is None:
         return whole.to(kind), None
     parts = [torch.zeros(len(w), device=w.device) if b is None else b.detach().float() for w, b in zip(weights, biases)]
     return whole.to(kind), torch.cat(parts).to(kind)
-
-
-def weights_kind(module: Any) -> torch.dtype:
-    """Return the type of a layer's frozen weights."""
-    kind: torch.dtype = getattr(module, "base_layer", module).weight.dtype
-    return kind
