@@ -12,7 +12,7 @@ from torch import Tensor
 from ..model_folder import header
 from ..policy import Policy
 from ..settings import WarmupOptions
-from .supervised import PADDING, TARGET, Example, batches, pad
+from .supervised import PADDING, TARGET, Example, left, pad
 
 WARM = 5  # steps in which the learning rate rises; then it falls linearly to a tenth
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -28,12 +28,8 @@ class Tuner:
 
     def learn(self, examples: Sequence[Example]) -> Iterator[float]:
         """Take the steps that are left, yielding the loss of each on the assistant's tokens (nats a token)."""
-        options = self.options
-        while self.step < options.steps:
-            epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
-            picks = batches([len(example.tokens) for example in examples], options.batch, (options.seed, epoch))
-            for pick in picks[at : at + options.steps - self.step]:
-                yield self._step([examples[i] for i in pick])
+        for batch in left(examples, self.options, self.step):
+            yield self._step(batch)
 
     def _step(self, examples: Sequence[Example]) -> float:
         share = min((self.step + 1) / WARM, 1 - 0.9 * self.step / self.options.steps)

@@ -164,12 +164,8 @@ class Trainer:
 
     def learn(self, examples: Sequence[Example]) -> Iterator[float]:
         """Take the steps that are left, yielding the loss of each on the agent's tokens (nats a token)."""
-        options = self.options
-        while self.step < options.steps:
-            epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
-            picks = batches([len(example.tokens) for example in examples], options.batch, (options.seed, epoch))
-            for pick in picks[at : at + options.steps - self.step]:
-                yield self._step(*pad([examples[i] for i in pick]))
+        for batch in left(examples, self.options, self.step):
+            yield self._step(*pad(batch))
 
     def _step(self, tokens: Tensor, kinds: Tensor) -> float:
         options = self.options
@@ -219,6 +215,16 @@ class Trainer:
         }
         for name, weight in self.model.named_parameters():
             yield name, weight, of[weight].state[weight]
+
+
+def left(examples: Sequence[Example], options: WarmupOptions, step: int) -> Iterator[list[Example]]:
+    """Yield the batches of the steps behind `step`."""
+    lengths = [len(example.tokens) for example in examples]
+    while step < options.steps:
+        epoch, at = divmod(step, max(len(examples) // options.batch, 1))
+        for pick in batches(lengths, options.batch, (options.seed, epoch))[at : at + options.steps - step]:
+            yield [examples[i] for i in pick]
+            step += 1
 
 
 def batches(lengths: Sequence[int], size: int, seed: tuple[int, ...]) -> list[list[int]]:
