@@ -28,7 +28,7 @@ from gymnasium.vector.utils import (
 )
 
 from ..tools import ToolFailure
-from .examples import Examples, Message
+from .examples import Examples, Message, copied
 from .rewards import Rewards, added
 
 
@@ -154,18 +154,18 @@ class TextEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode; `info` holds `messages`, `tools` (JSON schemas) and `task_id`."""
         super().reset(seed=seed)
-        began = {"rng": self.np_random.bit_generator.state, "options": _copied(options) if options else {}}
+        began = {"rng": self.np_random.bit_generator.state, "options": copied(options) if options else {}}
         self.live, self.turn, self._turns, self._named, self._began = False, 0, [], {}, {}
         # Copies, as whoever gets them, and the environment whose they are, may change them or take them apart.
-        given = _copied(options) if options else {}
+        given = copied(options) if options else {}
         observation = _carried(self.on_reset(self.np_random, given), self, "on_reset")
         shown = self.messages(observation)
         if self.examples.shots:
             shown = self.examples.before(shown)
-        info = _copied({"messages": shown, "tools": self.tool_schemas(), "task_id": self.task_id})
+        info = copied({"messages": shown, "tools": self.tool_schemas(), "task_id": self.task_id})
         self._began, self._opening, self._last = began, (observation, info), observation
         self._seen, self._read, self.live = "", 0, True
-        return observation, _copied(info)
+        return observation, copied(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take one turn; when the episode ends `info` holds `stop` and `outcome`, and `valid` where the reply says it.
@@ -205,7 +205,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self._turns += action, role, text, reward, stop, self._named
         info: dict[str, Any] = {"turn": self.turn, "messages": [{"role": role, "content": text}]}
         if reply.info or self._named:
-            info |= _copied({**reply.info, **self._named})  # what it is made of may live on in the environment
+            info |= copied({**reply.info, **self._named})  # what it is made of may live on in the environment
         if reply.valid is not None:
             info["valid"] = reply.valid
         if ended:
@@ -292,21 +292,10 @@ def _carried(text: Any, env: TextEnv, method: str) -> str:
     return text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _copied(value: Any) -> Any:
-    """Return a deep copy; of JSON data at a fraction of the time that `deepcopy` takes."""
-    kind = type(value)
-    if kind is dict:
-        return {key: item if type(item) in _CONSTANT else _copied(item) for key, item in value.items()}
-    if kind is list:
-        return [item if type(item) in _CONSTANT else _copied(item) for item in value]
-    return copy.deepcopy(value)
-
-
 def _digest(before: str, *seen: Any) -> str:
     return hashlib.sha256(json.dumps([before, *seen]).encode()).hexdigest()[:16]
 
 
-_CONSTANT = frozenset({str, int, float, bool, type(None)})  # types that need no copy
 _SAMPLES = ("look", "1 + 1 = 2", "\\boxed{7}", "naïve café", "θ ≤ π/2", "两个苹果", "🍎🍏", "line one\nline two", "")
 _LENGTH = 8  # bytes in front of each string in shared memory
 

@@ -6,6 +6,7 @@ rollouts, evaluations, servers, players, warm-ups. A question is never among its
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -88,3 +89,16 @@ def _as_example(messages: Sequence[Message], where: str) -> Example:
 
 def _is_message(message: object) -> bool:
     return isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("role", "content"))
+
+
+_CONSTANT = frozenset({str, int, float, bool, type(None)})  # types that need no copy
+
+
+def copied(value: Any) -> Any:
+    """Return a deep copy; of messages and other JSON data at a fraction of the time that `deepcopy` takes."""
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) in _CONSTANT else copied(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) in _CONSTANT else copied(item) for item in value]
+    return copy.deepcopy(value)
