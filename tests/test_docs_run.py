@@ -24,6 +24,7 @@ from turngym.envs.rows import load_jsonl
 from turngym.tests.support.pages import ROOT, Block, blocks, commands, names, tables
 from turngym.training.alarms import Kind
 from turngym.training.comparison import report
+from turngym.training.comparison.measure import Final
 from turngym.training.comparison.plan import Comparison
 from turngym.training.config import from_run
 
@@ -213,10 +214,10 @@ def test_a_comparison_has_the_keys_that_are_named(run, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "draw", lambda *args: None)
     monkeypatch.setattr(report, "save", lambda *args: None)
     config = from_run(run)
-    report.write_report(Comparison(tmp_path, "math-python", {"grpo": config}, (0,)))
+    report.write_report(Comparison(tmp_path, "math-python", {"grpo": config}, (0,), final=Final(episodes=0)))
     found = json.loads((tmp_path / "compare.json").read_text())
     assert set(found) == set(names(FILES["compare.json: key"]))
     result = found["results"]["grpo"]
-    inner = {f"runs.SEED.{key}" for key in result["runs"]["0"] if key == "actions_by_turn"}
+    inner = {f"runs.SEED.{key}" for key in result["runs"]["0"] if key in ("actions_by_turn", "clipped")}
     assert set(result) | inner == set(names(FILES["compare.json: key of a result"]))
     assert found["results"]["grpo"]["finished"] == [0]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RECIPE = "math-python"  # of `turngym train` without one
 SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
-WIDE = 120  # columns of a table where there is no terminal
+WIDE = 160  # columns of a table where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,22 @@ class Compare(Shown):
     `grpo,my_module:factory`."""
     on: str = "math-python"
     """Recipe or TOML file with the settings that all methods share: environment, policy, steps, …"""
-    seeds: int = 3
-    """Number of seeds, and so of runs of each method. The first is the seed of `--on`, and the others follow it."""
+    seeds: int | None = None
+    """Number of seeds, and so of runs of each method: 3, or what `--effect` takes. The first is that of `--on`."""
+    effect: float | None = None
+    """Difference of success (points) that is to be seen with a power of 80 %; it plans the seeds."""
+    sd: float | None = None
+    """Standard deviation over seeds (points) of the difference between two methods, for `--effect`."""
+    earlier: str | None = None
+    """Folder of an earlier comparison, whose largest standard deviation stands in for `--sd`."""
+    final: int = 1024
+    """Episodes of the final validation, 8 or more of a task at temperature 1, once each greedily. 0 leaves it out."""
+    against: str = ""
+    """Method that the others are compared with: `grpo`, or else the first one, when left out."""
+    tune: str | None = None
+    """TOML file with settings of each method, as many for each, and seeds to choose among them before the others."""
+    workers: int = 1
+    """Runs at a time. Several are made in processes of one thread each."""
     option: tuple[str, ...] | None = None
     """Options of the environment as `name=value`; they replace those of `--on`."""
     env: str | None = None
@@ -167,20 +181,36 @@ class Compare(Shown):
     def _compare(self, notes: Console) -> int:
         with mistakes(), Work("getting ready"):
             from .comparison import report
+            from .comparison.measure import Final
+            from .comparison.outcomes import foresight, planned
             from .comparison.plan import plan as make_plan
+            from .comparison.tune import check_tuning, tuned
 
-            plan = make_plan(self.methods, self.on, self.seeds, self._changes(), self.out, self.resume)
+            if self.workers < 1:
+                raise ValueError(f"workers is {self.workers}; there must be at least 1")
+            seeds, sd = planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
+            final = Final(episodes=self.final)
+            plan = make_plan(self.methods, self.on, seeds, self._changes(), self.out, self.resume, final, self.against)
+            tuning = check_tuning(self.tune, plan) if self.tune else None
         what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
         notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
+        say = partial(notes.print, markup=False, soft_wrap=True)
+        say(foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
         try:
             with mistakes((ValueError, OSError)):
-                watch_comparison(plan, notes, lambda: report.write_report(plan))
+                if tuning:
+                    watch_comparison(tuning.comparison, notes, lambda: None, self.workers)
+                    plan = tuned(plan, tuning, say)
+                plan.write()
+                watch_comparison(plan, notes, lambda: report.write_report(plan), self.workers)
         except KeyboardInterrupt:
-            console.print(f"interrupted; continue with: {self._resume_command(plan.folder)}", soft_wrap=True)
+            console.print(f"interrupted; continue with: {self._resume_command(plan)}", soft_wrap=True)
             write_report(plan.folder)
             raise
+        if not console.is_terminal:
+            console.width = WIDE
         for table in report.write_report(plan):
-            console.print("", table, width=console.width if console.is_terminal else WIDE)
+            console.print("", table)
         console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in report.NAMES)}", soft_wrap=True)
         write_report(plan.folder)
         return 0
@@ -190,8 +220,10 @@ class Compare(Shown):
         names = ("env", "server", "server_option", "option", "policy", "steps", "token_budget", "eval_every")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-    def _resume_command(self, folder: Path) -> str:
-        options = {"on": self.on, "seeds": self.seeds, **self._changes(), "out": folder}
+    def _resume_command(self, plan: Comparison) -> str:
+        plain = {name: getattr(self, name) for name in ("final", "against", "tune", "workers")}
+        other = {name: value for name, value in plain.items() if value != getattr(Compare, name)}
+        options = {"on": self.on, "seeds": len(plan.seeds), **other, **self._changes(), "out": plan.folder}
         named = [
             text
             for key, value in options.items()
@@ -340,7 +372,7 @@ def before_after(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-def watch_comparison(comparison: Comparison, console: Console, report: Callable[[], object]) -> None:
+def watch_comparison(comparison: Comparison, console: Console, report: Callable[[], object], workers: int = 1) -> None:
     """Make each trial that is not finished, show its steps, and call `report` after each.
 
     A run that fails is named, and the others continue.
@@ -352,6 +384,12 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
 
     trials = comparison.trials
     say = partial(console.print, markup=False, soft_wrap=True)
+    if workers > 1:
+        from .comparison.work import carry_out
+
+        carry_out(trials, workers, say, report)
+        report()
+        return
     kept = {number for number, trial in enumerate(trials) if trial.finished}
     steps = sum(trial.config.schedule.steps for number, trial in enumerate(trials) if number not in kept)
     with Work("all steps", steps) as whole:

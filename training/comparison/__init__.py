@@ -1,7 +1,11 @@
 """Comparing methods: the same tasks, seeds and budget, a run each.
 
-plan: what is compared, checked before the first rollout
-exact: seeds that were solved, compared by an exact test, and how many it takes to see a difference
+plan: what is compared, checked before the first rollout, and what was measured of each run
+measure: what trained policies do in the end, from episodes that they play
+significance: means with intervals, tests of differences, and how many seeds it takes to see one
+work: several runs at a time, each in a process
+tune: as many settings for every method, tried on seeds of their own
 results: the results of each method, read from the run folders
+outcomes: what policies do in the end and what so many seeds tell of it, also for `turngym diagnose`
 report: tables in the terminal and in compare.md, all numbers in compare.json, a picture in compare.png
 """

@@ -6,25 +6,40 @@ everything else comes from one base recipe.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import json
+import shutil
+import time
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...agents.journal import writable
+from ... import __version__
+from ...agents.journal import writable, write_file
 from ...agents.settings import flat
 from ...agents.source import find
 from .. import run
-from ..config import TrainConfig, adjusted, from_mapping, read_recipe, recipe_keys, recipe_values, reserved_of
+from ..config import (
+    TrainConfig,
+    adjusted,
+    from_mapping,
+    read_recipe,
+    recipe_keys,
+    recipe_values,
+    reserved_of,
+    revision,
+)
 from ..methods import check_methods, foreign
 from ..process import launched
-from ..run_folder import CONFIG
+from ..run_folder import CONFIG, METRICS
+from .measure import SAMPLES, Final, Measured
 
 # What a method may set.
 OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha", "targets")
+PLAN = "plan.json"
 REFERENCE = "grpo"  # what the others are compared with, where it takes part; else the first one
 WARM = Path("runs/warm")  # where `turngym warmup` makes what shipped recipes start from
 ANYTIME = tuple(name for name in run.FREE if name not in run.LENGTH)  # what may differ when a comparison goes on
@@ -32,10 +47,16 @@ ANYTIME = tuple(name for name in run.FREE if name not in run.LENGTH)  # what may
 
 @dataclass(frozen=True)
 class Trial:
-    """One method with one seed."""
+    """One method with one seed, in a comparison or in one of the worlds of a diagnosis."""
 
     method: str
     config: TrainConfig
+    final: Final = Final()
+
+    def __str__(self) -> str:
+        """Return how the trial is called."""
+        world = f"{self.folder.parent.parent.name}, " if self.final.world else ""
+        return f"{world}{self.method}, seed {self.config.seed}"
 
     @property
     def folder(self) -> Path:
@@ -49,8 +70,17 @@ class Trial:
 
     @property
     def finished(self) -> bool:
-        """Return whether the run is over and has its summary. Raises CheckpointError if its checkpoints are damaged."""
-        return self.begun and run.finished(self.config)
+        """Return whether the run is over and measured. Raises CheckpointError if its checkpoints are damaged."""
+        measured = (self.folder / self.final.file).is_file()
+        if self.final.world:
+            return measured
+        return self.begun and (measured or not self.final.episodes) and run.finished(self.config)
+
+    @property
+    def steps(self) -> int:
+        """Steps that were taken by now."""
+        path = self.folder / METRICS
+        return max(path.read_bytes().count(b"\n") - 1, 0) if path.is_file() else 0
 
     def check_same(self) -> None:
         """Raise ValueError where the run was begun with another value of what must stay."""
@@ -59,9 +89,38 @@ class Trial:
             run.check_same(self.config, self.folder, ANYTIME, fix)
 
     def records(self) -> Generator[Any, None, None]:
-        """Train, or continue, and yield the records of the run. Raises as `prepare` and `execute` do."""
-        with closing(run.prepare(replace(self.config, resume=self.begun))) as prepared:
-            yield from run.execute(prepared)
+        """Train, or continue, yield the records of the run, and measure its policy. Raises as `execute` does."""
+        began = time.process_time()
+        if not (self.begun and run.finished(self.config)):
+            with closing(run.prepare(replace(self.config, resume=self.begun))) as prepared:
+                yield from run.execute(prepared)
+        if self.final.episodes:
+            self._measure(began)
+
+    def _measure(self, began: float) -> None:
+        """Write what the trained policy does; of a world also what each step did, whose journals go then."""
+        config, final = self.config, self.final
+        options = {"split": "test"} if final.world else {**run.task_options(config), "split": "valid"}
+        drawn: dict[str, Any] = {"max_tokens": config.sampling.max_tokens, "seed": config.seed}
+        drawn |= {"machine": config.machine, "choice": config.engine}
+        found: dict[str, Any] = {
+            name: asdict(final.play(config.env, options, self.folder, name == "greedy", **drawn))
+            for name in ("sampled", "greedy")
+        }
+        found["seconds"] = time.process_time() - began
+        if final.world:
+            found["curve"] = final.curve(self.folder)
+        write_file(self.folder / final.file, json.dumps(found) + "\n")
+        if final.world:
+            shutil.rmtree(self.folder / "trees", ignore_errors=True)  # 15 MB or more
+
+    def result(self) -> dict[str, Any]:
+        """Return what was measured: `sampled`, `greedy`, `seconds`, and of a world `curve`, step by step."""
+        return dict(json.loads((self.folder / self.final.file).read_text("utf-8")))
+
+    def measured(self, how: str = "sampled") -> Measured:
+        """Return what the trained policy measured."""
+        return Measured(**self.result()[how])
 
 
 @dataclass(frozen=True)
@@ -69,28 +128,72 @@ class Comparison:
     """A checked comparison. Trials go seed by seed, so that an unfinished one has whole seeds to show."""
 
     folder: Path
-    base: str
+    base: str  # the recipe, or the world
     methods: dict[str, TrainConfig]  # by name, as asked for
     seeds: tuple[int, ...]
     lines: tuple[str, ...] = ()  # what was taken from where
+    final: Final = Final()
+    against: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)  # of the recipe
+    tried: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: what its tuning found
 
     @property
     def reference(self) -> str:
         """Return the method that the others are compared with."""
-        return REFERENCE if REFERENCE in self.methods else next(iter(self.methods))
+        return self.against or (REFERENCE if REFERENCE in self.methods else next(iter(self.methods)))
 
     @property
     def trials(self) -> list[Trial]:
         """Return the trials in the order in which they are made."""
         return [
-            Trial(method, replace(config, seed=seed, out=str(self.folder / method / f"seed-{seed}")))
+            Trial(method, self._config(config, method, seed), self.final)
             for seed in self.seeds
             for method, config in self.methods.items()
         ]
 
+    def start(self, seed: int) -> Path:
+        """Return the folder of the policy that a seed begins with in a world."""
+        return self.folder / "start" / f"seed-{seed}"
+
+    def _config(self, config: TrainConfig, method: str, seed: int) -> TrainConfig:
+        policy = {"policy": str(self.start(seed))} if self.final.world else {}
+        return config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **policy)
+
+    def check(self) -> None:
+        """Raise ValueError where a run was begun with other settings, or the reference does not take part."""
+        if self.reference not in self.methods:
+            raise ValueError(f"--against is {self.reference!r}, which is not among {', '.join(self.methods)}; name it")
+        for trial in self.trials:
+            trial.check_same()
+
+    def described(self) -> dict[str, Any]:
+        """Return what is compared: the settings that all methods share, and those of each."""
+        configs = {method: flat(config) for method, config in self.methods.items()}
+        first = next(iter(configs.values()))
+        own = [key for key in OWN if key == "method" or any(config[key] != first[key] for config in configs.values())]
+        return {
+            "on": self.base,
+            "seeds": list(self.seeds),
+            "reference": self.reference,
+            "shared": {key: value for key, value in first.items() if key not in (*own, "seed", "out", "resume")},
+            "methods": {name: {key: config[key] for key in own} for name, config in configs.items()},
+        }
+
+    def write(self) -> None:
+        """Write the plan: settings and judged seeds, before the first judged run. Raises OSError."""
+        data = {"version": __version__, "revision": revision(), **self.described(), "episodes": self.final.episodes}
+        write_file(self.folder / PLAN, json.dumps(data | {"tuned": self.tried}, indent=1, ensure_ascii=False) + "\n")
+
 
 def plan(
-    methods: Sequence[str], on: str, seeds: int, changes: dict[str, Any], out: str = "", resume: bool = False
+    methods: Sequence[str],
+    on: str,
+    seeds: int,
+    changes: dict[str, Any],
+    out: str = "",
+    resume: bool = False,
+    final: Final = Final(),  # noqa: B008 (immutable)
+    against: str = "",
 ) -> Comparison:
     """Check everything that can be wrong before the first rollout, and return what is to be done.
 
@@ -101,6 +204,8 @@ def plan(
         changes: Keys that replace those of `on`.
         out: Folder; the first free one of runs/compare, runs/compare-2, … when left out.
         resume: Whether `out` holds a comparison to continue.
+        final: What trained policies are measured on.
+        against: The method that the others are compared with; `grpo` or else the first one when left out.
 
     Raises:
         ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
@@ -111,6 +216,8 @@ def plan(
         raise ValueError(f"{size} processes would write one comparison; start it once, without torchrun")
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
+    if 0 < final.episodes < SAMPLES or final.episodes < 0:
+        raise ValueError(f"final is {final.episodes}; give at least {SAMPLES} episodes, or 0 for no final validation")
     allowed = reserved_of(from_mapping(changes, "the command"))
     _check_policy(on, changes.get("policy", read_recipe(on, allowed=allowed).policy))
     base, lines = adjusted(on, changes, allowed)
@@ -126,9 +233,9 @@ def plan(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     first = next(iter(configs.values())).seed
-    comparison = Comparison(folder_of("compare", out, resume), on, configs, tuple(range(first, first + seeds)), lines)
-    for trial in comparison.trials:
-        trial.check_same()
+    judged = tuple(range(first, first + seeds))
+    comparison = Comparison(folder_of("compare", out, resume), on, configs, judged, lines, final, against, flat(base))
+    comparison.check()
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
         for config in configs.values():
             run.prepare(replace(config, out=scratch)).close()

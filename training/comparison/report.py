@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
-
-import rich.table
 
 from ... import __version__
 from ...agents.journal import write_file
 from ...agents.scores import Interval
 from ..config import revision
 from ..report.picture import draw, save
+from .outcomes import NONE, Table, as_text, final_tables, outcomes
 from .plan import Comparison
-from .results import ACTIONS, CONFIDENCE, COSTS, Mean, MethodResult, describe, method_results
+from .results import ACTIONS, COSTS, MethodResult, method_results
+from .significance import CONFIDENCE, Mean
 
 NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
-NONE = "–"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of text."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
-
-    def markdown(self) -> str:
-        """Return the table in Markdown."""
-        lines = [self.header, tuple("---" for _ in self.header), *self.rows]
-        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        return f"## {self.title}\n\n{table}\n" + (f"\n{self.note}\n" if self.note else "")
-
-    def __rich__(self) -> rich.table.Table:
-        left: Any = {"title_justify": "left", "caption_justify": "left", "title_style": "bold", "box": None}
-        drawn = rich.table.Table(title=self.title, caption=self.note, **left)
-        for place, name in enumerate(self.header):
-            drawn.add_column(name, justify="right" if place else "left", overflow="fold")
-        for row in self.rows:
-            drawn.add_row(*row)
-        return drawn
 
 
 def write_report(comparison: Comparison) -> list[Table]:
@@ -53,11 +26,14 @@ def write_report(comparison: Comparison) -> list[Table]:
         OSError: a file cannot be written.
         ValueError: a run folder cannot be read.
     """
-    found, what = method_results(comparison), describe(comparison)
+    found, what, final = method_results(comparison), comparison.described(), outcomes(comparison)
     made = tables(found, comparison.reference, len(comparison.seeds))
+    made[1:1] = final_tables(comparison, final, "Final validation", "")
     write_file(comparison.folder / NAMES[0], markdown(what, made))
     data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
-    data["results"] = {method: result.to_json() for method, result in found.items()}
+    data["results"] = {
+        method: {**result.to_json(), "final": final[method].to_json()} for method, result in found.items()
+    }
     write_file(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     save(draw(found), comparison.folder / NAMES[2])
     return made
@@ -89,7 +65,7 @@ def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> T
     header = ("method", "seeds", "before (%)", "after (%)", "pooled (%)", f"ahead of {reference}")
     rows = []
     for method, one in found.items():
-        ahead = "" if method == reference else _text(one.ahead, "+.1f", 100)
+        ahead = "" if method == reference else as_text(one.ahead, "+.1f", 100)
         means = [_share(one.success(at)) for at in (0, -1)]
         rows.append((method, f"{len(one.histories)}/{seeds}", *means, _pooled(one), ahead))
     note = (
@@ -124,7 +100,7 @@ def _entropy(found: Mapping[str, MethodResult]) -> Table:
     header = ("method", "turn", "mean (nats)", "variance between steps", "without trend")
     forms = {"mean": ".3f", "variance": ".2g", "jumps": ".2g"}
     rows = [
-        (method, str(turn), *(_text(one.entropy(turn, name), form) for name, form in forms.items()))
+        (method, str(turn), *(as_text(one.entropy(turn, name), form) for name, form in forms.items()))
         for method, one in found.items()
         for turn in one.turns
     ]
@@ -142,7 +118,7 @@ def _actions(found: Mapping[str, MethodResult]) -> Table:
         for turn in one.turns:
             cells = [one.acted(name, turn) for name in ACTIONS]
             if any(cells):
-                rows.append((method, str(turn), *(_text(cell, ".3f") for cell in cells)))
+                rows.append((method, str(turn), *(as_text(cell, ".3f") for cell in cells)))
     note = (
         "Means over the steps of a run, then over seeds ± half the 95 % t-interval; nats, valid actions as a share. "
         "The page on metrics has the formulas."
@@ -152,7 +128,7 @@ def _actions(found: Mapping[str, MethodResult]) -> Table:
 
 def _share(mean: Mean | None) -> str:
     if mean is None or not mean.half:
-        return _text(mean, ".1f", 100)
+        return as_text(mean, ".1f", 100)
     low, high = max(mean.value - mean.half, 0.0), min(mean.value + mean.half, 1.0)
     return str(Interval(mean.value, low, high)).replace(" %", "")
 
@@ -163,11 +139,4 @@ def _pooled(one: MethodResult) -> str:
 
 
 def _cost(mean: Mean | None, name: str) -> str:
-    return _text(mean, ",.1f", 1 / 60) if name == "seconds" else _text(mean, ",.0f")
-
-
-def _text(mean: Mean | None, form: str, scale: float = 1.0) -> str:
-    if mean is None:
-        return NONE
-    half = "" if not mean.half else f" ± {format(scale * mean.half, form.removeprefix('+'))}"
-    return format(scale * mean.value, form) + half
+    return as_text(mean, ",.1f", 1 / 60) if name == "seconds" else as_text(mean, ",.0f")

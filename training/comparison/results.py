@@ -1,30 +1,26 @@
 """The results of each method of a comparison: means over the seeds that finished, each with its denominator.
 
-A finished run is read from its folder: held-out success, what was spent by then, entropy by turn. The uncertainty of a
-mean over seeds is Student's t-interval (Student, Biometrika 1908).
+A finished run is read from its folder: held-out success, what was spent by then, entropy by turn.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, stdev, variance
+from statistics import fmean, variance
 from typing import Any
 
 from ...agents.scores import Interval, interval
-from ...agents.settings import flat
 from ..run_folder import METRICS
-from .plan import OWN, Comparison
+from .plan import Comparison
+from .significance import Mean, mean_of
 
 TURN = "entropy_turn/"
 ACTIONS = ("action_entropy", "decision_entropy", "valid_actions", "surprise", "mutual_information")
 
 COSTS = ("steps", "tokens", "tool_calls", "turns", "seconds")
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -100,6 +96,7 @@ class History:
     spent: Spent
     entropy: dict[int, Entropy]
     actions: dict[str, float] = field(default_factory=dict)  # means over steps of `ACTIONS` by turn, as NAME/TURN
+    clipped: float | None = None  # share of slots past either bound, mean over steps
 
     def reached(self, success: float) -> Spent | None:
         """Return what was spent when a validation first showed `success`; None where none did."""
@@ -115,6 +112,7 @@ class History:
             ],
             "entropy_by_turn": {str(turn): one.to_json() for turn, one in self.entropy.items()},
             "actions_by_turn": self.actions,
+            "clipped": self.clipped,
         }
 
 
@@ -125,7 +123,7 @@ def read_history(folder: Path) -> History:
         OSError, ValueError: its metrics cannot be read.
     """
     spent, validations, entropy = Spent(), list[Validation](), dict[int, dict[int, float]]()
-    actions: dict[str, list[float]] = {}
+    actions, clipped = dict[str, list[float]](), list[float]()
     for text in (folder / METRICS).read_text("utf-8").splitlines():
         line = json.loads(text)
         if line["step"]:
@@ -135,10 +133,13 @@ def read_history(folder: Path) -> History:
                 entropy.setdefault(int(name.removeprefix(TURN)), {})[line["step"]] = value
             if name.partition("/")[0] in ACTIONS and "/" in name and value is not None:
                 actions.setdefault(name, []).append(value)
+        if line.get("clip_low") is not None:
+            clipped.append(line["clip_low"] + line["clip_high"])
         if "valid/success" in line:
             validations.append(Validation(spent, line["valid/success"], line["valid/episodes"]))
     turns = {turn: Entropy(values) for turn, values in sorted(entropy.items())}
-    return History(tuple(validations), spent, turns, {name: fmean(values) for name, values in actions.items()})
+    acted = {name: fmean(values) for name, values in actions.items()}
+    return History(tuple(validations), spent, turns, acted, fmean(clipped) if clipped else None)
 
 
 @dataclass(frozen=True)
@@ -226,20 +227,6 @@ def method_results(comparison: Comparison) -> dict[str, MethodResult]:
     return found
 
 
-def describe(comparison: Comparison) -> dict[str, Any]:
-    """Return what was compared: the config that all methods share, and what each sets."""
-    configs = {method: flat(config) for method, config in comparison.methods.items()}
-    first = next(iter(configs.values()))
-    own = [key for key in OWN if key == "method" or any(config[key] != first[key] for config in configs.values())]
-    return {
-        "on": comparison.base,
-        "seeds": list(comparison.seeds),
-        "reference": comparison.reference,
-        "shared": {key: value for key, value in first.items() if key not in (*own, "seed", "out", "resume")},
-        "methods": {name: {key: config[key] for key in own} for name, config in configs.items()},
-    }
-
-
 def _progress(folder: Path) -> str:
     """Return the progress of a run that is not finished, and why it ended where that is known."""
     path = folder / METRICS
@@ -251,43 +238,5 @@ def _progress(folder: Path) -> str:
     return f"{len(lines) - 1} steps taken" + (f", the last refused: {refused}" if refused else "")
 
 
-@dataclass(frozen=True)
-class Mean:
-    """A mean of `n` values with the half width of its 95 % interval; the width is None where one value has none."""
-
-    value: float
-    half: float | None
-    n: int
-
-
 def _json(mean: Mean | None) -> dict[str, Any] | None:
     return None if mean is None else asdict(mean)
-
-
-def mean_of(numbers: Iterable[float]) -> Mean | None:
-    """Return the mean of some numbers; None of none."""
-    values = list(numbers)
-    if not (n := len(values)):
-        return None
-    half = t_quantile(n - 1) * stdev(values) / math.sqrt(n) if n > 1 else None
-    return Mean(fmean(values), half, n)
-
-
-def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """Return t with P(|T| ≤ t) = `confidence`, T of Student's distribution with `freedom` degrees (at least 1)."""
-    low, high = 0.0, math.pi / 2  # of atan(t / sqrt(freedom)), in which the probability is smooth
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
-    return math.tan(low) * math.sqrt(freedom)
-
-
-def _within(angle: float, freedom: int) -> float:
-    """Return P(|T| ≤ t), angle = atan(t / sqrt(freedom)) (Abramowitz & Stegun, 26.7.3 and 26.7.4)."""
-    odd = freedom % 2
-    term, total = math.cos(angle) if odd else 1.0, 0.0
-    for k in range(1 + odd, freedom, 2):
-        total += term
-        term *= k / (k + 1) * math.cos(angle) ** 2
-    inside = math.sin(angle) * total
-    return 2 / math.pi * (angle + inside) if odd else inside

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from ...envs.diagnostic import WORLDS, Start, World
 from ...envs.tasks import did_you_mean
+from ..comparison.measure import Final
 
 
 @dataclass(frozen=True)
 class Case:
-    """A world and a start; a run solves it that ends with at least these shares of success and pass@8."""
+    """A world and a start; `final` says what solves it."""
 
     name: str
     world: World
@@ -18,6 +19,11 @@ class Case:
     start: Start = Start()
     success: float = 0.8
     pass_at_8: float = 0.0
+
+    @property
+    def final(self) -> Final:
+        """What a trained policy is measured on, and when it has solved the world."""
+        return Final(success=self.success, pass_at_8=self.pass_at_8, world=self.world)
 
     @property
     def env(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import tyro
@@ -11,7 +12,7 @@ from rich.console import Console
 from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
 
-WIDE = 140  # columns of a table where there is no terminal
+WIDE = 160  # columns of a table where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -37,37 +38,46 @@ class Diagnose(Shown):
     resume: bool = False
     """Continue the diagnosis in `--out`. What is finished is kept; more methods, worlds and seeds can be added."""
 
+    against: str = ""
+    """Method that the others are compared with: `grpo`, or else the first one, when left out."""
+
     def run(self) -> int:
-        """Make starts and runs with live progress, and print a table for each world."""
+        """Make starts and runs with live progress, and print the tables of each world."""
         with self.shown() as notes:
             return self._diagnose(notes)
 
     def _diagnose(self, notes: Console) -> int:
         with mistakes(), Work("getting ready"):
+            from ..comparison.outcomes import foresight
+            from ..comparison.work import carry_out
             from . import report
+            from .begin import check_acting, make_starts
             from .plan import plan as make_plan
-            from .work import carry_out
 
             if self.workers < 1:
                 raise ValueError(f"workers is {self.workers}; there must be at least 1")
             report.check_picture(self.picture)
             span = (self.seeds, self.seed, self.steps)
-            plan = make_plan(self.methods, self.world, *span, self.out, self.resume)
+            plan = make_plan(self.methods, self.world, *span, self.out, self.resume, self.against)
         if not console.is_terminal:
             console.width = WIDE
-        what = f"{', '.join(plan.methods)} in {', '.join(case.name for case in plan.cases)}"
-        notes.print(f"diagnosing {what}, into {plan.folder}", report.foresight(plan), sep="\n", soft_wrap=True)
+        worlds = ", ".join(case.name for case, _ in plan.worlds)
+        say = partial(notes.print, markup=False, soft_wrap=True)
+        say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
         try:
             with mistakes():
-                for line in carry_out(plan, self.workers):
-                    notes.print(line, markup=False, soft_wrap=True)
+                make_starts(plan, self.workers, say)
+                check_acting(plan, self.workers, say)
+                for _, comparison in plan.worlds:
+                    comparison.write()
+                carry_out(plan.trials, self.workers, say)
         except KeyboardInterrupt:
             report.write_report(plan)
             console.print(
                 f"interrupted; continue with the same command and --out {plan.folder} --resume", soft_wrap=True
             )
             raise
-        with mistakes(), Work("writing the tables"):
+        with mistakes():
             tables = report.write_report(plan, self.picture)
         for table in tables:
             console.print("", table)

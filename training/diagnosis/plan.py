@@ -1,4 +1,4 @@
-"""A diagnosis: methods in worlds, with several seeds, each a run of its own; several processes make them.
+"""A diagnosis: a comparison in each world, whose seeds begin with policies of their own.
 
 Its folder holds WORLD/start/seed-S, the policies that seeds begin with, and WORLD/METHOD/seed-S, which are ordinary run
 folders with what the trained policy measured. What is whole is kept, so a diagnosis that died goes on where it was.
@@ -11,82 +11,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from ...agents.journal import writable
 from ...agents.settings import flat
 from .. import run
-from ..comparison.plan import REFERENCE, Trial, folder_of, method_configs
+from ..comparison.measure import Measured
+from ..comparison.plan import Comparison, Trial, folder_of, method_configs
 from ..config import TrainConfig
 from ..methods import check_methods
-from ..run_folder import METRICS
 from .begin import FILE
 from .cases import Case, find_case
-from .measure import Measured
 
-RESULT = "diagnosis.json"  # of a run: written last
 BASE = {"prompts": 8, "group": 8, "lr": 3e-4, "lr_end": 0.1, "rank": 32, "eval_tasks": 64}
 
 
 @dataclass(frozen=True)
-class Job:
-    """One method in one world with one seed."""
-
-    case: Case
-    trial: Trial
-
-    @property
-    def seed(self) -> int:
-        """Its seed."""
-        return self.trial.config.seed
-
-    def __str__(self) -> str:
-        """Return how the job is called."""
-        return f"{self.case.name}, {self.trial.method}, seed {self.seed}"
-
-    @property
-    def total(self) -> int:
-        """Steps that it takes."""
-        return self.trial.config.schedule.steps
-
-    @property
-    def done(self) -> bool:
-        """Whether the run is over and measured."""
-        return (self.trial.folder / RESULT).is_file()
-
-    @property
-    def steps(self) -> int:
-        """Steps that were taken by now."""
-        path = self.trial.folder / METRICS
-        return max(path.read_bytes().count(b"\n") - 1, 0) if path.is_file() else 0
-
-    def result(self) -> dict[str, Any]:
-        """Return what was measured: `sampled`, `greedy`, and `curve`, step by step."""
-        return dict(json.loads((self.trial.folder / RESULT).read_text("utf-8")))
-
-    def measured(self, how: str = "sampled") -> Measured:
-        """Return what the trained policy measured."""
-        return Measured(**self.result()[how])
-
-
-@dataclass(frozen=True)
 class Diagnosis:
-    """A checked diagnosis. Jobs go seed by seed, so that an unfinished one has whole seeds to show."""
+    """A checked diagnosis. Trials go seed by seed, so that an unfinished one has whole seeds to show."""
 
     folder: Path
-    methods: dict[str, TrainConfig]
-    cases: tuple[Case, ...]
-    seeds: tuple[int, ...]
+    worlds: tuple[tuple[Case, Comparison], ...]
 
     @property
-    def reference(self) -> str:
-        """The method that the others are compared with."""
-        return REFERENCE if REFERENCE in self.methods else next(iter(self.methods))
+    def methods(self) -> tuple[str, ...]:
+        """Return the names of the methods, which are the same in all worlds."""
+        return tuple(self.worlds[0][1].methods)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Return the seeds, which are the same in all worlds."""
+        return self.worlds[0][1].seeds
 
     @property
     def starts(self) -> list[tuple[Case, int, Path]]:
         """World, seed and folder of the policies that runs begin with."""
-        return [(case, seed, self._start(case, seed)) for seed in self.seeds for case in self.cases]
+        return [(case, seed, one.start(seed)) for seed in self.seeds for case, one in self.worlds]
 
     def begun(self, case: Case) -> dict[int, Measured]:
         """Return what the policies measured that runs in a world begin with, by seed, as far as they are made."""
@@ -94,25 +53,20 @@ class Diagnosis:
         return {seed: Measured(**json.loads(file.read_text("utf-8"))["measured"]) for seed, file in files.items()}
 
     @property
-    def jobs(self) -> list[Job]:
+    def trials(self) -> list[Trial]:
         """The runs, in the order in which they are made."""
-        return [
-            Job(case, Trial(method, self._config(config, case, method, seed)))
-            for seed in self.seeds
-            for case in self.cases
-            for method, config in self.methods.items()
-        ]
-
-    def _start(self, case: Case, seed: int) -> Path:
-        return self.folder / case.name / "start" / f"seed-{seed}"
-
-    def _config(self, config: TrainConfig, case: Case, method: str, seed: int) -> TrainConfig:
-        out, policy = self.folder / case.name / method / f"seed-{seed}", self._start(case, seed)
-        return config.changed(env=case.env, policy=str(policy), max_tokens=case.max_tokens, seed=seed, out=str(out))
+        return sorted((trial for _, one in self.worlds for trial in one.trials), key=lambda trial: trial.config.seed)
 
 
 def plan(
-    methods: Sequence[str], worlds: Sequence[str], seeds: int, first: int, steps: int, out: str, resume: bool
+    methods: Sequence[str],
+    worlds: Sequence[str],
+    seeds: int,
+    first: int,
+    steps: int,
+    out: str,
+    resume: bool,
+    against: str = "",
 ) -> Diagnosis:
     """Check everything that can be wrong before the first policy is made.
 
@@ -135,8 +89,14 @@ def plan(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     folder = folder_of("diagnose", out, resume)
-    diagnosis = Diagnosis(folder, configs, cases, tuple(range(first, first + seeds)))
-    for job in diagnosis.jobs:
-        job.trial.check_same()
+    judged = tuple(range(first, first + seeds))
+
+    def compared(case: Case) -> Comparison:
+        own = {name: config.changed(env=case.env, max_tokens=case.max_tokens) for name, config in configs.items()}
+        return Comparison(folder / case.name, case.name, own, judged, final=case.final, against=against)
+
+    diagnosis = Diagnosis(folder, tuple((case, compared(case)) for case in cases))
+    for _, comparison in diagnosis.worlds:
+        comparison.check()
     writable(folder)
     return diagnosis

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from statistics import fmean
@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ...agents.journal import write_file
-from ..comparison.exact import POWER, fisher, power, seeds_for
-from ..comparison.report import Table
-from ..comparison.results import mean_of
+from ..comparison.outcomes import Table, final_tables, outcomes
+from ..comparison.plan import Comparison
 from ..config import revision
-from .cases import Case
-from .measure import Measured, solved
-from .plan import Diagnosis, Job
+from ..report.picture import save
+from .plan import Diagnosis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TABLES, DATA, PICTURE = (f"diagnose.{ending}" for ending in ("md", "json", "png"))
-SURE, RARE = 0.9, 0.1  # shares of seeds that are solved by a method that helps, and by one that does not
-PANELS = (("success", "success"), ("tool", "p(tool)"), ("skill", "skill"))
-NONE = "–"
+PANELS = {"success": "success", "tool": "p(tool)", "skill": "skill", "entropy": "entropy of turn 0 (nats)"}
+PAPER = "#fbfaf7"  # a light background of its own, so that the picture also reads on a dark page
+RARE = 4  # uses of the tool in a step, below which its skill is not drawn
+COLOURS = ("#6e7781", "#1a7f5a", "#c4622d", "#3b6fb6", "#8a5fb0", "#b08d1a", "#b5446e", "#2a9aa8")
 
 
 def check_picture(picture: bool) -> None:
@@ -34,106 +33,84 @@ def check_picture(picture: bool) -> None:
         raise ValueError('matplotlib is not installed; --picture needs the report extra: pip install "turngym[report]"')
 
 
-def foresight(diagnosis: Diagnosis) -> str:
-    """Return what so many seeds can show, to be read before the first run."""
-    seeds = len(diagnosis.seeds)
-    seen, best = power(seeds, SURE, RARE), fisher(seeds, seeds, 0, seeds)
-    line = f"{seeds} seeds: all solved against none is p = {best:.2g}; {SURE:.0%} against {RARE:.0%} of seeds solved "
-    line += f"is seen (p ≤ 0.05) with power {seen:.0%}"
-    return line if seen >= POWER else f"{line}, less than the wanted {POWER:.0%}: take --seeds {seeds_for(SURE, RARE)}"
-
-
 def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:
     """Write the files from what has finished by now, and return the tables. Raises OSError or ValueError."""
-    jobs = [job for job in diagnosis.jobs if job.done]
-    tables = [_table(diagnosis, case, [job for job in jobs if job.case is case]) for case in diagnosis.cases]
+    tables, worlds = list[Table](), dict[str, Any]()
+    for case, comparison in diagnosis.worlds:
+        found, starts = outcomes(comparison), diagnosis.begun(case)
+        note = f"Isolates {case.isolates}. The best possible success is {case.world.best():.0%}. "
+        tables += final_tables(comparison, found, case.name, note, [*starts.values()])
+        results = {
+            method: {name: value for name, value in one.to_json().items() if name != "runs"}
+            for method, one in found.items()
+        }
+        worlds[case.name] = {"starts": {seed: asdict(one) for seed, one in starts.items()}, "results": results}
+    runs = [
+        {"world": comparison.base, "method": trial.method, "seed": trial.config.seed, **trial.result()}
+        for _, comparison in diagnosis.worlds
+        for trial in comparison.trials
+        if trial.finished
+    ]
     title = f"# {', '.join(diagnosis.methods)}\n\nSeeds {', '.join(map(str, diagnosis.seeds))}; "
     title += f"turngym {__version__}, revision {revision()[:12]}.\n"
     write_file(diagnosis.folder / TABLES, "\n".join([title, *(table.markdown() for table in tables)]))
     data = {
         "version": __version__,
         "revision": revision(),
-        "methods": {name: config.method for name, config in diagnosis.methods.items()},
-        "starts": {case.name: {s: asdict(m) for s, m in diagnosis.begun(case).items()} for case in diagnosis.cases},
-        "runs": [{"world": j.case.name, "method": j.trial.method, "seed": j.seed, **j.result()} for j in jobs],
+        "methods": {name: config.method for name, config in diagnosis.worlds[0][1].methods.items()},
+        "starts": {name: world["starts"] for name, world in worlds.items()},
+        "results": {name: world["results"] for name, world in worlds.items()},
+        "runs": runs,
     }
     write_file(diagnosis.folder / DATA, json.dumps(data, allow_nan=False) + "\n")
     if picture:
-        draw(diagnosis, jobs)
+        draw(diagnosis)
     return tables
 
 
-def _table(diagnosis: Diagnosis, case: Case, jobs: Sequence[Job]) -> Table:
-    header = ("method", "solved", "p", "success", "greedy", "pass@8", "p(tool)", "skill", "valid", "entropy", "CPU s")
-    starts = list(diagnosis.begun(case).values())
-    rows = [("start", NONE, NONE, *_shares(starts, []), NONE)] if starts else []
-    by_method = {name: [job for job in jobs if job.trial.method == name] for name in diagnosis.methods}
-    won = {name: sum(solved(case, job.measured()) for job in own) for name, own in by_method.items()}
-    other, others = won[diagnosis.reference], len(by_method[diagnosis.reference])
-    for name, own in by_method.items():
-        sampled, greedy = [job.measured() for job in own], [job.measured("greedy") for job in own]
-        chance = NONE if name == diagnosis.reference else f"{fisher(won[name], len(own), other, others):.2g}"
-        seconds = f"{fmean(job.result()['seconds'] for job in own):.0f}" if own else NONE
-        rows.append((name, f"{won[name]}/{len(own)}", chance, *_shares(sampled, greedy), seconds))
-    note = (
-        f"Isolates {case.isolates}. Solved: success of at least {case.success:.0%}"
-        + (f" and pass@8 of {case.pass_at_8:.0%}" if case.pass_at_8 else "")
-        + f"; the best possible success is {case.world.best():.0%}. p: Fisher's exact test of seeds solved against "
-        f"{diagnosis.reference}. Shares in %, means over seeds ± half the 95 % t-interval of success at temperature 1; "
-        "entropy of turns 0, 1, … in nats."
-    )
-    return Table(case.name, header, rows, note)
+def draw(diagnosis: Diagnosis) -> None:
+    """Draw by step what `PANELS` names, for each world: a thin line a seed, and their mean."""
+    from matplotlib.figure import Figure
+
+    panels = [
+        (case, one, name) for case, one in diagnosis.worlds for name in PANELS if name != "tool" or case.world.tool
+    ]
+    columns = 2 if len(diagnosis.worlds) == 1 else len(PANELS)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(3.4 * columns, 2.6 * rows + 0.4), dpi=130, layout="constrained", facecolor=PAPER)
+    for place, (case, comparison, name) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        _lines(axes, comparison, name)
+        axes.set_title(PANELS[name] + ("" if len(diagnosis.worlds) == 1 else f", {case.name}"), fontsize=10)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), fontsize=9, frameon=False)
+    save(figure, diagnosis.folder / PICTURE)
 
 
-def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[str, ...]:
-    """Return the cells from success to entropy."""
-    success = mean_of(one.success for one in sampled)
-    first = NONE if success is None else f"{100 * success.value:.1f}"
-    first += f" ± {100 * success.half:.1f}" if success and success.half is not None else ""
-    turns = range(max((len(one.entropy) for one in sampled), default=0))
-    entropy = (fmean(one.entropy[turn] for one in sampled if len(one.entropy) > turn) for turn in turns)
-    others = (_mean(getattr(one, name) for one in sampled) for name in ("pass_at_8", "tool", "skill", "valid"))
-    return (first, _mean(one.success for one in greedy), *others, " ".join(f"{value:.2f}" for value in entropy))
-
-
-def _mean(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{100 * fmean(known):.1f}" if known else NONE
-
-
-def draw(diagnosis: Diagnosis, jobs: Sequence[Job]) -> None:
-    """Draw by step, for each world: success, p(tool), skill, and the entropy of the first turn, a line a seed."""
-    import matplotlib.pyplot as plt
-
-    rows, columns = len(diagnosis.cases), len(PANELS) + 1
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(3.4 * columns, 2.8 * rows), squeeze=False, sharex=True, layout="constrained"
-    )
-    for row, case in enumerate(diagnosis.cases):
-        own = [(job, job.result()["curve"]) for job in jobs if job.case is case]
-        for axes, (name, label) in zip(grid[row], PANELS):
-            _lines(axes, diagnosis, [(job, [point[name] for point in steps]) for job, steps in own], label)
-            axes.set_ylim(-0.02, 1.02)
-        first = [(job, [point["entropy"][0] for point in steps]) for job, steps in own]
-        _lines(grid[row][-1], diagnosis, first, "entropy of turn 0 (nats)")
-        grid[row][0].set_ylabel(case.name)
-    grid[0][0].legend(fontsize=8, frameon=False)
-    temporary = diagnosis.folder / f".{PICTURE}.tmp"
-    figure.savefig(temporary, format="png", dpi=120)
-    plt.close(figure)
-    temporary.replace(diagnosis.folder / PICTURE)
-
-
-def _lines(axes: Axes, diagnosis: Diagnosis, curves: Sequence[tuple[Job, list[Any]]], title: str) -> None:
-    for place, method in enumerate(diagnosis.methods):
-        lines = [values for job, values in curves if job.trial.method == method]
-        for number, values in enumerate(lines):
-            smooth = _smoothed([float("nan") if value is None else value for value in values])
-            axes.plot(smooth, color=f"C{place}", alpha=0.8, linewidth=1, label="" if number else method)
-    axes.set_title(title, fontsize=10)
+def _lines(axes: Axes, comparison: Comparison, name: str) -> None:
+    for place, method in enumerate(comparison.methods):
+        own = [trial for trial in comparison.trials if trial.method == method and trial.finished]
+        curves = [_smoothed([_value(point, name) for point in trial.result()["curve"]]) for trial in own]
+        colour = COLOURS[place % len(COLOURS)]
+        for curve in curves:
+            axes.plot(range(1, len(curve) + 1), curve, color=colour, alpha=0.3, linewidth=0.8)
+        columns = zip(*curves, strict=False)
+        means = [fmean(known) if (known := [v for v in at if v == v]) else float("nan") for at in columns]
+        axes.plot(range(1, len(means) + 1), means, color=colour, linewidth=2, label=method)
+    if name != "entropy":
+        axes.set_ylim(-0.02, 1.02)
+    axes.set_facecolor(PAPER)
     axes.set_xlabel("step")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+
+
+def _value(point: Mapping[str, Any], name: str) -> float:
+    """Return a share of a step, or the entropy of its first turn; NaN where there was too little to count."""
+    if name == "entropy":
+        return float(point[name][0])
+    rare = name == "skill" and point["tool"] is not None and point["tool"] * point["episodes"] < RARE
+    return float("nan") if point[name] is None or rare else float(point[name])
 
 
 def _smoothed(values: Sequence[float], window: int = 5) -> list[float]:

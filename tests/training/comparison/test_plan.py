@@ -47,7 +47,10 @@ def turngym(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
     def run(*args: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as left:
-            cli.main([str(arg) for arg in args])
+            cli.main(
+                [str(arg) for arg in args]
+                + (["--final", "8"] if args[0] == "compare" and "--final" not in args else [])
+            )
         return left.value.code, *capsys.readouterr()
 
     return run
@@ -60,7 +63,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "small.toml").write_text(SMALL)
     with pytest.raises(SystemExit) as left:
         cli.main(
-            ["compare", "grpo", "rloo", "--on", str(folder / "small.toml"), "--seeds", "2", "--out", str(folder / "c")]
+            [
+                "compare",
+                "grpo",
+                "rloo",
+                "--on",
+                str(folder / "small.toml"),
+                "--seeds",
+                "2",
+                "--out",
+                str(folder / "c"),
+                "--final",
+                "8",
+            ]
         )
     assert left.value.code == 0
     return folder / "c"
@@ -89,7 +104,7 @@ def test_each_run_is_an_ordinary_one_and_the_same_as_alone(made, tmp_path):
 
 
 def test_the_folder_holds_table_numbers_and_picture(made):
-    assert {path.name for path in made.iterdir() if path.is_file()} == {*report.NAMES, "report.html"}
+    assert {path.name for path in made.iterdir() if path.is_file()} == {*report.NAMES, "report.html", "plan.json"}
     data = told(made)
     assert (data["seeds"], data["reference"]) == ([5, 6], "grpo")
     assert {name: one["finished"] for name, one in data["results"].items()} == {"grpo": [5, 6], "rloo": [5, 6]}
@@ -142,7 +157,7 @@ def test_an_interrupted_comparison_says_how_to_go_on_and_goes_on(turngym, monkey
     status, out, _ = turngym("compare", "grpo", "rloo", "--on", "small.toml", "--seeds", "1", "--out", "c")
     assert status == 130
     way = re.search(r"interrupted; continue with: turngym (.*)\n", out)
-    assert way and way[1] == "compare grpo rloo --on small.toml --seeds 1 --out c --resume"
+    assert way and way[1] == "compare grpo rloo --on small.toml --seeds 1 --final 8 --out c --resume"
     assert told(Path("c"))["results"]["rloo"]["unfinished"] == {"5": "not begun"}  # when grpo had finished
     status, out, err = turngym(*way[1].split())
     assert status == 0, err
@@ -217,6 +232,34 @@ def test_methods_are_compared_on_an_environment_of_ones_own(turngym, monkeypatch
         sys.modules.pop("compared_guess", None)
 
 
+def test_methods_are_tuned_on_other_seeds_and_judged_at_their_best(turngym, monkeypatch, tmp_path):
+    """Several at a time: the numbers are those of runs one after another."""
+    Path("tune.toml").write_text(
+        'seeds = [90]\n[settings]\ngrpo = ["grpo", "grpo:clip_high=0.3"]\nrloo = ["rloo", "reinforce"]\n'
+    )
+    args = ["compare", "grpo", "rloo", "--on", "small.toml", "--tune", "tune.toml", "--effect", "20", "--sd", "2"]
+    status, out, err = turngym(*args, "--seeds", "2", "--out", "c", "--workers", "2")
+    assert status == 0, err
+    assert "a difference of 20 points (sd 2, 1 tests) is seen (p ≤ 0.05) with power" in out
+    assert "grpo is judged as grpo: grpo 0.0 %, grpo:clip_high=0.3 0.0 %" in out
+    plan, found = json.loads(Path("c/plan.json").read_text()), told(Path("c"))
+    assert plan["seeds"] == found["seeds"] == [5, 6] and plan["tuned"]["rloo"]["seeds"] == [90]
+    assert plan["tuned"]["grpo"] == {
+        "chosen": "grpo",
+        "success": {"grpo": 0.0, "grpo:clip_high=0.3": 0.0},
+        "seeds": [90],
+    }
+    assert {path.parent.name for path in Path("c/tune").glob("*/seed-90")} == {
+        "grpo", "grpo:clip_high=0.3", "rloo", "reinforce"
+    }  # fmt: skip
+    final = found["results"]["rloo"]["final"]
+    assert (final["solved"], final["of"], final["p_solved"]) == (0, 2, 1.0)
+    assert final["runs"]["5"]["sampled"]["episodes"] == 8 and final["ahead"]["success"]["n"] == 2
+    assert "## Final validation" in Path("c/compare.md").read_text()
+    assert turngym(*args, "--seeds", "2", "--out", "c", "--resume")[0] == 0
+    assert told(Path("c")) == found
+
+
 # --- mistakes, before anything is made
 
 MISTAKES = [
@@ -248,6 +291,18 @@ MISTAKES = [
     (["grpo", "--resume"], "--resume needs the folder of what is to be resumed: turngym compare … --out FOLDER"),
     (["grpo", "--resume", "--out", "nowhere"], "nowhere holds nothing to resume; leave --resume out to start"),
     (["grpo", "--out", "small.toml"], "cannot write to small.toml"),
+    (["grpo", "--effect", "3"], "--effect needs to know how much seeds differ: --sd POINTS, or --earlier FOLDER"),
+    (["grpo", "--sd", "3"], "--sd and --earlier plan seeds for an effect; name it: --effect POINTS"),
+    (["grpo", "rloo", "--effect", "1", "--sd", "30"], "a difference of 1 (sd 30) takes more than 64 seeds to see"),
+    (["grpo", "--effect", "nan", "--sd", "3"], "effect is nan; it is in points, above 0 and at most 100"),
+    (["grpo", "--final", "3"], "final is 3; give at least 8 episodes, or 0 for no final validation"),
+    (["grpo", "--against", "epo"], "--against is 'epo', which is not among grpo; name it"),
+    (["grpo", "--workers", "0"], "workers is 0; there must be at least 1"),
+    (["grpo", "rloo", "--tune", "uneven.toml"], "different numbers of settings (grpo 1, rloo 2); give each as many"),
+    (["grpo", "--tune", "uneven.toml"], "uneven.toml and the command differ in rloo; give each method a list"),
+    (["grpo", "--tune", "judged.toml"], "judged.toml: the seeds [5] are judged, too; choose others"),
+    (["grpo", "--tune", "foreign.toml"], "names 'grpo,mine:factory' of another package; a file cannot choose that"),
+    (["grpo", "--tune", "odd.toml"], "odd.toml needs `seeds`, a list, and `settings`, a table of lists"),
 ]
 
 
@@ -256,6 +311,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(turngym, tmp_path, args
     Path("clash.toml").write_text('method = "grpo,dapo"\n')
     Path("odd.toml").write_text('method = "grpo,epoo"\n')
     Path("wild.toml").write_text('metod = "grpo"\n')
+    Path("uneven.toml").write_text('seeds = [9]\n[settings]\ngrpo = ["grpo"]\nrloo = ["rloo", "grpo"]\n')
+    Path("judged.toml").write_text('seeds = [5]\n[settings]\ngrpo = ["grpo"]\n')
+    Path("foreign.toml").write_text('seeds = [9]\n[settings]\ngrpo = ["grpo,mine:factory"]\n')
     Path("full").mkdir()
     Path("full/notes").touch()
     before = {path.name for path in tmp_path.rglob("*")}

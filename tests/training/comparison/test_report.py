@@ -10,9 +10,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from turngym.training.comparison import results
-from turngym.training.comparison.report import Table, markdown, tables
+from turngym.training.comparison.outcomes import Table
+from turngym.training.comparison.report import markdown, tables
 from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
+from turngym.training.comparison.significance import Mean
 from turngym.training.report.picture import draw, entropies, save, successes
 
 
@@ -24,7 +25,7 @@ def history(success, tokens):
 
 def result(histories, peers):
     ahead = {seed: histories[seed].validations[-1].success - peers[seed].validations[-1].success for seed in histories}
-    mean = results.Mean(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
+    mean = Mean(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
     return MethodResult(histories, {}, mean, {seed: one.spent for seed, one in histories.items()}, len(histories))
 
 

@@ -13,16 +13,13 @@ from turngym.training.comparison.plan import Comparison, Trial
 from turngym.training.comparison.results import (
     Entropy,
     History,
-    Mean,
     MethodResult,
     Spent,
     Validation,
-    describe,
-    mean_of,
     method_results,
     read_history,
-    t_quantile,
 )
+from turngym.training.comparison.significance import Mean, mean_of, t_quantile
 from turngym.training.config import TrainConfig
 
 
@@ -183,7 +180,7 @@ def test_all_numbers_are_json_data_with_their_denominators(found):
 
 
 def test_what_methods_share_is_told_once(tmp_path):
-    what = describe(comparison(tmp_path))
+    what = comparison(tmp_path).described()
     assert what["methods"] == {
         "grpo": {"method": "grpo", "updates": 1},
         "epo": {"method": "grpo,epo", "updates": 2},

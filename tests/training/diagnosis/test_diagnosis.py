@@ -19,12 +19,13 @@ from turngym.agents.warmup import exact
 from turngym.envs import StopReason
 from turngym.envs.diagnostic import WORLDS
 from turngym.envs.splits import open_split
-from turngym.training.comparison.exact import fisher
+from turngym.training.comparison.measure import Measured
+from turngym.training.comparison.outcomes import foresight
+from turngym.training.comparison.significance import fisher, mean_of, t_test
 from turngym.training.diagnosis import report
 from turngym.training.diagnosis.begin import FILE, GATES, check
 from turngym.training.diagnosis.cases import CASES
-from turngym.training.diagnosis.measure import Measured, solved
-from turngym.training.diagnosis.plan import RESULT, Diagnosis, plan
+from turngym.training.diagnosis.plan import Diagnosis, plan
 
 LATE = CASES["late-bloomer"]
 
@@ -80,13 +81,13 @@ def test_gates_name_what_lies_outside_of_them():
 
 def test_a_world_is_solved_by_success_and_where_it_asks_for_it_by_coverage():
     sure = Measured(1024, None, 1.0, 1.0, 0.81, 0.5, [])
-    assert solved(LATE, sure) and not solved(LATE, replace(sure, success=0.79))
-    assert not solved(CASES["many-ways"], sure) and solved(CASES["many-ways"], replace(sure, pass_at_8=0.95))
-    assert not solved(CASES["many-ways"], replace(sure, pass_at_8=None))
+    assert LATE.final.solved(sure) and not LATE.final.solved(replace(sure, success=0.79))
+    assert not CASES["many-ways"].final.solved(sure) and CASES["many-ways"].final.solved(replace(sure, pass_at_8=0.95))
+    assert not CASES["many-ways"].final.solved(replace(sure, pass_at_8=None))
     for case in CASES.values():  # the optimum solves it, the start does not
         best = case.world.best()
-        assert solved(case, Measured(1024, 1.0, 1.0, 1.0, best, 1 - (1 - best) ** 8, []))
-        assert not solved(case, Measured(1024, **{"tool": None, **case.start.expects(case.world)}, entropy=[]))
+        assert case.final.solved(Measured(1024, 1.0, 1.0, 1.0, best, 1 - (1 - best) ** 8, []))
+        assert not case.final.solved(Measured(1024, **{"tool": None, **case.start.expects(case.world)}, entropy=[]))
 
 
 @pytest.mark.parametrize(
@@ -116,21 +117,26 @@ def planned(folder, *methods, seeds=2, worlds=("late-bloomer",)):
 
 def put(diagnosis, success):
     """Write results: `success` by method, one for each seed."""
-    for job in diagnosis.jobs:
-        found = Measured(1024, 0.9, 0.8, 0.95, success[job.trial.method][job.seed], 0.99, [0.1, 0.2])
+    for job in diagnosis.trials:
+        found = Measured(1024, 0.9, 0.8, 0.95, success[job.method][job.config.seed], 0.99, [0.1, 0.2])
         data = {"sampled": asdict(found), "greedy": asdict(replace(found, success=1.0)), "seconds": 30.0}
-        job.trial.folder.mkdir(parents=True)
-        (job.trial.folder / RESULT).write_text(json.dumps({**data, "curve": [asdict(replace(found, tool=None))] * 7}))
+        job.folder.mkdir(parents=True)
+        (job.folder / "metrics.jsonl").write_text('{"step": 0}\n')
+        (job.folder / job.final.file).write_text(json.dumps({**data, "curve": [asdict(replace(found, tool=None))] * 7}))
 
 
 def test_the_table_has_the_seeds_solved_and_their_p(tmp_path):
     diagnosis = planned(tmp_path / "d", "grpo", "epo", seeds=4)
     put(diagnosis, {"grpo": [0.3, 0.31, 0.32, 0.33], "epo": [0.9, 0.92, 0.94, 0.96]})
-    (table,) = report.write_report(diagnosis, picture=True)
+    table, differences = report.write_report(diagnosis, picture=True)
     rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
     assert (rows["grpo"]["solved"], rows["grpo"]["p"], rows["epo"]["solved"]) == ("0/4", "–", "4/4")
     assert rows["epo"]["p"] == f"{fisher(4, 4, 0, 4):.2g}" == "0.029"
     assert rows["epo"]["success"] == "93.0 ± 4.1" and rows["epo"]["greedy"] == "100.0"  # t(3) = 3.182
+    assert differences.header == ("method", "success", "p", "greedy", "p", "pass@8", "p")
+    ahead = [0.6, 0.61, 0.62, 0.63]  # pairwise: the spread of seeds is in both
+    p = t_test(mean_of(ahead))
+    assert differences.rows == [("epo", "+61.5 ± 2.1", f"{p:.2g}", "+0.0", "1", "+0.0", "1")]
     assert rows["epo"]["entropy"] == "0.10 0.20" and rows["epo"]["p(tool)"] == "90.0"
     found = json.loads((tmp_path / "d" / report.DATA).read_text())
     assert len(found["runs"]) == 8 and found["runs"][0]["curve"][0]["tool"] is None
@@ -138,21 +144,21 @@ def test_the_table_has_the_seeds_solved_and_their_p(tmp_path):
     assert (tmp_path / "d" / report.PICTURE).stat().st_size > 10_000
 
 
-def test_what_so_many_seeds_can_show_is_said(tmp_path):
-    said = {seeds: report.foresight(planned(tmp_path / str(seeds), "grpo", seeds=seeds)) for seeds in (3, 8)}
+def test_what_so_many_seeds_can_show_is_said():
+    said = {seeds: foresight(seeds) for seeds in (3, 8)}
     assert said[3].startswith("3 seeds: all solved against none is p = 0.1;") and "less than the wanted 80%" in said[3]
     assert said[3].endswith("take --seeds 7") and "power 93%" in said[8] and "wanted" not in said[8]
 
 
 def test_jobs_go_seed_by_seed_and_each_begins_with_the_policy_of_its_seed(tmp_path):
     diagnosis = planned(tmp_path / "d", "grpo", "epo", worlds=("late-bloomer", "twin"))
-    found = [(job.seed, job.case.name, job.trial.method) for job in diagnosis.jobs]
+    found = [(job.config.seed, job.folder.parts[-3], job.method) for job in diagnosis.trials]
     assert found == [(s, w, m) for s in (0, 1) for w in ("late-bloomer", "twin") for m in ("grpo", "epo")]
-    for job in diagnosis.jobs:
-        config = job.trial.config
-        assert config.policy == str(tmp_path / "d" / job.case.name / "start" / f"seed-{config.seed}")
+    for job in diagnosis.trials:
+        config = job.config
+        assert config.policy == str(tmp_path / "d" / job.folder.parts[-3] / "start" / f"seed-{config.seed}")
         assert (config.env, config.schedule.steps, config.lr, config.lora.rank) == (LATE.env, 2, 3e-4, 32)
-    assert isinstance(diagnosis, Diagnosis) and diagnosis.reference == "grpo"
+    assert isinstance(diagnosis, Diagnosis) and diagnosis.worlds[0][1].reference == "grpo"
 
 
 def diagnose(*arguments):
@@ -195,7 +201,8 @@ def test_a_diagnosis_that_is_killed_goes_on_to_the_same_numbers(tmp_path):
     out, _ = again.communicate()
     assert again.returncode == 0, out
     found = [
-        json.loads((folder / "many-ways" / "grpo" / "seed-0" / RESULT).read_text()) for folder in (straight, killed)
+        json.loads((folder / "many-ways" / "grpo" / "seed-0" / "diagnosis.json").read_text())
+        for folder in (straight, killed)
     ]
     assert {**found[0], "seconds": 0} == {**found[1], "seconds": 0} and len(found[0]["curve"]) == 4
     assert not (metrics.parent / "trees").exists()

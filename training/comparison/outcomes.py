@@ -1,0 +1,277 @@
+"""What trained policies do in the end, beside what so many seeds can tell of it: the tables of both commands."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import rich.table
+
+from .measure import Measured
+from .plan import Comparison, Trial
+from .results import read_history
+from .significance import LEVEL, POWER, Mean, fewest, fisher, holm, mean_of, paired_power, power, t_quantile, t_test
+
+SURE, RARE = 0.9, 0.1  # shares of seeds that are solved by a method that helps, and by one that does not
+NONE = "–"
+COMPARED = {"success": ("sampled", "success"), "greedy": ("greedy", "success"), "pass@8": ("sampled", "pass_at_8")}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """Return the table in Markdown."""
+        lines = [self.header, tuple("---" for _ in self.header), *self.rows]
+        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return f"## {self.title}\n\n{table}\n" + (f"\n{self.note}\n" if self.note else "")
+
+    def __rich__(self) -> rich.table.Table:
+        left: Any = {"title_justify": "left", "caption_justify": "left", "title_style": "bold", "box": None}
+        drawn = rich.table.Table(title=self.title, caption=self.note, **left)
+        for place, name in enumerate(self.header):
+            drawn.add_column(name, justify="right" if place else "left", overflow="fold")
+        for row in self.rows:
+            drawn.add_row(*row)
+        return drawn
+
+
+def foresight(seeds: int, effect: float = 0.0, sd: float = 0.0, methods: int = 2) -> str:
+    """Return what so many seeds can show, to be read before the first run.
+
+    Args:
+        seeds: How many there will be.
+        effect: Wanted difference of success, in points; 0: none was named.
+        sd: Standard deviation of the difference over seeds, in points.
+        methods: How many are compared, the reference among them.
+    """
+    best = fisher(seeds, seeds, 0, seeds)
+    line = f"{seeds} seeds: all solved against none is p = {best:.2g}; "
+    if effect:
+        seen, least = paired_power(seeds, effect, sd, _level(methods)), seeds_for_effect(effect, sd, methods)
+        line += f"a difference of {effect:g} points (sd {sd:.2g}, {max(methods - 1, 1)} tests) is seen (p ≤ {LEVEL})"
+    else:
+        seen, least = power(seeds, SURE, RARE), fewest(lambda n: power(n, SURE, RARE), f"{SURE} against {RARE}")
+        line += f"{SURE:.0%} against {RARE:.0%} of seeds solved is seen (p ≤ {LEVEL})"
+    line += f" with power {seen:.0%}"
+    return line if seen >= POWER else f"{line}, less than the wanted {POWER:.0%}: take --seeds {least}"
+
+
+def seeds_for_effect(effect: float, sd: float, methods: int) -> int:
+    """Return the seeds that see a difference between methods. Raises ValueError where it takes too many."""
+    return fewest(lambda n: paired_power(n, effect, sd, _level(methods)), f"a difference of {effect:g} (sd {sd:.2g})")
+
+
+def planned(
+    seeds: int | None, effect: float | None, sd: float | None, earlier: str | None, methods: int
+) -> tuple[int, float]:
+    """Return the number of seeds and the standard deviation (points) of a difference that it was planned with.
+
+    Raises:
+        ValueError, OSError: `effect` or `sd` cannot be, or nothing says how much seeds differ.
+    """
+    if effect is None:
+        if sd is not None or earlier is not None:
+            raise ValueError("--sd and --earlier plan seeds for an effect; name it: --effect POINTS")
+        return 3 if seeds is None else seeds, 0.0
+    if sd is None and earlier is None:
+        raise ValueError("--effect needs to know how much seeds differ: --sd POINTS, or --earlier FOLDER")
+    found = sd if sd is not None else spread(Path(str(earlier)))
+    for name, value in (("effect", effect), ("sd", found)):
+        if not (math.isfinite(value) and 0 < value <= 100):
+            raise ValueError(f"{name} is {value:g}; it is in points, above 0 and at most 100")
+    return seeds_for_effect(effect, found, methods) if seeds is None else seeds, found
+
+
+def spread(folder: Path) -> float:
+    """Return the largest standard deviation over seeds (points) of a difference to the reference in `folder`.
+
+    Raises:
+        ValueError, OSError: it is no comparison, or has no method with two seeds.
+    """
+    try:
+        results = json.loads((folder / "compare.json").read_text("utf-8"))["results"]
+        means = [
+            one.get("final", {}).get("ahead", {}).get("success") or one["ahead_of_reference"]
+            for one in results.values()
+        ]
+        sds = [one["half"] / t_quantile(one["n"] - 1) * math.sqrt(one["n"]) for one in means if one and one.get("half")]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / 'compare.json'} cannot be read ({error}); give --sd") from None
+    if not sds:
+        raise ValueError(f"no method in {folder} has two seeds that differ; give --sd")
+    return 100 * float(max(sds))
+
+
+def _level(methods: int) -> float:
+    """Return the level of the smallest of several p, which Holm's correction multiplies by their number."""
+    return LEVEL / max(methods - 1, 1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the finished runs of a method came to, beside those of the reference on the same seeds."""
+
+    sampled: dict[int, Measured]  # by seed
+    greedy: dict[int, Measured]
+    seconds: dict[int, float]  # of a processor
+    clipped: Mean | None  # share of slots, both bounds, over steps
+    solved: int
+    p_solved: float | None  # corrected, as all p; None of the reference
+    ahead: dict[str, tuple[Mean | None, float | None]]  # by `COMPARED`: difference and p
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers as JSON data."""
+        ahead = {name: {**(asdict(mean) if mean else {}), "p": p} for name, (mean, p) in self.ahead.items()}
+        runs = {
+            str(seed): {"sampled": asdict(one), "greedy": asdict(self.greedy[seed]), "seconds": self.seconds[seed]}
+            for seed, one in self.sampled.items()
+        }
+        return {"solved": self.solved, "of": len(runs), "p_solved": self.p_solved, "ahead": ahead, "runs": runs}
+
+
+def outcomes(comparison: Comparison) -> dict[str, Outcome]:
+    """Return by method what its finished runs came to. Raises OSError or ValueError where one cannot be read."""
+    trials = {method: dict[int, Trial]() for method in comparison.methods}
+    for trial in comparison.trials:
+        if comparison.final.episodes and trial.finished:
+            trials[trial.method][trial.config.seed] = trial
+    found = {method: {seed: trial.result() for seed, trial in own.items()} for method, own in trials.items()}
+    won = {
+        name: sum(comparison.final.solved(Measured(**one["sampled"])) for one in own.values())
+        for name, own in found.items()
+    }
+    peer = comparison.reference
+    others = [name for name in found if name != peer]
+    exact = holm({name: fisher(won[name], len(found[name]), won[peer], len(found[peer])) for name in others})
+    ahead = {what: _ahead(found, peer, *place) for what, place in COMPARED.items()}
+    return {
+        name: Outcome(
+            sampled={seed: Measured(**one["sampled"]) for seed, one in own.items()},
+            greedy={seed: Measured(**one["greedy"]) for seed, one in own.items()},
+            seconds={seed: one["seconds"] for seed, one in own.items()},
+            clipped=_clipped(trials[name].values()),
+            solved=won[name],
+            p_solved=exact.get(name),
+            ahead={what: differences[name] for what, differences in ahead.items()} if name != peer else {},
+        )
+        for name, own in found.items()
+    }
+
+
+def _ahead(
+    found: Mapping[str, Mapping[int, Any]], peer: str, how: str, quantity: str
+) -> dict[str, tuple[Mean | None, float | None]]:
+    """Return by method its difference to the reference, pairwise by seed, with p."""
+    values = {
+        name: {seed: value for seed, one in own.items() if (value := one[how][quantity]) is not None}
+        for name, own in found.items()
+    }
+    means = {
+        name: mean_of(value - values[peer][seed] for seed, value in own.items() if seed in values[peer])
+        for name, own in values.items()
+        if name != peer
+    }
+    chances = holm({name: t_test(mean) for name, mean in means.items()})
+    return {name: (mean, chances[name]) for name, mean in means.items()}
+
+
+def _clipped(trials: Iterable[Trial]) -> Mean | None:
+    histories = (read_history(trial.folder) for trial in trials)
+    return mean_of(history.clipped for history in histories if history.clipped is not None)
+
+
+def final_tables(
+    comparison: Comparison, found: Mapping[str, Outcome], title: str, note: str, starts: Sequence[Measured] = ()
+) -> list[Table]:
+    """Return the table of what policies do in the end, and that of differences; columns without a number are left out.
+
+    `starts`: what the policies measured that runs begin with.
+    """
+    if not starts and not any(one.sampled for one in found.values()):
+        return []
+    peer, final = comparison.reference, comparison.final
+    header = ("method", "solved", "p", "success", "greedy", "pass@8", "p(tool)", "skill", "valid", "entropy", "clipped")
+    rows = [("start", NONE, NONE, *_shares(starts, ()), NONE, NONE)] if starts else []
+    for name, one in found.items():
+        shares = _shares([*one.sampled.values()], [*one.greedy.values()])
+        clipped = NONE if one.clipped is None else f"{100 * one.clipped.value:.1f}"
+        seconds = f"{fmean(one.seconds.values()):.0f}" if one.seconds else NONE
+        rows.append((name, f"{one.solved}/{len(one.sampled)}", _chance(one.p_solved), *shares, clipped, seconds))
+    needed = f"a success of at least {final.success:.0%}"
+    needed += f" and pass@8 of {final.pass_at_8:.0%}" if final.pass_at_8 else ""
+    counts = sorted({measured.episodes for one in found.values() for measured in one.sampled.values()})
+    episodes = " or ".join(f"{count:,}" for count in counts) or "0"
+    note += (
+        f"Solved: {needed}. p: Fisher's exact test of seeds solved against {peer}, corrected (Holm). Shares in %, "
+        f"means over seeds ± half the 95 % t-interval, of {episodes} held-out episodes at temperature 1; entropy of "
+        "turns 0, 1, … in nats; clipped: share of slots past a bound, over steps."
+    )
+    tables = [_without_empty(Table(title, (*header, "CPU s"), rows, note))]
+    if others := [(name, one) for name, one in found.items() if name != peer]:
+        cells = [
+            (name, *(cell for what in COMPARED for cell in _ahead_cells(*one.ahead[what]))) for name, one in others
+        ]
+        columns = ("method", *(cell for what in COMPARED for cell in (what, "p")))
+        note = (
+            f"Points ahead of {peer}, pairwise by seed ± half the 95 % t-interval; p: paired t-test, corrected (Holm)."
+        )
+        tables.append(Table(f"{title}: differences to {peer}", columns, cells, note))
+    return tables
+
+
+def _without_empty(table: Table) -> Table:
+    kept = [i for i in range(len(table.header)) if i < 4 or any(row[i] not in (NONE, "") for row in table.rows)]
+    rows = [tuple(row[i] for i in kept) for row in table.rows]
+    return Table(table.title, tuple(table.header[i] for i in kept), rows, table.note)
+
+
+def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[str, ...]:
+    """Return the cells from success to entropy."""
+    success = mean_of(one.success for one in sampled)
+    turns = range(max((len(one.entropy) for one in sampled), default=0))
+    entropy = (fmean(one.entropy[turn] for one in sampled if len(one.entropy) > turn) for turn in turns)
+    others = (_mean(getattr(one, name) for one in sampled) for name in ("pass_at_8", "tool", "skill", "valid"))
+    return (
+        points(success, ".1f"),
+        _mean(one.success for one in greedy),
+        *others,
+        " ".join(f"{value:.2f}" for value in entropy),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{100 * fmean(known):.1f}" if known else NONE
+
+
+def points(mean: Mean | None, form: str) -> str:
+    """Return a mean share in points with the half width of its interval."""
+    return as_text(mean, form, 100)
+
+
+def as_text(mean: Mean | None, form: str, scale: float = 1.0) -> str:
+    """Return a mean with the half width of its interval where it has one."""
+    if mean is None:
+        return NONE
+    half = "" if not mean.half else f" ± {format(scale * mean.half, form.removeprefix('+'))}"
+    return format(scale * mean.value, form) + half
+
+
+def _ahead_cells(mean: Mean | None, p: float | None) -> tuple[str, str]:
+    return points(mean, "+.1f"), _chance(p)
+
+
+def _chance(p: float | None) -> str:
+    return NONE if p is None else f"{p:.2g}"

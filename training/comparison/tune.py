@@ -1,0 +1,98 @@
+"""Tuning before a comparison: as many settings for every method, tried on seeds of their own, the best one judged."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .. import run
+from ..methods import check_methods, foreign
+from .outcomes import outcomes, points
+from .plan import Comparison, method_configs
+from .significance import mean_of
+
+FOLDER = "tune"  # of the runs, in that of the comparison
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A checked tuning: a comparison of all settings, and which of them are a method's."""
+
+    comparison: Comparison
+    settings: dict[str, tuple[str, ...]]
+
+
+def check_tuning(path: str, plan: Comparison) -> Tuning:
+    """Return the tuning of a TOML file: `seeds`, a list, and a table `settings` with a list for each method.
+
+    Raises:
+        ValueError, OSError: what is wrong, its value and the fix; no run has begun then.
+    """
+    seeds, settings = _read(path)
+    if missing := sorted(settings.keys() ^ plan.methods.keys()):
+        raise ValueError(f"{path} and the command differ in {', '.join(missing)}; give each method a list of settings")
+    if len({len(some) for some in settings.values()}) > 1:
+        counts = ", ".join(f"{name} {len(some)}" for name, some in settings.items())
+        raise ValueError(f"{path} gives methods different numbers of settings ({counts}); give each as many")
+    if both := sorted({*seeds} & {*plan.seeds}):
+        raise ValueError(f"{path}: the seeds {both} are judged, too; choose others, or methods are tuned on their test")
+    if not plan.final.episodes:
+        raise ValueError("--tune chooses by the final validation, which --final 0 leaves out; give --final a number")
+    names = tuple(dict.fromkeys(name for some in settings.values() for name in some))
+    if others := [name for name in names if foreign(name)]:
+        raise ValueError(f"{path} names {others[0]!r} of another package; a file cannot choose that")
+    configs = method_configs(names, dict(plan.values))
+    for config in configs.values():
+        check_methods(config.method)
+        with TemporaryDirectory() as scratch:
+            run.prepare(replace(config, out=scratch)).close()
+    stems = {name: Path(name).stem if name.endswith(".toml") else name for name in names}
+    chosen = {method: tuple(stems[name] for name in some) for method, some in settings.items()}
+    tried = replace(plan, folder=plan.folder / FOLDER, methods=configs, seeds=seeds, against=stems[names[0]])
+    tried.check()
+    return Tuning(tried, chosen)
+
+
+def tuned(plan: Comparison, tuning: Tuning, say: Callable[[str], object]) -> Comparison:
+    """Return the plan with each method at the setting that ended best, and say how all did.
+
+    Raises:
+        ValueError: a setting has no finished run, or a judged run was made with another one.
+    """
+    found = outcomes(tuning.comparison)
+    methods, tried = dict(plan.methods), dict[str, dict[str, Any]]()
+    for method, settings in tuning.settings.items():
+        means = {name: mean_of(one.success for one in found[name].sampled.values()) for name in settings}
+        ended = {name: mean.value for name, mean in means.items() if mean is not None}
+        if len(ended) < len(settings):
+            lost = ", ".join(name for name in settings if name not in ended)
+            raise ValueError(f"no tuning run of {lost} has finished; leave it out, or continue with --resume")
+        best = max(ended, key=ended.__getitem__)  # the first of equal ones
+        methods[method] = tuning.comparison.methods[best]
+        tried[method] = {"chosen": best, "success": ended, "seeds": list(tuning.comparison.seeds)}
+        say(f"{method} is judged as {best}: " + ", ".join(f"{n} {points(mean, '.1f')} %" for n, mean in means.items()))
+    judged = replace(plan, methods=methods, tried=tried)
+    judged.check()
+    return judged
+
+
+def _read(path: str) -> tuple[tuple[int, ...], dict[str, tuple[str, ...]]]:
+    try:
+        data = tomllib.loads(Path(path).read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    seeds, settings = data.get("seeds"), data.get("settings")
+    if not (data.keys() == {"seeds", "settings"} and isinstance(settings, dict) and isinstance(seeds, list) and seeds):
+        raise ValueError(f"{path} needs `seeds`, a list, and `settings`, a table of lists, and nothing else")
+    if wrong := [seed for seed in seeds if type(seed) is not int or seed < 0]:
+        raise ValueError(f"{path}: a seed is {wrong[0]!r}; give numbers from 0 on")
+    for name, some in settings.items():
+        if not (isinstance(some, list) and some and all(isinstance(one, str) for one in some)):
+            raise ValueError(f"{path}: the settings of {name} are {some!r}; give a list of methods or recipes")
+        if len({*some}) < len(some):
+            raise ValueError(f"{path}: a setting of {name} is named twice: {', '.join(some)}")
+    return tuple(dict.fromkeys(seeds)), {name: tuple(some) for name, some in settings.items()}
