@@ -180,6 +180,7 @@ class Compare(Shown):
 
     def _compare(self, notes: Console) -> int:
         with mistakes(), Work("getting ready"):
+            from ..agents.journal import writable
             from .comparison import report
             from .comparison.measure import Final
             from .comparison.outcomes import foresight, planned
@@ -192,6 +193,7 @@ class Compare(Shown):
             final = Final(episodes=self.final)
             plan = make_plan(self.methods, self.on, seeds, self._changes(), self.out, self.resume, final, self.against)
             tuning = check_tuning(self.tune, plan) if self.tune else None
+            writable(plan.folder)
         what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
         notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
         say = partial(notes.print, markup=False, soft_wrap=True)

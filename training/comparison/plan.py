@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ... import __version__
-from ...agents.journal import writable, write_file
+from ...agents.journal import write_file
 from ...agents.settings import flat
 from ...agents.source import find
 from .. import run
@@ -195,7 +195,7 @@ def plan(
     final: Final = Final(),  # noqa: B008 (immutable)
     against: str = "",
 ) -> Comparison:
-    """Check everything that can be wrong before the first rollout, and return what is to be done.
+    """Check everything that can be wrong before the first rollout but the folder; return what is to be done.
 
     Args:
         methods: Recipes of methods, by name or path; or methods of others, as in `grpo,my_module:factory`.
@@ -239,7 +239,6 @@ def plan(
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
         for config in configs.values():
             run.prepare(replace(config, out=scratch)).close()
-    writable(comparison.folder)
     return comparison
 
 

@@ -381,5 +381,8 @@ def test_methods_share_all_of_the_base_but_what_they_set(turngym):
 
 
 def test_without_a_folder_the_first_free_one_is_taken(turngym):
-    folders = [planning.plan(["grpo"], "small.toml", 1, {}).folder for _ in range(3)]
+    folders = []
+    for _ in range(3):
+        folders.append(planning.plan(["grpo"], "small.toml", 1, {}).folder)
+        folders[-1].mkdir(parents=True)
     assert folders == [Path("runs/compare"), Path("runs/compare-2"), Path("runs/compare-3")]
