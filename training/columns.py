@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,11 +41,21 @@ class Turns:
     reward: Float[Tensor, "r"]  # of this turn
     outcome: Int[Tensor, "r"]  # of the path
     valid: Float[Tensor, "r"] | None = None  # of the action: 1 or 0, NaN where the environment does not say
+    columns: Mapping[str, Float[Tensor, "r"]] = field(default_factory=dict)  # of the path, of `Needs.columns`
 
     @property
     def rewarded(self) -> Bool[Tensor, "r"]:
         """Return which rows belong to a path that earned a score: an infrastructure failure is not a reward of 0."""
         return (self.outcome == OUTCOMES.index(Outcome.DONE)) | (self.outcome == OUTCOMES.index(Outcome.TRUNCATED))
+
+
+class At(NamedTuple):
+    """Which optimizer step it is: draws of a control depend on this alone."""
+
+    seed: int = 0
+    step: int = 0  # 0-based training step
+    steps: int = 1  # of the run
+    update: int = 0  # 0-based optimizer step of the training step
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +79,7 @@ class Batch:
     turns: Turns  # always those of the whole rollout
     logp_ref: Float[Tensor, "s"] | None = None
     extras: Mapping[str, Float[Tensor, "s ..."]] = field(default_factory=dict)  # results of `Needs.functionals`
+    at: At = At()
 
     def __post_init__(self) -> None:
         if bool((self.path.diff() < 0).any()):
@@ -134,7 +146,7 @@ class Penalty:
 
     name: str
     coef: Float[Tensor, "s"]
-    value: Callable[[Current, Batch], Float[Tensor, "s"]]
+    value: Surrogate
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,15 +162,19 @@ class Terms:
     scale: Float[Tensor, "s"]  # of the whole slot; 1 is the token mean
     surrogate: Surrogate
     penalties: tuple[Penalty, ...] = ()
+    extras: Mapping[str, Float[Tensor, "s ..."]] = field(default_factory=dict)  # what a surrogate or penalty reads
 
     def slice(self, span: slice) -> Terms:
         """Return the terms of a span of slots, as `Batch.span` gives it."""
         penalties = tuple(replace(penalty, coef=penalty.coef[span]) for penalty in self.penalties)
-        return replace(self, **_cut(vars(self), span), penalties=penalties)
+        return replace(self, **_cut(vars(self), span), penalties=penalties, extras=_cut(self.extras, span))
 
 
 Surrogate = Callable[[Current, Batch, Terms], Float[Tensor, "s"]]
-"""The policy term per slot, to be maximised; it may reduce over whole paths, never across them."""
+"""The policy term per slot, to be maximised, or a penalty's value; it may reduce over whole paths, never across."""
+
+
+Column = Callable[[Tree], Sequence[float]]  # a number for each leaf of a tree, made of all of them
 
 
 def _cut(columns: Mapping[str, Any], span: slice) -> dict[str, Any]:
@@ -205,8 +221,8 @@ class Packed:
         return layout_of([self.tokens[path] for path in paths], [self.shared[path] for path in paths])
 
 
-def pack(trees: Sequence[Tree]) -> Packed:
-    """Return the rewarded paths of `trees`, without probes, as rows and slots.
+def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType({})) -> Packed:
+    """Return the rewarded paths of `trees`, without probes, as rows and slots, with `columns` made of whole trees.
 
     Raises:
         NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
@@ -217,6 +233,10 @@ def pack(trees: Sequence[Tree]) -> Packed:
         ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
         raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
     turns = _turns(paths)
+    made = {name: [column(tree) for tree in trees] for name, column in columns.items()}
+    places = [(group, tree.leaves.index(leaf)) for group, tree, leaf in paths]
+    by_path = {name: torch.tensor([rows[group][place] for group, place in places]) for name, rows in made.items()}
+    turns = replace(turns, columns={name: values.float()[turns.path] for name, values in by_path.items()})
     slots: dict[str, list[np.ndarray]] = {
         name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "token", "phase", "kind")
     }
@@ -306,5 +326,5 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
             rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome, valid))
     *labels, score, reward, outcomes, known = zip(*rows)
     *floats, possible = [torch.tensor(column, dtype=torch.float32) for column in (score, reward, known)]
-    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes), possible]
-    return Turns(*columns)
+    task, group, path, node, turn, anchor = map(torch.tensor, labels)
+    return Turns(task, group, path, node, turn, anchor, *floats, torch.tensor(outcomes), possible)

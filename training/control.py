@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ..agents.engine import Sampling
 from ..agents.trajectory import Event, Key, Spawn, Tree
 from .actions import Acted
-from .columns import Batch, Now, Terms
+from .columns import Batch, Column, Now, Terms
 from .head import Functional
 
 State = Any  # JSON data: saved and loaded with every checkpoint
@@ -88,6 +88,7 @@ class Needs:
     now: bool = False  # the current policy before later optimizer steps of an update: one more forward pass each
     functionals: Mapping[str, Functional] = field(default_factory=dict)  # run inside the chunked head, into `extras`
     modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, see `optimizer`
+    columns: Mapping[str, Column] = field(default_factory=dict)  # of paths, made from whole trees, into `Turns.columns`
 
     def __or__(self, other: Needs) -> Needs:
         """Return the needs of both. Raises ValueError where one name means two things."""
@@ -97,6 +98,7 @@ class Needs:
             now=self.now or other.now,
             functionals=_merged("functional", self.functionals, other.functionals),
             modules=_merged("module", self.modules, other.modules),
+            columns=_merged("column", self.columns, other.columns),
         )
         for name in needs.functionals.keys() & needs.modules.keys():
             raise ValueError(f"{name!r} is a functional of one control and a module of another; rename one of them")

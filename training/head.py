@@ -32,7 +32,8 @@ from .linear import one_step_linears
 
 CHUNK_ELEMENTS = 1 << 24  # logits a chunk that is computed again: 64 MiB in float32
 
-Functional = Callable[[Float[Tensor, "c v"], Int[Tensor, "c"]], Float[Tensor, "c ..."]]  # of logits and drawn tokens
+# Of logits, drawn tokens, and what it said of them at the start of the update: None where that is now.
+Functional = Callable[[Float[Tensor, "c v"], Int[Tensor, "c"], Tensor | None], Float[Tensor, "c ..."]]
 
 ROWS, TILE = 512, 1024  # logits that exist at once: as many as a core's own cache holds
 ROWS_CUDA, TILE_CUDA = 2048, 4096  # with more, a GPU has fewer kernels to start
@@ -47,12 +48,14 @@ def token_stats(
     vocabulary: int,
     functionals: Mapping[str, Functional] = MappingProxyType({}),
     entropy_grad: bool = True,
+    before: Mapping[str, Float[Tensor, "s ..."]] = MappingProxyType({}),
 ) -> tuple[Float[Tensor, "s"], Float[Tensor, "s"], dict[str, Float[Tensor, "s ..."]]]:
     """Return `(logp, entropy, extras)` of `token` given the hidden state that predicts it; the first two in nats.
 
-    `extras` are what `functionals` say of the logits at temperature 1, by their names. Without `entropy_grad` the
-    entropy carries no gradient. A frozen `nn.Linear`, be it below an adapter that is switched off, is passed once;
-    of any other head, and where there are functionals, a chunk's logits are computed again in the backward pass.
+    `extras` are what `functionals` say of the logits at temperature 1, by their names; `before` has what they said at
+    the start of the update. Without `entropy_grad` the entropy carries no gradient. A frozen `nn.Linear`, be it below
+    an adapter that is switched off, is passed once; of any other head, and where there are functionals, a chunk's
+    logits are computed again in the backward pass.
     """
     plain = None if functionals else _plain(head)
     if plain is not None:
@@ -64,7 +67,8 @@ def token_stats(
     parts = []
     for start in range(0, max(len(token), 1), size):
         part = slice(start, start + size)
-        inputs = (hidden[part], head, token[part], temperature[part], tuple(functionals.values()))
+        known = [before[name][part] if name in before else None for name in functionals]
+        inputs = (hidden[part], head, token[part], temperature[part], tuple(zip(functionals.values(), known)))
         again = torch.is_grad_enabled() and len(token) > size
         parts.append(checkpoint(_stats, *inputs, use_reentrant=False) if again else _stats(*inputs))
     logp, entropy, *extras = (torch.cat(column) for column in zip(*parts))
@@ -76,7 +80,7 @@ def _stats(
     head: Callable[[Tensor], Tensor],
     token: Tensor,
     temperature: Tensor,
-    functionals: tuple[Functional, ...],
+    functionals: tuple[tuple[Functional, Tensor | None], ...],
 ) -> tuple[Tensor, ...]:
     with one_step_linears(head) if isinstance(head, nn.Module) else nullcontext():  # also where it is computed again
         logits = head(hidden).float()
@@ -84,7 +88,7 @@ def _stats(
     entropy = -(plain.exp() * plain).sum(-1)
     tempered = plain if bool((temperature == 1).all()) else torch.log_softmax(logits / temperature[:, None], -1)
     logp = tempered.gather(-1, token[:, None])[:, 0]
-    return logp, entropy, *(functional(logits, token) for functional in functionals)
+    return logp, entropy, *(functional(logits, token, known) for functional, known in functionals)
 
 
 def _plain(head: Any) -> nn.Linear | None:

@@ -185,6 +185,7 @@ class Learner:
             self.policy.vocabulary,
             self.control.needs.functionals,
             self.control.needs.entropy_grad,
+            {name: values[span][first].to(device) for name, values in packed.batch.extras.items()},
         )
         extras |= self.modules(seen)
         by_slot = {name: value.cpu()[slot] for name, value in extras.items()}

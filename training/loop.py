@@ -31,7 +31,7 @@ from ..agents.terminal import shield
 from ..agents.trajectory import Plan, Tree
 from ..envs import TextEnv
 from ..tools.progress import Work
-from .columns import NothingToLearn, Packed, pack
+from .columns import At, NothingToLearn, Packed, pack
 from .config import Schedule
 from .control import Control, Request, Requests, Stats, Verdict, numbers_of
 from .learner import Learner, Update
@@ -155,12 +155,12 @@ class Step:
         """Return what the rollout comes to. A refused update leaves the control state as it was, too."""
         control, at = self.learner.control, self.at
         try:
-            packed = pack(trees)
+            packed = pack(trees, control.needs.columns)
         except NothingToLearn as error:
             measured = Stats(at.step, "rollout")
             state, asked = control.observe(measured, at.state())
             return self._refused(Learned(Update(refused=str(error)), measured, to_text(state), asked))
-        packed = self.learner.prepare(packed)
+        packed = self._at(self.learner.prepare(packed), 0)
         measured = stats(at.step, packed.batch, trees)
         state, asked = control.observe(measured, at.state())
         update = self.learner.propose(packed, state, self.lr_share)
@@ -174,8 +174,9 @@ class Step:
         drift = learned.update.drift  # later it is what the update itself has changed
         learner.apply(learned.update)
         while learned.packed is not None and learned.updates < self.schedule.updates:
-            now = learner.now(learned.packed) if learner.control.needs.now else None
-            update = learner.propose(learned.packed, json.loads(learned.control), self.lr_share, now)
+            packed = self._at(learned.packed, learned.updates)
+            now = learner.now(packed) if learner.control.needs.now else None
+            update = learner.propose(packed, json.loads(learned.control), self.lr_share, now)
             if update.refused:
                 self._refused(learned, update)
                 break
@@ -185,6 +186,11 @@ class Step:
         if Request.RESET_OPTIMIZER in learned.requests:
             learner.reset_optimizer()
         return learned
+
+    def _at(self, packed: Packed, update: int) -> Packed:
+        """Return `packed` as the data of an optimizer step of this step."""
+        at = At(packed.keys[0][0], self.at.step, self.schedule.steps, update)
+        return replace(packed, batch=replace(packed.batch, at=at))
 
     def _observed(self, learned: Learned) -> Learned:
         """Return `learned` after the controls have seen its update."""

@@ -37,7 +37,12 @@ def ratio(current: Current, batch: Batch) -> Float[Tensor, "s"]:
 
 def ppo(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
     """Return min(r·A, clip(r, 1 - clip_low, 1 + clip_high)·A) (Schulman et al., arXiv 1707.06347, Eq. 7)."""
-    return _clipped(ratio(current, batch), terms)
+    return clipped(ratio(current, batch), terms)
+
+
+def unclipped(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return r·A."""
+    return ratio(current, batch) * terms.advantage
 
 
 def score_function(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
@@ -53,7 +58,7 @@ def sequence_clip(current: Current, batch: Batch, terms: Terms) -> Float[Tensor,
     """
     mean = path_mean((current.logp - batch.logp_old).detach(), batch)
     through = current.logp - current.logp.detach()
-    return _clipped((mean + through).clamp(max=SEQUENCE_LIMIT).exp(), terms)
+    return clipped((mean + through).clamp(max=SEQUENCE_LIMIT).exp(), terms)
 
 
 def weight_clip(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
@@ -76,7 +81,8 @@ def hold(terms: Terms, low: float, high: float) -> Terms:
     return replace(terms, clip_low=low * ones, clip_high=high * ones)
 
 
-def _clipped(r: Float[Tensor, "s"], terms: Terms) -> Float[Tensor, "s"]:
+def clipped(r: Float[Tensor, "s"], terms: Terms) -> Float[Tensor, "s"]:
+    """Return `ppo` of the ratio `r`."""
     held = torch.clamp(r, 1 - terms.clip_low, 1 + terms.clip_high)
     return torch.minimum(r * terms.advantage, held * terms.advantage)
 
@@ -98,6 +104,12 @@ def gradient_keeping(limit: float = inf) -> Surrogate:
     return surrogate
 
 
+def covariance(advantage: Float[Tensor, "s"], logp: Float[Tensor, "s"], where: Bool[Tensor, "s"]) -> Float[Tensor, "s"]:
+    """Return each slot's (A - mean)·(logp - mean), means over the slots `where` that is so, and -inf on the others."""
+    cov = (advantage - advantage[where].mean()) * (logp - logp[where].mean())
+    return torch.where(where, cov, -inf)
+
+
 def clip_cov(
     advantage: Float[Tensor, "s"],
     logp: Float[Tensor, "s"],
@@ -115,8 +127,8 @@ def clip_cov(
     """
     ratio = (logp - logp_old).clamp(-20, 20).exp()
     clipped = torch.where(advantage > 0, ratio > 1 + clip_high, (advantage < 0) & (ratio < 1 - clip_low))
-    covariance = (advantage - advantage.mean()) * (logp - logp.mean())
-    (open_,) = torch.nonzero((low < covariance) & (covariance < high) & ~clipped, as_tuple=True)
+    cov = covariance(advantage, logp, torch.ones_like(clipped))
+    (open_,) = torch.nonzero((low < cov) & (cov < high) & ~clipped, as_tuple=True)
     count = min(max(int(share * len(logp)), 1), len(open_)) if share else 0
     drawn = keyed_rng(key).permutation(len(open_))[:count]
     left = torch.zeros_like(clipped)
@@ -142,9 +154,14 @@ def dual_clip(limit: float = 3.0) -> Surrogate:
     return surrogate
 
 
-def log_ratio(logp: Float[Tensor, "s"], other: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+def log_ratio(logp: Float[Tensor, "s ..."], other: Float[Tensor, "s ..."]) -> Float[Tensor, "s ..."]:
     """Return logp - other held in ±20, so that no exponential of it overflows; outside, the gradient is 0."""
     return (logp - other).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def moved(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    """Return |logp - logp_old|, the penalty of KL-Cov (arXiv 2505.22617); where nothing has moved its slope is 0."""
+    return log_ratio(current.logp, batch.logp_old).abs()
 
 
 def k1(logp: Float[Tensor, "s"], logp_ref: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
@@ -178,7 +195,7 @@ def objective(current: Current, batch: Batch, terms: Terms, n_tokens: int) -> Fl
         )
     loss = (terms.scale * value).sum() / max(n_tokens, 1)
     for penalty in terms.penalties:
-        loss = loss + (penalty.coef * penalty.value(current, batch)).sum()
+        loss = loss + (penalty.coef * penalty.value(current, batch, terms)).sum()
     return loss
 
 

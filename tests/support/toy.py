@@ -11,12 +11,16 @@ from torch import Tensor
 from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES, Batch, Current, Now, Turns
 from turngym.training.control import Control, State, advantages, scored
+from turngym.training.methods.evol_rl import COLUMN
+from turngym.training.methods.flowrl import LOG_Z
+from turngym.training.methods.simko import LIKELY, likely
 from turngym.training.objective import objective, start_terms
 
 VOCABULARY = 5
 PATHS = ((2, 1), (3,), (1, 2, 2), (2, 2), (1, 3))  # sampled tokens of each turn of each path
 GROUPS = (0, 0, 1, 1, 1)
 SCORES = (1.0, 0.0, 0.5, 1.0, float("nan"))
+LABELS = (0.9, -0.6, 0.7, 1.0, -1.0)  # scores that a vote gives the paths
 ENDS = (Outcome.DONE, Outcome.DONE, Outcome.TRUNCATED, Outcome.DONE, Outcome.INFRA_ERROR)
 
 
@@ -82,7 +86,7 @@ class Toy:
 
     def current(self, logits: Tensor, span: slice = slice(None)) -> Current:
         """Return what a policy of these logits says of the slots of a span."""
-        return current_of(logits[span], self.drawn[span])
+        return current_of(logits[span], self.drawn[span], self.batch.extras[LIKELY][span])
 
     def learn(
         self, control: Control, state: State, cuts: Sequence[range] | None = None, attached: bool = True
@@ -126,22 +130,24 @@ def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
         blocks.append((new, new + 0.4 * old, new + 0.4 * ref, drawn, gap))
     new, old, ref, drawn, gap = (torch.cat(column) for column in zip(*blocks))
     start, reference = current_of(old, drawn), current_of(ref, drawn)
+    labels = f64([LABELS[path] for path in order])
     batch = build(
         [PATHS[path] for path in order],
         logp_old=start.logp.tolist(),
         entropy=start.entropy.tolist(),
         logp_ref=reference.logp.tolist(),
         logp_roll=(start.logp + 0.4 * gap).tolist(),
-        value=start.extras["value"].tolist(),
         scores=[SCORES[path] for path in order],
         groups=[GROUPS[path] for path in order],
         ends=[ENDS[path] for path in order],
     )
-    return Toy(new, drawn, batch)
+    turns = replace(batch.turns, columns={COLUMN: labels[batch.turns.path]})
+    return Toy(new, drawn, replace(batch, extras=start.extras, turns=turns))
 
 
-def current_of(logits: Tensor, drawn: Tensor) -> Current:
+def current_of(logits: Tensor, drawn: Tensor, before: Tensor | None = None) -> Current:
     """Return what a policy says of the tokens `drawn` [s] from its logits [s, v]."""
     logp = logits.log_softmax(-1)
     entropy = -(logp.exp() * logp).sum(-1)
-    return Current(logp.gather(-1, drawn[:, None])[:, 0], entropy, {"value": logits.mean(-1)})
+    extras = {"value": logits.mean(-1), LOG_Z: logits.mean(-1), LIKELY: likely(3, logits, drawn, before)}
+    return Current(logp.gather(-1, drawn[:, None])[:, 0], entropy, extras)

@@ -62,7 +62,7 @@ def test_paths_must_lie_end_to_end(batch_of) -> None:
 
 def test_terms_slice_cuts_every_column_and_the_penalties() -> None:
     terms = start_terms(torch.arange(4.0))
-    terms = replace(terms, penalties=(Penalty("p", torch.arange(4.0), lambda current, batch: current.logp),))
+    terms = replace(terms, penalties=(Penalty("p", torch.arange(4.0), lambda current, batch, terms: current.logp),))
     part = terms.slice(slice(1, 3))
     assert part.advantage.tolist() == [1, 2]
     assert {column.numel() for column in vars(part).values() if isinstance(column, torch.Tensor)} == {2}

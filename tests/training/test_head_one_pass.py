@@ -206,7 +206,7 @@ def test_an_adapted_head_is_passed_once_only_while_its_adapter_is_off(monkeypatc
 def test_a_head_that_learns_and_functionals_are_computed_as_before(monkeypatch):
     linear, hidden, token, heat = problem(9, torch.float32)
     plain = head.token_stats(hidden, linear, token, heat, VOCABULARY)[:2]
-    largest = {"largest": lambda logits, token: logits.amax(-1)}
+    largest = {"largest": lambda logits, token, before: logits.amax(-1)}
     *same, extras = head.token_stats(hidden, linear, token, heat, VOCABULARY, largest)
     learns = head.token_stats(hidden, linear.requires_grad_(), token, heat, VOCABULARY)[:2]
     assert extras["largest"].requires_grad

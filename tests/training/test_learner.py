@@ -400,7 +400,7 @@ def poisoned(one: Setting, where: str, value: float, path: int) -> tuple[Learner
     packed = pack(one.trees[1.0])
     token = int(packed.batch.token[packed.batch.path == path][0])
 
-    def penalty(current: Any, batch: Any) -> Tensor:
+    def penalty(current: Any, batch: Any, terms: Any) -> Tensor:
         zero = current.logp - current.logp.detach()
         which = (batch.token == token).nonzero()[:, 0]
         bad = zero[which].sqrt() if where == "gradient" else zero[which] + value
@@ -624,7 +624,7 @@ def asking(**needs: Any) -> Control:
 
     def shape(terms, batch, now, state):
         coef = torch.full_like(terms.advantage, 1 / batch.n_slots)
-        penalty = Penalty(name, coef, lambda current, batch: current.extras[name].flatten(1).square().sum(1))
+        penalty = Penalty(name, coef, lambda current, batch, terms: current.extras[name].flatten(1).square().sum(1))
         return replace(terms, weight=torch.zeros_like(terms.weight), penalties=(penalty,))
 
     return Control(name="asking", needs=Needs(**needs), shape=shape)
@@ -632,7 +632,7 @@ def asking(**needs: Any) -> Control:
 
 def test_a_functional_sees_the_logits_and_has_a_gradient(setting):
     packed = pack(setting.trees[0.7])
-    control = asking(functionals={"top": lambda logits, token: logits.softmax(-1).topk(2).values})
+    control = asking(functionals={"top": lambda logits, token, before: logits.softmax(-1).topk(2).values})
     learner = Learner(setting.policy, control, lr=1e-3, micro_tokens=200)
     ready = learner.prepare(packed)
     found = ready.batch.extras["top"]
@@ -674,7 +674,7 @@ def test_a_module_learns_beside_the_policy_and_cannot_move_it(one, tmp_path):
 
 def test_a_name_cannot_mean_a_functional_and_a_module():
     with pytest.raises(ValueError, match="'x' is a functional of one control and a module of another"):
-        Needs(functionals={"x": lambda logits, token: logits}) | Needs(modules={"x": torch.nn.Identity})
+        Needs(functionals={"x": lambda logits, token, before: logits}) | Needs(modules={"x": torch.nn.Identity})
 
 
 # --- trees whose paths share turns and parts of turns
@@ -709,7 +709,7 @@ def mixed(extras: bool = True) -> Control:
     def shape(terms: Any, batch: Any, now: Any, state: Any) -> Any:
         sign = torch.where(batch.path % 2 == 0, 1.0, -1.0) * (1 + batch.turn)
         coef = torch.full_like(terms.advantage, 0.3 / batch.n_slots)
-        penalty = Penalty("top", coef, lambda current, batch: current.extras["top"].square().sum(1))
+        penalty = Penalty("top", coef, lambda current, batch, terms: current.extras["top"].square().sum(1))
         return replace(
             terms,
             advantage=sign.to(terms.advantage),
@@ -720,7 +720,7 @@ def mixed(extras: bool = True) -> Control:
             penalties=(penalty,) if extras else (),
         )
 
-    functionals = {"top": lambda logits, token: logits.softmax(-1).topk(2).values} if extras else {}
+    functionals = {"top": lambda logits, token, before: logits.softmax(-1).topk(2).values} if extras else {}
     return Control(name="mixed", needs=Needs(logp_ref=True, entropy_grad=True, functionals=functionals), shape=shape)
 
 

@@ -116,7 +116,7 @@ def test_the_mask_is_applied_by_packing_alone(toy) -> None:
 def test_a_penalty_is_summed_with_its_own_coefficient(sheet) -> None:
     batch, current, advantage = sheet
     coef = torch.tensor([0.0, 0.5, 0.0, 0.0, 2.0], dtype=torch.float64)
-    penalty = Penalty("surprise", coef, lambda now, batch: -now.logp)
+    penalty = Penalty("surprise", coef, lambda now, batch, terms: -now.logp)
     terms = start_terms(0 * advantage)
     loss = objective(current, batch, replace(terms, penalties=(penalty, penalty)), 5)
     assert loss.item() == pytest.approx(2 * (0.5 * 1.1 + 2 * 2.0), abs=1e-12)

@@ -4,11 +4,13 @@ Each module is the card of a paper: title, equation, source of the defaults, gra
 Grades: A, read in released code; B, text of the paper; C, a plausible reading.
 
     base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
-    policy terms and weights: gspo, cispo, tis
+    policy terms and weights: gspo, cispo, tis, flowrl, simko
+    tokens of high covariance: clip_cov, kl_cov
     entropy in the loss: entropy_bonus, epo, turn_floor
     advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
     branching: arpo, aepo_branching; aepo has all parts of AEPO
     what is trained on: starpo_s, dart, actfocus, spear
+    without labels: evol_rl
 
 Methods of others are functions of the same form: an installed package declares them as entry points of the group
 `turngym.methods` (the name is the method's, the value `module:factory`), and one's own is named `module:factory`.
@@ -92,20 +94,25 @@ ROWS = (
     Method("arpo", {"method": "grpo,arpo"}, BRANCHING, paper=("threshold",)),
     Method("bilevel-gae", {"method": "bilevel-gae", "updates": 2}, CREDIT),
     Method("cispo", {"method": "grpo,cispo", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("clip-cov", {"method": "grpo,clip-cov", "updates": 2}, {"clip": {}}),
     Method("dapo", {"method": "dapo", "updates": 2}, CREDIT | CLIP | LIMIT),
     Method("dart", {"method": "dart", "updates": 2}, CREDIT | CLIP),
     Method("dr-grpo", {"method": "dr-grpo"}, CREDIT | CLIP | {"aggregation": {}}),
     Method("empg", {"method": "grpo,empg"}),
     Method("entropy-bonus", {"method": "grpo,entropy-bonus"}),
     Method("epo", {"method": "grpo,epo"}, paper=("gamma",)),
+    Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003"}),
+    Method("flowrl", {"method": "grpo,flowrl", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("gigpo", {"method": "gigpo"}, CREDIT),
     Method("grpo", {"method": "grpo"}, CREDIT | CLIP | MEAN),
     Method("gspo", {"method": "grpo,gspo", "updates": 2}, SURROGATE | {"clip": {}, "aggregation": {}}),
+    Method("kl-cov", {"method": "grpo,kl-cov", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("mt-grpo", {"method": "mt-grpo"}, CREDIT),
     Method("ppo", {"method": "ppo", "updates": 2}, CREDIT | LIMIT),
     Method("reinforce", {"method": "reinforce:baseline=group"}, SURROGATE | MEAN | {"credit": {"baseline": "none"}}),
     Method("reinforce-pp", {"method": "reinforce-pp"}, CREDIT),
     Method("rloo", {"method": "rloo"}, CREDIT | {key: {"variant": "code"} for key in ("surrogate", "aggregation")}),
+    Method("simko", {"method": "grpo,simko", "updates": 2}, SURROGATE),
     Method("spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}, {"replay": {}}),
     Method("starpo-s", {"method": "grpo,starpo-s", "updates": 2}, CLIP),
     Method("tis"),

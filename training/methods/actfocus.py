@@ -51,6 +51,6 @@ def actfocus(
     return Control(name="actfocus", needs=needs, shape=shape)
 
 
-def free_energy(logits: Float[Tensor, "c v"], token: Int[Tensor, "c"]) -> Float[Tensor, "c"]:
+def free_energy(logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None) -> Float[Tensor, "c"]:
     """Return -logsumexp(logits): high where no token is likely before they are normalised."""
     return -torch.logsumexp(logits, -1)

@@ -49,7 +49,7 @@ def bilevel_gae(
     def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
         return whiten(advantage(batch), earned(batch))
 
-    def loss(current: Current, batch: Batch) -> Float[Tensor, "s"]:
+    def loss(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
         value, old = current.extras[VALUE], batch.extras[VALUE]
         return value_error(value, old, old + advantage(batch), value_clip)
 

@@ -53,7 +53,7 @@ def epo(
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         weight = scale("turn-mean" if paper else "token-mean", batch) / max(batch.n_slots, 1)
-        penalties = [Penalty("epo-bonus", -coef * weight, lambda current, batch: current.entropy)]
+        penalties = [Penalty("epo-bonus", -coef * weight, lambda current, batch, terms: current.entropy)]
         if state["count"]:
             mean, step = state["sum"] / state["count"], state["step"]
             band = partial(outside, low * mean, high * mean)
@@ -82,10 +82,10 @@ def code_phase_weight(step: int, steps: int) -> float:
     return 1 - 0.2 * (1 - exp(-2 * step / middle)) if step <= middle else 0.8 * exp(-3 * (step - middle) / middle)
 
 
-def _distance(low: float, high: float, current: Current, batch: Batch) -> Float[Tensor, "s"]:
+def _distance(low: float, high: float, current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
     return torch.relu(low - current.entropy) + torch.relu(current.entropy - high)
 
 
-def _leaves(low: float, high: float, current: Current, batch: Batch) -> Float[Tensor, "s"]:
+def _leaves(low: float, high: float, current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
     inside = (low < current.entropy) & (current.entropy < high)
     return (~inside).to(current.entropy.dtype)

@@ -75,7 +75,9 @@ def value_advantage(batch: Batch, gamma: float, lam: float) -> Float[Tensor, "s"
     return gae(final_reward(batch), batch.extras[VALUE], batch.path, gamma, lam)
 
 
-def value_loss(gamma: float, lam: float, clip: float, current: Current, batch: Batch) -> Float[Tensor, "s"]:
+def value_loss(
+    gamma: float, lam: float, clip: float, current: Current, batch: Batch, terms: Terms
+) -> Float[Tensor, "s"]:
     """Return twice each slot's value loss."""
     old = batch.extras[VALUE]
     return value_error(current.extras[VALUE], old, old + value_advantage(batch, gamma, lam), clip)

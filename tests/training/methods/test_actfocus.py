@@ -86,7 +86,7 @@ def test_the_head_computes_free_energy() -> None:
     _, _, extras = token_stats(logits, lambda hidden: hidden, token, torch.ones(4), 6, needed)
     expected = -np.log(np.exp(logits.numpy().astype(float)).sum(-1))
     assert extras["free-energy"].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
-    peaked = free_energy(torch.tensor([[9.0, 0.0], [0.0, 0.0]]), token[:2])
+    peaked = free_energy(torch.tensor([[9.0, 0.0], [0.0, 0.0]]), token[:2], None)
     assert peaked[0] < peaked[1]
 
 

@@ -86,7 +86,7 @@ def test_failed_paths_have_no_part_in_mean_and_value_loss(batch_of) -> None:
     assert credit.tolist() == [*advantages(control, alone, {}).tolist(), 0.0, 0.0]
     (penalty,) = control.shape(start_terms(credit), batch, Now.at_start(batch), {}).penalties
     assert penalty.coef.tolist() == [0.125, 0.125, 0.0, 0.0]
-    assert torch.isfinite(penalty.value(Now.at_start(batch), batch)).all()
+    assert torch.isfinite(penalty.value(Now.at_start(batch), batch, start_terms(credit))).all()
 
 
 def test_a_token_that_paths_share_has_an_advantage_on_each(batch_of) -> None:

@@ -24,12 +24,12 @@ def penalties(batch, control, state=HISTORY):
     entropy = batch.entropy.clone().requires_grad_()
     terms = control.shape(start_terms(batch.logp_old), batch, Now.at_start(batch), state)
     current = Current(batch.logp_old, entropy)
-    return {p.name: (p.coef * p.value(current, batch)).sum() for p in terms.penalties}, entropy
+    return {p.name: (p.coef * p.value(current, batch, terms)).sum() for p in terms.penalties}, entropy
 
 
 def test_sheet_example_of_the_penalty_by_token(example) -> None:
     terms = epo(**NARROW).shape(start_terms(example.logp_old), example, Now.at_start(example), HISTORY)
-    band = terms.penalties[1].value(Current(example.logp_old, example.entropy), example)
+    band = terms.penalties[1].value(Current(example.logp_old, example.entropy), example, terms)
     assert band.tolist() == pytest.approx([0, 0, 0.15, 0, 0, 0.25, 0.95, 0], abs=1e-6)
 
 
@@ -76,7 +76,9 @@ def descended(batch, logits, steps=60, **parameters):
     for _ in range(steps):
         logits = logits.detach().requires_grad_()
         entropy = torch.distributions.Categorical(logits=logits).entropy()
-        sum((p.coef * p.value(Current(batch.logp_old, entropy), batch)).sum() for p in terms.penalties).backward()
+        sum(
+            (p.coef * p.value(Current(batch.logp_old, entropy), batch, terms)).sum() for p in terms.penalties
+        ).backward()
         logits = logits - 0.5 * logits.grad
     return torch.distributions.Categorical(logits=logits.detach()).entropy()
 

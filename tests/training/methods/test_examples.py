@@ -8,7 +8,7 @@ from turngym.tests.verify.methods.examples import EXAMPLES, Example
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: f"{one.method}-{EXAMPLES.index(one)}")
 def test_a_sheets_example_is_reproduced(example):
     assert example.fault() == ""
-    assert example.section.split(".md ")[0] in ("agentic", "base", "control")
+    assert example.section.split(".md ")[0] in ("agentic", "base", "control", "objective")
 
 
 def test_the_first_wrong_number_is_the_fault():

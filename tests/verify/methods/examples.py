@@ -23,9 +23,10 @@ from turngym.training.methods.aepo_branching import code_prompt_paths, fork_chan
 from turngym.training.methods.bilevel_gae import bilevel_advantage
 from turngym.training.methods.dart import uncertain
 from turngym.training.methods.epo import code_phase_weight, phase_weight
+from turngym.training.methods.evol_rl import worth
 from turngym.training.methods.spear import gamma, tool_weight
 from turngym.training.methods.starpo_s import kept_groups, spread
-from turngym.training.objective import clip_cov, objective, start_terms
+from turngym.training.objective import clip_cov, hold, objective, start_terms
 
 CLOSE = 1e-6  # the digits that the sheets print
 
@@ -94,9 +95,8 @@ def epo(part: str, **parameters: Any) -> Sequence[float]:
     batch = build([[2, 1], [3, 2]], entropy=EPO_ENTROPY)
     entropy = batch.entropy.clone().requires_grad_()
     terms = shaped("epo", batch, batch.logp_old, EPO_HISTORY, **parameters)
-    values = {
-        one.name: (one.coef * one.value(Current(batch.logp_old, entropy), batch)).sum() for one in terms.penalties
-    }
+    current = Current(batch.logp_old, entropy)
+    values = {one.name: (one.coef * one.value(current, batch, terms)).sum() for one in terms.penalties}
     if part != "gradient":
         return [values[part].item()]
     (gradient,) = torch.autograd.grad(sum(values.values(), torch.zeros(())), entropy)
@@ -173,6 +173,44 @@ def sheet_clip_cov() -> Sequence[float]:
     return [*left.tolist(), loss[1:].sum().item() / 6]
 
 
+def sheet_kl_cov() -> Sequence[float]:
+    """Return which of the sheet's six tokens KL-Cov holds, and the mean loss."""
+    advantage, logp = f64([2, 2, 2, -1, -1, -1]), f64([-0.05, -0.1, -3, -0.02, -2.5, -4])
+    batch = build([[6]], logp_old=(logp - f64([0.02, -0.1, 0.05, 0.01, -0.02, 0.3])).tolist())
+    current = Current(logp, batch.entropy)
+    terms = METHODS["kl-cov"](share=1e-9).shape(start_terms(advantage), batch, current.detach(), {})
+    return [*(6 * terms.penalties[0].coef).tolist(), objective(current, batch, terms, 6).item()]
+
+
+def flow(variant: str) -> Sequence[float]:
+    """Return FlowRL's loss of the sheet's two paths of a token each, where log Z is 1.5."""
+    old = [-0.6, -0.5]
+    batch = build([[1], [1]], logp_old=old, logp_ref=[-0.6, -0.7])
+    current = Current(f64([-0.5, -0.8]), batch.entropy, {"log-z": f64([1.5, 1.5])})
+    terms = METHODS["flowrl"](variant=variant).shape(start_terms(f64([0.1, -0.1])), batch, current.detach(), {})
+    return [objective(current, batch, terms, 2).item()]
+
+
+def shared_ratio() -> Sequence[float]:
+    """Return SimKO's ratio of the sheet's token, and its gradient in logp and in that of three likely tokens."""
+    old, new = f64([0, 1, 2, 3, 0, 0, 0])[None], f64([0, 1, 2, 3])[None]
+    batch = replace(build([[1]]), extras={"simko-likely": old})
+    logp, top = f64([1.2]).log().requires_grad_(), f64([1.1, 0.9, 1.3]).log()[None].requires_grad_()
+    current = Current(logp, batch.entropy, {"simko-likely": torch.cat([new, top], 1)})
+    extras = {"simko-likely": old}
+    plain = replace(hold(start_terms(f64([1])), 1.0, 1.0), extras={"simko": f64([0.01])})
+    surrogate = shaped("simko", replace(batch, extras=extras), f64([1])).surrogate
+    value = surrogate(current, batch, plain)
+    mine, others = torch.autograd.grad(value.sum(), (logp, top))
+    return [*value.tolist(), *mine.tolist(), *others[0].tolist()]
+
+
+def scored_novelty(right: Sequence[bool]) -> Sequence[float]:
+    """Return EVOL-RL's scores of three answers on one side whose novelty is 0.1, 0.4 and 0.3."""
+    return worth(right, np.array([[1, 0.8, 1.4 / 1.5], [0.8, 1, 0], [1.4 / 1.5, 0, 1]]))
+
+
+ALIKE = np.array([[1, 0.9, 0.2], [0.9, 1, 0.4], [0.2, 0.4, 1]])
 ONE = [[1]] * 4
 HALVES = [0.75, -0.25, -0.25, -0.25]
 NARROW = {"coef": 1.0, "low": 0.5, "high": 1.5}
@@ -320,4 +358,12 @@ EXAMPLES = (
         [0.6],
     ),
     Example("spear", "control.md H", sheet_clip_cov, [1, 1, 0, 0, 1, 1, -0.095352]),
+    Example("kl-cov", "control.md H", sheet_kl_cov, [*[0] * 5, 1, -0.385419]),
+    Example("clip-cov", "control.md H", lambda: sheet_clip_cov()[-1:], [-0.095352]),
+    Example("flowrl", "objective.md FlowRL", lambda: flow("code"), [3.120666]),
+    Example("flowrl", "objective.md FlowRL", lambda: flow("paper"), [3.369526]),
+    Example("simko", "objective.md SimKO", shared_ratio, [1.2, 1.188, 0.004, 0.004, 0.004]),
+    Example("evol-rl", "objective.md EVOL-RL", lambda: scored_novelty([True] * 3), [0.5, 1.0, 0.833333]),
+    Example("evol-rl", "objective.md EVOL-RL", lambda: scored_novelty([False] * 3), [-1.0, -0.5, -0.666667]),
+    Example("evol-rl", "objective.md EVOL-RL", lambda: worth([True, True, False], ALIKE), [0.75, 0.75, -0.5]),
 )

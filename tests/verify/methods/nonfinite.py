@@ -117,7 +117,7 @@ class _Wild:
         coef[self.slot] = self.value if self.where == "penalty" else 1.0
         return replace(terms, penalties=(Penalty("wild", coef, self._penalty),))
 
-    def _penalty(self, current: Current, batch: Batch) -> Tensor:
+    def _penalty(self, current: Current, batch: Batch, terms: Terms) -> Tensor:
         """Return 0, but for one token: there it, or its gradient, is not finite."""
         zero = current.logp - current.logp.detach()
         which = batch.token == self.token
