@@ -41,7 +41,7 @@ class Turns:
     reward: Float[Tensor, "r"]  # of this turn
     outcome: Int[Tensor, "r"]  # of the path
     valid: Float[Tensor, "r"] | None = None  # of the action: 1 or 0, NaN where the environment does not say
-    columns: Mapping[str, Float[Tensor, "r"]] = field(default_factory=dict)  # of the path, of `Needs.columns`
+    columns: Mapping[str, Float[Tensor, "r"]] = field(default_factory=dict, kw_only=True)  # of paths: `Needs.columns`
 
     @property
     def rewarded(self) -> Bool[Tensor, "r"]:
@@ -232,11 +232,7 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
         stops = sorted({f"{leaf.stop}" for tree in trees for leaf in tree.leaves})
         ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
         raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
-    turns = _turns(paths)
-    made = {name: [column(tree) for tree in trees] for name, column in columns.items()}
-    places = [(group, tree.leaves.index(leaf)) for group, tree, leaf in paths]
-    by_path = {name: torch.tensor([rows[group][place] for group, place in places]) for name, rows in made.items()}
-    turns = replace(turns, columns={name: values.float()[turns.path] for name, values in by_path.items()})
+    turns = replace(table := _turns(paths), columns=_columns(trees, columns, table))
     slots: dict[str, list[np.ndarray]] = {
         name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "token", "phase", "kind")
     }
@@ -289,6 +285,13 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
     )
 
 
+def _columns(trees: Sequence[Tree], columns: Mapping[str, Column], turns: Turns) -> dict[str, Float[Tensor, "r"]]:
+    """Return what `columns` give the path of each row."""
+    kept = torch.tensor([leaf.learned for tree in trees for leaf in tree.leaves])
+    by_leaf = {name: torch.tensor([value for tree in trees for value in make(tree)]) for name, make in columns.items()}
+    return {name: values.float()[kept][turns.path] for name, values in by_leaf.items()}
+
+
 def _phases(turn: Turn) -> NDArray[np.int64]:
     """Return the phase of each token of a turn, as an index in `PHASES`."""
     action = PHASES.index("answer" if "answer" in turn.info else "call")
@@ -326,5 +329,5 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
             rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome, valid))
     *labels, score, reward, outcomes, known = zip(*rows)
     *floats, possible = [torch.tensor(column, dtype=torch.float32) for column in (score, reward, known)]
-    task, group, path, node, turn, anchor = map(torch.tensor, labels)
-    return Turns(task, group, path, node, turn, anchor, *floats, torch.tensor(outcomes), possible)
+    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes), possible]
+    return Turns(*columns)

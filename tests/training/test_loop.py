@@ -200,7 +200,7 @@ def test_shuffled_rewards_are_what_is_learned_from_and_the_journal_keeps_the_tru
     learned = spy(monkeypatch, loop, "pack")
     config = TINY.changed(prompts=4, steps=1, eval_every=9, shuffle_rewards=True, out=str(tmp_path / "run"))
     train(config)
-    (((trees, _),), (true,)) = learned, journal(tmp_path / "run")
+    (((trees, *_),), (true,)) = learned, journal(tmp_path / "run")
     scores, dealt = ([leaf.score for tree in forest for leaf in tree.leaves] for forest in (true, trees))
     assert sorted(scores) == sorted(dealt) and 0 < sum(scores) < len(scores)
     assert scores != dealt
@@ -269,7 +269,7 @@ def test_controls_observe_rollout_and_update_of_every_step(watched):
 
 def test_dropped_trees_are_journaled_and_not_learned_from_and_more_are_drawn(watched):
     grown = journal(watched.folder)
-    for (trees, _), forest in zip(watched.packed, grown, strict=True):
+    for (trees, *_), forest in zip(watched.packed, grown, strict=True):
         assert len(trees) == 2 and {tree.task for tree in trees} == {t.task for t in forest if t.task % 2 == 0}
         assert len({tree.task for tree in forest}) == len(forest)
     assert max(map(len, grown)) > 2

@@ -101,7 +101,7 @@ ROWS = (
     Method("empg", {"method": "grpo,empg"}),
     Method("entropy-bonus", {"method": "grpo,entropy-bonus"}),
     Method("epo", {"method": "grpo,epo"}, paper=("gamma",)),
-    Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003"}),
+    Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003", "updates": 2}),
     Method("flowrl", {"method": "grpo,flowrl", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("gigpo", {"method": "gigpo"}, CREDIT),
     Method("grpo", {"method": "grpo"}, CREDIT | CLIP | MEAN),

@@ -1,6 +1,6 @@
 """SimKO (arXiv 2510.14807): at uncertain tokens the gradient of right paths is shared with other likely tokens.
 
-Knob: objective. What was drawn no longer takes the whole of the probability that it gains.
+Knob: objective. What was drawn shares the probability that it gains.
 
     uncertain: entropy above the `quantile` of its path
     right paths (score 1), uncertain:  r ← (1 - share)·r + share/top · Σ_k sg(r / r_k)·r_k, r_k of the k-th likely token
