@@ -14,7 +14,8 @@ import tyro
 from .agents.commands import Check, Doctor, Envs, Play, Replay, ServeSearch, Warmup
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
-from .training.commands import Audit, Compare, Methods, Train, Verify, train_of, verify_command, warmup_of
+from .training.commands import Audit, Methods, Train, Verify, train_of, verify_command, warmup_of
+from .training.comparison.command import Compare
 from .training.diagnosis.command import Diagnose
 from .training.export import Export
 from .training.report.command import Evaluate, View

@@ -13,7 +13,7 @@ from turngym.agents.scores import Interval, Report
 from turngym.tools.progress import going_on
 from turngym.training import commands
 from turngym.training.alarms import Alarm, Level
-from turngym.training.comparison import results
+from turngym.training.comparison import command, results
 from turngym.training.comparison.results import History, Spent, Validation
 from turngym.training.loop import Record, Refusals
 
@@ -157,7 +157,7 @@ def histories(monkeypatch):
 
 def watched_comparison(trials, terminal=False, width=100):
     console, reports = Console(file=StringIO(), force_terminal=terminal, width=width, highlight=False), []
-    commands.watch_comparison(SimpleNamespace(trials=trials), console, lambda: reports.append(1))
+    command.watch_comparison(SimpleNamespace(trials=trials), console, lambda: reports.append(1))
     return console.file.getvalue(), len(reports)
 
 

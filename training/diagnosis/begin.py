@@ -23,12 +23,11 @@ from ...tools.progress import Work
 from ..comparison.measure import Measured
 from ..comparison.plan import Trial
 from ..comparison.work import in_processes
-from .cases import Case
+from .cases import FILE, Case
 
 if TYPE_CHECKING:
     from .plan import Diagnosis
 
-FILE = "start.json"  # written last: a folder that has it is whole
 GATES = {"tool": 0.06, "skill": 0.12, "valid": 0.05, "success": 0.08, "pass_at_8": 0.12}  # how far from the table
 
 PROBED = 8  # steps in which a method that acts is to differ

@@ -8,6 +8,8 @@ from ...envs.diagnostic import WORLDS, Start, World
 from ...envs.tasks import did_you_mean
 from ..comparison.measure import Final
 
+FILE = "start.json"  # of a policy that a seed begins with, written last: a folder that has it is whole
+
 
 @dataclass(frozen=True)
 class Case:

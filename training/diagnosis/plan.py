@@ -19,8 +19,7 @@ from ..comparison.measure import Measured
 from ..comparison.plan import Comparison, Trial, folder_of, method_configs
 from ..config import TrainConfig
 from ..methods import check_methods
-from .begin import FILE
-from .cases import Case, find_case
+from .cases import FILE, Case, find_case
 
 BASE = {"prompts": 8, "group": 8, "lr": 3e-4, "lr_end": 0.1, "rank": 32, "eval_tasks": 64}
 

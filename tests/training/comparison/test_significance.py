@@ -58,7 +58,7 @@ def test_seeds_for_an_effect():
 
 @pytest.mark.parametrize(("sd", "tests", "seeds"), [(1, 1, 4), (2, 1, 6), (4, 1, 16), (6, 1, 34), (6, 6, 52)])
 def test_seeds_for_a_difference_of_three_points_are_those_of_tables_of_power(sd, tests, seeds):
-    """Two-sided paired t-test, power 80 %: as the tables of G*Power and of R's power.t.test have it."""
+    """Two-sided paired t-test, power 80 %."""
     assert fewest(lambda n: paired_power(n, 3, sd, 0.05 / tests), "it") == pytest.approx(seeds, abs=1)
 
 

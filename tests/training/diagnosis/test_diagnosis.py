@@ -23,8 +23,8 @@ from turngym.training.comparison.measure import Measured
 from turngym.training.comparison.outcomes import foresight
 from turngym.training.comparison.significance import fisher, mean_of, t_test
 from turngym.training.diagnosis import report
-from turngym.training.diagnosis.begin import FILE, GATES, check
-from turngym.training.diagnosis.cases import CASES
+from turngym.training.diagnosis.begin import GATES, check
+from turngym.training.diagnosis.cases import CASES, FILE
 from turngym.training.diagnosis.plan import Diagnosis, plan
 
 LATE = CASES["late-bloomer"]
