@@ -61,7 +61,10 @@ def test_what_was_stopped_ends_as_if_it_had_not_been_and_plays_no_episode_twice(
     assert (len(done.over), len(done.missing)) == (kept, 10 - kept)
     report = evaluate.run(prepared)
     assert results(tmp_path / "cut") == results(tmp_path / "whole") and report.episodes == 10
-    assert {path.name for path in (tmp_path / "cut").iterdir()} == {"eval.json", "trees.jsonl", "settings.json"}
+    assert {path.name for path in (tmp_path / "cut").iterdir()} == {
+        *("eval.json", "trees.jsonl", "settings.json"),
+        *(["vocabulary.json"] if policy == "tiny" else []),
+    }
 
 
 class Counting(TextEnv):

@@ -239,7 +239,7 @@ def test_what_does_not_pass_is_a_failure_and_no_score(served, tmp_path, way, fau
         return way if number and asked["messages"][-1]["content"] == ENVS[PYTHON].tasks[1].prompt else ""
 
     server, url = served(plan=plan)
-    report = evaluated(url, tmp_path)
+    report = evaluated(url, tmp_path, concurrency=1)  # so that the first request is known
     assert (report.failed, report.stops["infra_error"]) == (2, 2) and url in report.failure
     failed = [leaf for tree in read_trees(tmp_path / "trees.jsonl") for leaf in tree.leaves if not leaf.rewarded]
     assert all(leaf.info["engine"] == fault and leaf.score != leaf.score for leaf in failed)
