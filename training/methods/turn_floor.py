@@ -1,7 +1,8 @@
-"""Turn floor (ours): a floor under the entropy of each turn, let go where returns earn the loss or success falls.
+"""Turn floor (ours): a floor under the entropy of turns, let go where returns earn the loss or success falls.
 
 Knob: advantage, or objective. What pays only once mastered is dropped before that, unless the turn that chooses it
-stays open; later turns must be free to become certain. So each turn has a controller, in units of advantages of std 1.
+stays open; later turns must be free to become certain. The controller is in units of advantages of std 1; by `axis` the
+rollout has one (t: all its turns), or each turn index, or each phase. One did as well in a world made to tell them apart.
 
     S = EMA(success);   S0, H0_t: means over the first `warm` steps;   H_t: of turn t, see `of`
     target_t = keep·H0_t·rel(k)·min(1, (1 - S) / (1 - S0))^power       0 where S < guard·S0
@@ -54,7 +55,7 @@ def turn_floor(
     guard: Share = 0.5,
     ema: Share = 0.9,
     act: Literal["surprise", "bonus"] = "surprise",
-    axis: Axis = "turn",
+    axis: Axis = "rollout",
     pay: Pay = "living",
     of: Of = "tokens",
     steps: Count = 150,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from math import exp, log
 
 import numpy as np
@@ -15,7 +16,7 @@ from turngym.training.control import Stats
 from turngym.training.methods import METHODS
 from turngym.training.objective import start_terms
 
-floor = METHODS["turn-floor"]
+floor = partial(METHODS["turn-floor"], axis="turn")
 
 
 def told(step, turns=(), success=0.25, **more):

@@ -73,7 +73,7 @@ CASES = (
     Case("kl-cov", {"share": 0.2}, None),
     Case("simko", {"quantile": 0.4, "share": 0.2}, None),
     Case("turn-floor", {"act": "bonus", "pay": "all"}, {"act": "bonus", "keep": 0.0}, PUSHED, entropy=1),
-    Case("turn-floor", {}, {"keep": 0.0}, PUSHED),
+    Case("turn-floor", {"axis": "turn"}, {"keep": 0.0}, PUSHED),
     Case("turn-floor", {"axis": "phase", "pay": "valid"}, {"axis": "phase", "keep": 0.0}, PUSHED),
-    Case("turn-floor", {"axis": "rollout", "pay": "all"}, {"axis": "rollout", "keep": 0.0}, PUSHED),
+    Case("turn-floor", {"pay": "all"}, {"keep": 0.0}, PUSHED),
 )
