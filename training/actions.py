@@ -5,6 +5,7 @@ tree that had read the same, turn by turn; paths that share a turn made it once.
 
     surprise         -Σ logp of the turn's tokens
     action_entropy   -Σ_a f(a) ln f(a),   f: share of action a among siblings whose action was not invalid
+    choice_entropy   the same of what actions come down to (`choice_of`): the tool, the command's first word, an answer
     decision_entropy Σ H of the tokens at which these siblings part: alike up to there, and the next token not
     mutual_information of tree and action, both counted at a turn index: Σ f(x, a) ln(f(x, a) / f(x) f(a))
                      - (K_xa - K_x - K_a + 1) / 2N                       (Miller's correction, K: different values seen)
@@ -27,9 +28,9 @@ from statistics import fmean
 import numpy as np
 
 from ..agents.trajectory import Key, Tree
-from .columns import Batch
+from .columns import Batch, choice_of
 
-_FIELDS = ("surprise", "valid", "action_entropy", "decision_entropy")
+_FIELDS = ("surprise", "valid", "action_entropy", "choice_entropy", "decision_entropy")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Acted:
     surprise: float  # nats
     valid: bool | None  # None where the environment does not say
     action_entropy: float  # nats, of its siblings
+    choice_entropy: float  # nats, of its siblings
     decision_entropy: float  # nats, of its own tokens
 
 
@@ -49,10 +51,12 @@ class _Turn:
     tree: int
     index: int  # of the agent's turns on its path
     action: tuple[int, ...]  # tokens
+    choice: str
     entropies: Sequence[float]  # nats, of these; 0 where one was not drawn
     surprise: float
     valid: bool | None
     action_entropy: float = nan
+    choice_entropy: float = nan
     decision_entropy: float = nan
 
 
@@ -112,7 +116,7 @@ def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Tur
                     valid = said if isinstance(said, bool) else None
                     lost = -float(logp[slots].sum(dtype=np.float64))
                     made[number, node] = _Turn(
-                        number, len(own), action, entropies[turn.thought :].tolist(), lost, valid
+                        number, len(own), action, choice_of(turn.info), entropies[turn.thought :].tolist(), lost, valid
                     )
                     siblings.setdefault(seen, []).append(made[number, node])
                 own.append(made[number, node])
@@ -123,11 +127,14 @@ def _compare(same: Sequence[_Turn]) -> None:
     """Fill in what siblings tell of each other; a turn alone tells nothing."""
     if len(same) < 2:
         return
-    counts = Counter(turn.action for turn in same)
-    entropy = -sum(count / len(same) * log(count / len(same)) for count in counts.values())
+    actions, choices = _entropy([turn.action for turn in same]), _entropy([turn.choice for turn in same])
     for turn, places in zip(same, _partings([turn.action for turn in same]), strict=True):
-        turn.action_entropy = entropy
+        turn.action_entropy, turn.choice_entropy = actions, choices
         turn.decision_entropy = sum(turn.entropies[place] for place in places)
+
+
+def _entropy(drawn: Sequence[Hashable]) -> float:
+    return -sum(count / len(drawn) * log(count / len(drawn)) for count in Counter(drawn).values())
 
 
 def _partings(actions: Sequence[tuple[int, ...]]) -> list[list[int]]:

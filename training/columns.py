@@ -41,6 +41,7 @@ class Turns:
     reward: Float[Tensor, "r"]  # of this turn
     outcome: Int[Tensor, "r"]  # of the path
     valid: Float[Tensor, "r"] | None = None  # of the action: 1 or 0, NaN where the environment does not say
+    choice: Int[Tensor, "r"] | None = None  # equal where turns came down to the same, see `choice_of`
     columns: Mapping[str, Float[Tensor, "r"]] = field(default_factory=dict, kw_only=True)  # of paths: `Needs.columns`
 
     @property
@@ -318,6 +319,7 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
     rows: list[tuple[int | float, ...]] = []  # in the order of the fields of `Turns`
     nodes: dict[tuple[int, int], int] = {}
     anchors: dict[tuple[int, str], int] = {}
+    choices: dict[str, int] = {}
     for number, (group, tree, leaf) in enumerate(paths):
         for index, node in enumerate(tree.replies(leaf)):
             turn = tree.turns[node]
@@ -326,8 +328,20 @@ def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
             outcome = OUTCOMES.index(leaf.outcome)
             said = turn.info.get("valid")
             valid = float(said) if isinstance(said, bool) else nan
-            rows.append((tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome, valid))
-    *labels, score, reward, outcomes, known = zip(*rows)
+            choice = choices.setdefault(choice_of(turn.info), len(choices))
+            row = (tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome, valid, choice)
+            rows.append(row)
+    *labels, score, reward, outcomes, known, chosen = zip(*rows)
     *floats, possible = [torch.tensor(column, dtype=torch.float32) for column in (score, reward, known)]
-    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes), possible]
+    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes), possible, torch.tensor(chosen)]
     return Turns(*columns)
+
+
+def choice_of(info: Mapping[str, Any]) -> str:
+    """Return what a turn came down to: where it led, `answer`, the tool's name, or the command's first word.
+
+    Texts differ without end where the choice is one of a few, and a control that looks at texts holds their variety.
+    """
+    if "answer" in info:
+        return "answer"
+    return str(info.get("led") or info.get("tool") or info.get("command") or "").partition(" ")[0]

@@ -21,8 +21,8 @@ from .credit import earned, living, mean_by, possible, sum_by
 
 Axis = Literal["turn", "phase", "rollout"]
 Pay = Literal["living", "valid", "all"]
-Of = Literal["tokens", "actions", "decisions", "surprise"]
-NAMES = {"actions": "action_entropy", "decisions": "decision_entropy", "surprise": "surprise"}  # of metrics
+Of = Literal["tokens", "actions", "choices", "decisions", "surprise"]
+NAMES = {of: f"{of.removesuffix('s')}_entropy" for of in ("actions", "choices", "decisions")} | {"surprise": "surprise"}
 LIMIT = 5.0  # nats that one turn is paid for at most
 
 
@@ -33,7 +33,7 @@ class Parts:
     at: Int[Tensor, "m"]  # the part of each slot
     label: Int[Tensor, "n"]  # the controller of each part
     peers: Int[Tensor, "n"]  # equal where parts are compared: the same turn and phase of a group
-    logp: Float[Tensor, "n"]  # nats, of all its tokens
+    logp: Float[Tensor, "n"]  # nats, of all its tokens; of its choice, by its share among peers, where those are held
     advantage: Float[Tensor, "n"]  # mean of its tokens
     paid: Bool[Tensor, "n"]
 
@@ -85,7 +85,7 @@ def names(axis: Axis, batch: Batch) -> Sequence[str]:
     return {"turn": turns, "phase": PHASES, "rollout": ("rollout",)}[axis]
 
 
-def parts_of(axis: Axis, pay: Pay, batch: Batch, advantage: Float[Tensor, "s"]) -> Parts:
+def parts_of(axis: Axis, pay: Pay, of: Of, batch: Batch, advantage: Float[Tensor, "s"]) -> Parts:
     """Return the parts of a batch."""
     learned, turns = earned(batch), batch.turns
     split = batch.phase if axis == "phase" else torch.zeros_like(batch.row)
@@ -94,11 +94,15 @@ def parts_of(axis: Axis, pay: Pay, batch: Batch, advantage: Float[Tensor, "s"]) 
     of_turn = turns.group[row] * (int(turns.turn.max()) + 1) + turns.turn[row]
     _, peers = torch.unique(of_turn * len(PHASES) + phase, return_inverse=True)
     paid = {"living": living(turns), "valid": possible(turns), "all": turns.rewarded}[pay]
+    logp = sum_by(at, batch.logp_old[learned].double(), len(row))
+    if of == "choices" and turns.choice is not None:
+        _, same = torch.unique(peers * (int(turns.choice.max()) + 1) + turns.choice[row], return_inverse=True)
+        logp = (torch.bincount(same)[same].double() / torch.bincount(peers)[peers]).log()
     return Parts(
         at=at,
         label={"turn": turns.turn[row], "phase": phase, "rollout": torch.zeros_like(row)}[axis],
         peers=peers,
-        logp=sum_by(at, batch.logp_old[learned].double(), len(row)),
+        logp=logp,
         advantage=mean_by(at, advantage[learned]),
         paid=paid[row],
     )

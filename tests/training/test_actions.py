@@ -9,7 +9,7 @@ import pytest
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.actions import Acted, acted, mutual_information
-from turngym.training.columns import pack
+from turngym.training.columns import choice_of, pack
 from turngym.training.telemetry import stats
 
 NAN = float("nan")
@@ -116,13 +116,29 @@ def test_siblings_of_other_trees_are_none_and_a_single_path_has_none():
     assert means == {"surprise": 1, "surprise/0": 1}
 
 
+def test_choices_are_what_actions_come_down_to():
+    """Four texts, of which two call one tool and one another; an answer is a choice whatever it says."""
+    one = tree([[{"tokens": [1], "tool": "a"}], [{"tokens": [2], "tool": "a"}], [{"tokens": [3], "tool": "b"}]])
+    _, means = measured(one)
+    assert means["choice_entropy/0"] == pytest.approx(entropy([2 / 3, 1 / 3])) < means["action_entropy/0"]
+    infos = (
+        {"led": "won", "state": "s"},
+        {"answer": "7", "tool": None},
+        {"tool": "python"},
+        {"command": "go to x"},
+        {},
+    )
+    assert [choice_of(info) for info in infos] == ["won", "answer", "python", "go", ""]
+    assert pack([one]).batch.turns.choice.tolist() == [0, 0, 1]
+
+
 def test_a_turn_that_paths_share_was_made_once():
     one = tree([[{"tokens": [1], "logp": [-4]}, "go", {"tokens": [1]}], [{"tokens": [2], "logp": [-1]}]])
     node = one.add(turn(2, [2]))
     one.leaves.append(Leaf(node, 2, Outcome.DONE, "answered", 0.0, parent=0, fork=2))
     found, means = measured(one)
     assert means["surprise/0"] == 2.5 and means["action_entropy/1"] == pytest.approx(log(2))
-    assert found[0, 0, 0, 0][0] == found[0, 0, 0, 2][0] == Acted(4, None, means["action_entropy/0"], 0.5)
+    assert found[0, 0, 0, 0][0] == found[0, 0, 0, 2][0] == Acted(4, None, means["action_entropy/0"], 0.0, 0.5)
 
 
 def test_failed_paths_and_probes_are_left_out():

@@ -1,8 +1,8 @@
 """Turn floor (ours): a floor under the entropy of turns, let go where returns earn the loss or success falls.
 
 Knob: advantage, or objective. What pays only once mastered is dropped before that, unless the turn that chooses it
-stays open; later turns must be free to become certain. The controller is in units of advantages of std 1; by `axis` the
-rollout has one (t: all its turns), or each turn index, or each phase. One did as well in a world made to tell them apart.
+stays open; later turns must be free to become certain. Units are those of advantages of std 1. By `axis` the rollout has
+one controller (t: all its turns), or each turn index has one, or each phase: a world made to tell them apart did not.
 
     S = EMA(success);   S0, H0_t: means over the first `warm` steps;   H_t: of turn t, see `of`
     target_t = keep·H0_t·rel(k)·min(1, (1 - S) / (1 - S0))^power       0 where S < guard·S0
@@ -16,7 +16,8 @@ rollout has one (t: all its turns), or each turn index, or each phase. One did a
 -c·∇ℓ is REINFORCE's gradient of a turn's entropy. Paid are, by `pay`, "living" turns, which led on or earned and were
 not invalid; "valid" ones, which were not called invalid; or "all". B_t·rms(c) is at most `most`: a limit on the
 measured ratio of gradients, as both terms scale the same ∇ℓ. H_t is, by `of`, the mean entropy of turn t's "tokens", or
-its action_entropy ("actions"), decision_entropy ("decisions") or "surprise" in this step's rollout.
+its action_entropy ("actions"), choice_entropy ("choices"), decision_entropy ("decisions") or "surprise" in this step's
+rollout. With "choices" ℓ is the logarithm of the choice's share among its peers, so what texts say is left alone.
 
 Defaults: those that solved a late bloomer with a small language model (first 0.3, least 0.02, earn 2); ours.
 Evidence: ours alone, two worlds and a dozen seeds; the form is that of SAC's temperature (arXiv 1812.05905, Sec. 5).
@@ -86,7 +87,7 @@ def turn_floor(
         return {"seen": seen + 1, "success": success, "base": base, "own": own}, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        learned, parts = earned(batch), parts_of(axis, pay, batch, terms.advantage)
+        learned, parts = earned(batch), parts_of(axis, pay, of, batch, terms.advantage)
         push = parts.logp.new_tensor([held.strength(state["own"].get(name)) for name in names(axis, batch)])
         push = (keep > 0) * push * (1 - parts.correlation(len(push)).clamp(min=0)) ** earn
         if act == "surprise":

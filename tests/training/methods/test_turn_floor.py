@@ -118,7 +118,12 @@ def test_the_state_is_json_and_what_is_loaded_goes_on_alike(axis):
 
 @pytest.mark.parametrize(
     ("of", "name"),
-    [("actions", "action_entropy"), ("decisions", "decision_entropy"), ("surprise", "surprise")],
+    [
+        ("actions", "action_entropy"),
+        ("choices", "choice_entropy"),
+        ("decisions", "decision_entropy"),
+        ("surprise", "surprise"),
+    ],
 )
 def test_what_is_held_can_be_the_entropy_of_actions_or_the_surprise(of, name):
     """Half of it is an error of ln 2, whatever the tokens do; a turn without siblings in a step is not moved."""
@@ -285,3 +290,14 @@ def test_surprise_is_the_gradient_of_the_entropy_of_turns():
 )
 def test_entropy_carries_a_gradient_only_where_it_is_pushed(parameters, grad):
     assert floor(**parameters).needs.entropy_grad == grad
+
+
+def test_where_choices_are_held_a_rare_one_is_paid_however_long_its_text():
+    """By hand: one of four siblings chose otherwise; ln f is ln 1/4 against ln 3/4, and what texts say counts nothing."""
+    batch = build([[3]] * 4, logp_old=[-float(n) for n in range(12)], scores=[1.0] * 4)
+    turns = replace(batch.turns, reward=f64([1.0] * 4), choice=torch.tensor([1, 0, 0, 0]))
+    batch = replace(batch, turns=turns)
+    terms = start_terms(torch.zeros(12, dtype=torch.float64))
+    found = floor(of="choices").shape(terms, batch, Now.at_start(batch), state_of(**{"0": 0.3})).advantage
+    rare, common = 0.3 * 0.75 * log(3), -0.3 * 0.25 * log(3)
+    assert found.tolist() == pytest.approx([rare] * 3 + [common] * 9)
