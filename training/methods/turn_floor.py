@@ -1,8 +1,8 @@
 """Turn floor (ours): a floor under the entropy of turns, let go where returns earn the loss or success falls.
 
 Knob: advantage, or objective. What pays only once mastered is dropped before that, unless the turn that chooses it
-stays open; later turns must be free to become certain. Units are those of advantages of std 1. By `axis` the rollout has
-one controller (t: all its turns), or each turn index has one, or each phase: a world made to tell them apart did not.
+stays open; later turns must be free to become certain. Units are those of advantages of std 1. By `axis` the rollout
+has one controller (t: all its turns), or each turn index, or each phase; a world made to tell these apart did not.
 
     S = EMA(success);   S0, H0_t: means over the first `warm` steps;   H_t: of turn t, see `of`
     target_t = keep·H0_t·rel(k)·min(1, (1 - S) / (1 - S0))^power       0 where S < guard·S0

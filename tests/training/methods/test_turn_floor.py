@@ -293,7 +293,7 @@ def test_entropy_carries_a_gradient_only_where_it_is_pushed(parameters, grad):
 
 
 def test_where_choices_are_held_a_rare_one_is_paid_however_long_its_text():
-    """By hand: one of four siblings chose otherwise; ln f is ln 1/4 against ln 3/4, and what texts say counts nothing."""
+    """By hand: one of four siblings chose otherwise, so ln f is ln 1/4 against ln 3/4, whatever the texts say."""
     batch = build([[3]] * 4, logp_old=[-float(n) for n in range(12)], scores=[1.0] * 4)
     turns = replace(batch.turns, reward=f64([1.0] * 4), choice=torch.tensor([1, 0, 0, 0]))
     batch = replace(batch, turns=turns)
