@@ -27,7 +27,7 @@ from .settings import EndpointOptions, EngineChoice, LoraOptions, MachineOptions
 from .terminal import Shown, console, mistakes
 
 if TYPE_CHECKING:
-    from .scores import Report
+    from .scores import Episode, Report
     from .warmup.pretrain import Progress as WarmupProgress
 
 Environment = Annotated[tyro.conf.OmitArgPrefixes[EnvOptions], tyro.conf.arg(name="environment")]
@@ -98,7 +98,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Eval(Shown):
-    """Evaluate a policy: avg@k and unbiased pass@k with 95 % intervals."""
+    """Evaluate a policy: avg@k, unbiased pass@k, pass^k and maj@k with 95 % intervals."""
 
     env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
     """Environment id."""
@@ -123,21 +123,26 @@ class Eval(Shown):
     """Folder for `eval.json` and the journal of all episodes."""
     resume: bool = False
     """Finish the evaluation in `--out`: episodes that have a score are not played again."""
+    against: Path | None = None
+    """Folder of an earlier evaluation of the same tasks: the difference in success, paired by task."""
     options: Environment = EnvOptions()
 
     def run(self) -> int:
         with self.shown() as notes:
-            report, levels = self._report(notes)
+            report, levels, difference = self._report(notes)
             console.print(_table(report, levels))
+            if difference:
+                console.print(f"\nsuccess, less that of {self.against}: {difference}", markup=False, soft_wrap=True)
             self.conclude()
         return 0
 
     def conclude(self) -> None:
         """Do what else follows an evaluation, also one that is interrupted; here nothing."""
 
-    def _report(self, notes: Console) -> tuple[Report, Mapping[str, str]]:
+    def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
         with mistakes(), Work("getting ready"):
-            from . import evaluate
+            from . import against, evaluate
+            from .journal import origin_of
 
             prepared = evaluate.prepare(
                 self.env,
@@ -154,11 +159,14 @@ class Eval(Shown):
                 endpoint=self.endpoint,
                 chat_template=self.chat_template,
             )
+            other = self.against and against.read_against(self.against, origin_of(prepared.env), set(prepared.tasks))
         if prepared.note:
             notes.print(prepared.note, markup=False, soft_wrap=True)
         try:
             with mistakes((ValueError, OSError)):
-                return evaluate.run(prepared), levels_of(prepared.env)
+                played: list[Episode] = []
+                report = evaluate.run(prepared, played.append)
+                return report, levels_of(prepared.env), against.difference(played, other) if other else ""
         except KeyboardInterrupt:
             if self.out is not None:
                 console.print("interrupted; the same command with --resume continues")
@@ -357,11 +365,19 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table.add_row(f"success, avg@{report.samples}", str(report.success))
     for k, value in report.pass_at.items():
         table.add_row(f"pass@{k}", str(value))
+    for k, value in report.pass_hat.items():
+        table.add_row(f"pass^{k}", str(value))
+    if report.maj is not None:
+        table.add_row(f"maj@{report.samples}", str(report.maj))
     table.add_row("mean reward", f"{report.reward:.3f}")
     for name, part in report.rewards.items():
         table.add_row(f"reward {name}", f"{part.value:.3f} (weight {part.weight:g})")
     table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
     table.add_row("turns", f"{report.turns:.2f}")
+    if report.call_errors is not None:
+        table.add_row("calls", f"{report.calls:.2f}, of which {100 * report.call_errors:.1f} % failed")
+    if report.tokens is not None:
+        table.add_row("tokens drawn in an episode", f"{report.tokens:.1f}")
     if report.cut is not None:
         fix = "; allow longer turns with --max-tokens" if report.cut > 0.2 else ""
         table.add_row("turns cut at the token limit", f"{100 * report.cut:.1f} %{fix}")

@@ -1,14 +1,15 @@
 """Scores of a policy or player, with 95 % intervals that allow for correlated samples of one task.
 
 avg@k is the mean score of k samples a task; pass@k is the unbiased estimate 1 − C(n−c, k)/C(n, k) (Chen et al.,
-2107.03374, Eq 1), averaged over tasks. Episodes that ended in an infrastructure failure are counted, never scored.
+2107.03374, Eq 1), pass^k is C(c, k)/C(n, k) (Yao et al., 2406.12045, Sec. 4), both averaged over tasks; maj@k is what
+the answer of most samples earns (Wang et al., 2203.11171). Infrastructure failures are counted, never scored.
 Where an environment says how an agent searched, the report says it too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -35,6 +36,20 @@ class Episode:
     cut: int = 0  # those of them that ended at the token limit
     rewards: Mapping[str, float] = field(default_factory=dict)  # by name, where they have names
     weights: Mapping[str, float] = field(default_factory=dict)
+    answer: str | None = None
+    calls: int = 0
+    errors: int = 0  # calls that could not be read or failed
+    tokens: int = 0  # that a policy drew
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether it has a score: no infrastructure failure ended it."""
+        return self.outcome in (Outcome.DONE, Outcome.TRUNCATED)
+
+    @property
+    def won(self) -> bool:
+        """Whether the score is at least 1."""
+        return self.score >= 1
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,11 @@ class Report:
     tool_share: float  # of the successes, those whose answer a tool gave
     turns: float  # mean
     stops: dict[str, int]
+    pass_hat: dict[int, Interval] = field(default_factory=dict)  # by k: pass^k, that all of k samples are right
+    maj: Interval | None = None  # maj@k at k = `samples`; None of one sample, or where there are no answers
+    calls: float = 0.0  # mean
+    call_errors: float | None = None  # share of the calls; None where there was none
+    tokens: float | None = None  # mean of what a policy drew in an episode; None where it drew nothing
     cut: float | None = None  # share of the drawn turns that ended at the token limit; None where none was drawn
     search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
     rewards: dict[str, Part] = field(default_factory=dict)  # by name; their weighted sum is `reward`
@@ -89,7 +109,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data; what stands last in this class is left out where it is empty."""
-        optional = ("search", "rewards", "usage", "not_played", "failure")
+        optional = ("pass_hat", "maj", "search", "rewards", "usage", "not_played", "failure")
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
 
@@ -99,10 +119,20 @@ def from_trees(trees: Iterable[Tree]) -> list[Episode]:
 
 
 def _episode(tree: Tree, leaf: Leaf) -> Episode:
-    used_tool, ends = bool(leaf.info.get("used_tool", False)), [tree.turns[node].ended for node in tree.replies(leaf)]
+    replies = [tree.turns[node] for node in tree.replies(leaf)]
+    used_tool, ends = bool(leaf.info.get("used_tool", False)), [turn.ended for turn in replies]
     drawn, cut = len(ends) - ends.count(""), ends.count("length")
+    called = [turn.info["tool_status"] == "ok" for turn in replies if "tool_status" in turn.info]
     how = (leaf.outcome, leaf.stop, leaf.score, len(ends), used_tool, _search(tree, leaf), drawn, cut)
-    return Episode(tree.task, *how, *tree.rewards(leaf))
+    return Episode(
+        tree.task,
+        *how,
+        *tree.rewards(leaf),
+        answer=tree.last_info(leaf).get("answer"),
+        calls=len(called),
+        errors=called.count(False),
+        tokens=sum(int(turn.sampled.sum()) for turn in replies),
+    )
 
 
 def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
@@ -133,25 +163,37 @@ def summarize(episodes: Sequence[Episode]) -> Report:
     Raises:
         ValueError: none of them was rewarded.
     """
-    rewarded = [episode for episode in episodes if episode.outcome in (Outcome.DONE, Outcome.TRUNCATED)]
+    rewarded = [episode for episode in episodes if episode.rewarded]
     if not rewarded:
         raise ValueError(f"none of {len(episodes)} episodes was rewarded: all ended in an infrastructure failure")
-    by_task: dict[int, list[bool]] = {}
+    tasks: dict[int, list[Episode]] = {}
     for episode in rewarded:
-        by_task.setdefault(episode.task, []).append(episode.score >= 1)
-    samples = min(len(wins) for wins in by_task.values())
-    powers = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if 1 < k <= samples]
-    wins = [episode for episode in rewarded if episode.score >= 1]
+        tasks.setdefault(episode.task, []).append(episode)
+    samples = min(map(len, tasks.values()))
+    counts = [(len(own), sum(one.won for one in own)) for own in tasks.values()]
+    wins = [episode for episode in rewarded if episode.won]
+    calls = sum(episode.calls for episode in rewarded)
+
+    def over_tasks(estimate: Callable[[int, int, int], float]) -> dict[int, Interval]:
+        powers = [k for k in (2, 4, 8, 16, 32, 64, 128) if k <= samples]
+        return {k: interval([estimate(*count, k) for count in counts], len(tasks)) for k in powers}
+
+    maj = [majority(own[:samples]) for own in tasks.values()]
     stops = [episode.stop for episode in episodes]
     drawn = sum(episode.drawn for episode in rewarded)
     return Report(
         episodes=len(episodes),
-        tasks=len(by_task),
+        tasks=len(tasks),
         samples=samples,
         failed=len(episodes) - len(rewarded),
         reward=float(np.mean([episode.score for episode in rewarded])),
-        success=interval([float(np.mean(wins)) for wins in by_task.values()], len(rewarded)),
-        pass_at={k: interval([pass_at_k(len(w), sum(w), k) for w in by_task.values()], len(by_task)) for k in powers},
+        success=interval([correct / of for of, correct in counts], len(rewarded)),
+        pass_at=over_tasks(pass_at_k),
+        pass_hat=over_tasks(pass_hat_k),
+        maj=interval(maj, len(tasks)) if samples > 1 and any(one.answer for one in rewarded) else None,
+        calls=calls / len(rewarded),
+        call_errors=sum(episode.errors for episode in rewarded) / calls if calls else None,
+        tokens=sum(episode.tokens for episode in rewarded) / len(rewarded) if drawn else None,
         tool_share=sum(episode.used_tool for episode in wins) / len(wins) if wins else 0.0,
         turns=float(np.mean([episode.turns for episode in rewarded])),
         stops={stop: stops.count(stop) for stop in sorted(set(stops))},
@@ -161,15 +203,42 @@ def summarize(episodes: Sequence[Episode]) -> Report:
     )
 
 
+def majority(episodes: Sequence[Episode]) -> float:
+    """Return what the answer of most of a task's episodes earns, those without one left out; 0 where none has one.
+
+    Answers with as many votes count as drawn by lot: the mean of what they earn.
+    """
+    won: dict[str, list[bool]] = {}
+    for one in episodes:
+        if one.answer is not None:
+            won.setdefault(one.answer, []).append(one.won)
+    most = max(map(len, won.values()), default=0)
+    return float(np.mean([np.mean(wins) for wins in won.values() if len(wins) == most])) if won else 0.0
+
+
 def pass_at_k(samples: int, correct: int, k: int) -> float:
     """Return the unbiased chance that at least one of k samples is right (2107.03374, Eq 1).
 
     Raises:
         ValueError: fewer than `k` samples, or more correct ones than samples.
     """
-    if not 0 <= correct <= samples or not 1 <= k <= samples:
-        raise ValueError(f"pass@{k} needs 0 <= correct <= samples and 1 <= k <= samples; got {correct} of {samples}")
+    _check_counts(f"pass@{k}", samples, correct, k)
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
+
+
+def pass_hat_k(samples: int, correct: int, k: int) -> float:
+    """Return the unbiased chance that all of k samples are right, pass^k (2406.12045, Sec. 4).
+
+    Raises:
+        ValueError: fewer than `k` samples, or more correct ones than samples.
+    """
+    _check_counts(f"pass^{k}", samples, correct, k)
+    return math.comb(correct, k) / math.comb(samples, k)
+
+
+def _check_counts(what: str, samples: int, correct: int, k: int) -> None:
+    if not 0 <= correct <= samples or not 1 <= k <= samples:
+        raise ValueError(f"{what} needs 0 <= correct <= samples and 1 <= k <= samples; got {correct} of {samples}")
 
 
 def interval(values: Sequence[float], episodes: int) -> Interval:

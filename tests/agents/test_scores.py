@@ -13,7 +13,7 @@ from turngym.agents import scores
 from turngym.agents.journal import Origin, read_trees, write_trees
 from turngym.agents.players import Script, play
 from turngym.agents.replay import replay
-from turngym.agents.scores import Episode, Part, from_trees, interval, pass_at_k, summarize
+from turngym.agents.scores import Episode, Part, from_trees, interval, majority, pass_at_k, pass_hat_k, summarize
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Rubric
 from turngym.envs.math.grade import Grade
@@ -101,10 +101,52 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(samples):
         assert pass_at_k(samples, correct, k) == pytest.approx(float(expected), abs=1e-15)
 
 
+@pytest.mark.parametrize("samples", range(1, 8))
+def test_pass_hat_k_is_the_share_of_subsets_that_are_all_right(samples):
+    for correct, k in itertools.product(range(samples + 1), range(1, samples + 1)):
+        subsets = list(itertools.combinations([i < correct for i in range(samples)], k))
+        expected = Fraction(sum(all(subset) for subset in subsets), len(subsets))
+        assert pass_hat_k(samples, correct, k) == pytest.approx(float(expected), abs=1e-15)
+
+
 @pytest.mark.parametrize(("samples", "correct", "k"), [(4, 5, 2), (4, -1, 2), (4, 2, 5), (4, 2, 0)])
-def test_pass_at_k_of_impossible_counts_is_refused(samples, correct, k):
-    with pytest.raises(ValueError, match=rf"pass@{k} needs .* got {correct} of {samples}"):
-        pass_at_k(samples, correct, k)
+@pytest.mark.parametrize(("estimate", "name"), [(pass_at_k, "pass@"), (pass_hat_k, r"pass\^")])
+def test_impossible_counts_are_refused(samples, correct, k, estimate, name):
+    with pytest.raises(ValueError, match=rf"{name}{k} needs .* got {correct} of {samples}"):
+        estimate(samples, correct, k)
+
+
+@pytest.mark.parametrize(
+    ("votes", "expected"),
+    [
+        ("+3 +3 -4", 1),
+        ("+3 -4 -4", 0),
+        ("+3 -4", 1 / 2),
+        ("+3 -4 -5 +6", 1 / 2),
+        ("- - - +3", 1),
+        ("- -", 0),
+    ],
+)
+def test_the_answer_of_most_samples_wins_and_ties_are_drawn_by_lot(votes, expected):
+    samples = [episode(0, float(vote[0] == "+"), answer=vote[1:] or None) for vote in votes.split()]
+    assert majority(samples) == pytest.approx(expected, abs=1e-12)
+    drawn = [majority(list(order)) for order in itertools.permutations(samples)]
+    assert len(set(drawn)) == 1
+
+
+def test_a_report_says_whether_samples_agree_and_what_calls_came_to():
+    """Task 0: 3, 3, 4 with 3 right; task 1: 5, 6, 6 with 5 right. One of four calls failed."""
+    answers = [(0, 1, "3"), (0, 1, "3"), (0, 0, "4"), (1, 1, "5"), (1, 0, "6"), (1, 0, "6")]
+    told = {"calls": 1, "drawn": 1, "tokens": 6}
+    episodes = [episode(task, float(won), answer=answer, **told) for task, won, answer in answers[:4]]
+    episodes += [episode(task, float(won), answer=answer) for task, won, answer in answers[4:]]
+    report = summarize([replace(episodes[0], errors=1), *episodes[1:]])
+    assert report.maj == interval([1.0, 0.0], 2)
+    assert {k: found.value for k, found in report.pass_hat.items()} == {2: pytest.approx((1 / 3 + 0) / 2)}
+    assert (report.calls, report.call_errors, report.tokens) == (4 / 6, 1 / 4, 4.0)
+    assert summarize(episodes[3:4]).maj is None
+    silent = summarize([replace(one, answer=None, calls=0, drawn=0, tokens=0) for one in episodes])
+    assert (silent.maj, silent.call_errors, silent.tokens) == (None, None, None)
 
 
 # --- reports
@@ -174,8 +216,8 @@ def test_paths_of_trees_are_episodes():
             node = tree.add(Turn(node, "assistant", "a", np.array([2], np.int32), column > -1, column, column))
         tree.leaves.append(Leaf(node, branch, outcome, f"s{branch}", float(1 - branch), {"used_tool": not branch}))
     assert from_trees([tree, tree]) == 2 * [
-        Episode(5, Outcome.DONE, "s0", 1.0, 1, True),
-        Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False),
+        Episode(5, Outcome.DONE, "s0", 1.0, 1, True, tokens=1),
+        Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False, tokens=2),
     ]
     ends = iter(("length", "closer", "end"))
     tree.turns[1:] = [replace(turn, ended=next(ends)) for turn in tree.turns[1:]]

@@ -2,7 +2,6 @@
 
 plan: what is compared, checked before the first rollout, and what was measured of each run
 measure: what trained policies do in the end, from episodes that they play
-significance: means with intervals, tests of differences, and how many seeds it takes to see one
 work: several runs at a time, each in a process
 tune: as many settings for every method, tried on seeds of their own
 results: the results of each method, read from the run folders

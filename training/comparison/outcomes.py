@@ -12,10 +12,22 @@ from typing import Any
 
 import rich.table
 
+from ...agents.significance import (
+    LEVEL,
+    POWER,
+    Mean,
+    fewest,
+    fisher,
+    holm,
+    mean_of,
+    paired_power,
+    power,
+    t_quantile,
+    t_test,
+)
 from .measure import Measured
 from .plan import Comparison, Trial
 from .results import read_history
-from .significance import LEVEL, POWER, Mean, fewest, fisher, holm, mean_of, paired_power, power, t_quantile, t_test
 
 SURE, RARE = 0.9, 0.1  # shares of seeds that are solved by a method that helps, and by one that does not
 NONE = "–"

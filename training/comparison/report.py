@@ -9,12 +9,12 @@ from typing import Any
 from ... import __version__
 from ...agents.journal import write_file
 from ...agents.scores import Interval
+from ...agents.significance import CONFIDENCE, Mean
 from ..config import revision
 from ..report.picture import draw, save
 from .outcomes import NONE, Table, as_text, final_tables, outcomes
 from .plan import Comparison
 from .results import ACTIONS, COSTS, MethodResult, method_results
-from .significance import CONFIDENCE, Mean
 
 NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 

@@ -13,9 +13,9 @@ from statistics import fmean, variance
 from typing import Any
 
 from ...agents.scores import Interval, interval
+from ...agents.significance import Mean, mean_of
 from ..run_folder import METRICS
 from .plan import Comparison
-from .significance import Mean, mean_of
 
 TURN = "entropy_turn/"
 ACTIONS = ("action_entropy", "decision_entropy", "valid_actions", "surprise", "mutual_information")

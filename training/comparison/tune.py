@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ...agents.significance import mean_of
 from .. import run
 from ..methods import check_methods, foreign
 from .outcomes import outcomes, points
 from .plan import Comparison, method_configs
-from .significance import mean_of
 
 FOLDER = "tune"  # of the runs, in that of the comparison
 

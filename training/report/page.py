@@ -21,7 +21,7 @@ from typing import Any
 
 from ... import __version__
 from ...agents.journal import write_file
-from ..comparison.significance import t_quantile
+from ...agents.significance import t_quantile
 from .data import Ending, Found, Run, number, read
 from .transcripts import transcripts
 

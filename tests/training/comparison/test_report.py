@@ -10,10 +10,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from turngym.agents.significance import Mean
 from turngym.training.comparison.outcomes import Table
 from turngym.training.comparison.report import markdown, tables
 from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
-from turngym.training.comparison.significance import Mean
 from turngym.training.report.picture import draw, entropies, save, successes
 
 

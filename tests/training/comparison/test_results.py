@@ -9,6 +9,7 @@ from statistics import mean, stdev, variance
 import pytest
 
 from turngym.agents.scores import interval
+from turngym.agents.significance import Mean, mean_of, t_quantile
 from turngym.training.comparison.plan import Comparison, Trial
 from turngym.training.comparison.results import (
     Entropy,
@@ -19,7 +20,6 @@ from turngym.training.comparison.results import (
     method_results,
     read_history,
 )
-from turngym.training.comparison.significance import Mean, mean_of, t_quantile
 from turngym.training.config import TrainConfig
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from turngym import __main__ as cli
 from turngym.agents.journal import locked
+from turngym.agents.significance import fisher, mean_of, t_test
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.agents.warmup import exact
 from turngym.envs import StopReason
@@ -21,7 +22,6 @@ from turngym.envs.diagnostic import WORLDS
 from turngym.envs.splits import open_split
 from turngym.training.comparison.measure import Measured
 from turngym.training.comparison.outcomes import foresight
-from turngym.training.comparison.significance import fisher, mean_of, t_test
 from turngym.training.diagnosis import report
 from turngym.training.diagnosis.begin import GATES, check
 from turngym.training.diagnosis.cases import CASES, FILE

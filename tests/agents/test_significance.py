@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from turngym.training.comparison.significance import (
+from turngym.agents.significance import (
     Mean,
     fewest,
     fisher,

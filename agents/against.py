@@ -1,0 +1,54 @@
+"""An evaluation beside an earlier one: the difference in success, paired by task, so that samples of a task are one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+
+from .journal import Origin, read_origin, read_trees
+from .scores import Episode, from_trees
+from .significance import mean_of, t_test
+
+HOW_TO_SAY = {"system", "format", "answers"}  # options that a policy may need others of for the same tasks
+
+
+def read_against(folder: Path, ours: Origin, tasks: Collection[int]) -> list[Episode]:
+    """Return the episodes of an earlier evaluation of `tasks`.
+
+    Raises:
+        ValueError, OSError: it is none, is not finished, is one of another environment, or has fewer than two of the
+            tasks with a score.
+    """
+    if not (folder / "eval.json").is_file():
+        raise ValueError(f"against is {folder}, which holds no finished evaluation: it has no eval.json")
+    journal = folder / "trees.jsonl"
+    theirs, what = read_origin(journal), f"the evaluation in {folder}, against which to compare,"
+    if theirs.env != ours.env:
+        raise ValueError(f"{what} is one of {theirs.env}, this one of {ours.env}; choose one of that")
+    for name in sorted((theirs.options.keys() | ours.options.keys()) - HOW_TO_SAY):
+        if (other := theirs.options.get(name)) != (own := ours.options.get(name)):
+            raise ValueError(f"{what} has {name} {other!r}, this one {own!r}; compare evaluations of the same tasks")
+    episodes = [one for one in from_trees(read_trees(journal)) if one.task in tasks and one.rewarded]
+    if (shared := len({one.task for one in episodes})) < 2:
+        raise ValueError(f"{what} shares {shared} of {len(tasks)} tasks with this one; at least 2 are needed")
+    return episodes
+
+
+def difference(ours: Iterable[Episode], theirs: Iterable[Episode]) -> str:
+    """Return the mean difference of success (points) over shared tasks, its 95 % interval, and p of Student's t."""
+    own, other = _by_task(ours), _by_task(theirs)
+    shared = sorted(own.keys() & other.keys())
+    mean = mean_of(100 * (own[task] - other[task]) for task in shared)
+    if mean is None or mean.half is None:
+        return f"{len(shared)} tasks have a score in both; at least 2 are needed"
+    low, high = mean.value - mean.half, mean.value + mean.half
+    return f"{mean.value:+.1f} points [{low:+.1f}, {high:+.1f}], p {t_test(mean):.3f} ({len(shared)} tasks)"
+
+
+def _by_task(episodes: Iterable[Episode]) -> Mapping[int, float]:
+    wins: dict[int, list[bool]] = {}
+    for one in episodes:
+        if one.rewarded:
+            wins.setdefault(one.task, []).append(one.won)
+    return {task: fmean(own) for task, own in wins.items()}
