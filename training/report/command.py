@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from ...agents.commands import Eval
+from ...agents.eval_command import Eval
 from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
 
@@ -32,7 +32,7 @@ def write_report(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Evaluate(Eval):
-    """Evaluate a policy: avg@k and unbiased pass@k with 95 % intervals."""
+    """Evaluate a policy: avg@k, unbiased pass@k, pass^k and maj@k with 95 % intervals."""
 
     def conclude(self) -> None:
         """Write the page where there is a folder."""

@@ -1,0 +1,193 @@
+"""The command `turngym eval`, and the suites that it knows by name."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from ..envs.registry import EnvOptions, flag_of, levels_of, reserved_choices
+from ..tools.core import did_you_mean
+from ..tools.progress import Work
+from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, parsed
+from .terminal import Shown, console, mistakes
+
+if TYPE_CHECKING:
+    from .scores import Episode, Report
+
+Environment = Annotated[tyro.conf.OmitArgPrefixes[EnvOptions], tyro.conf.arg(name="environment")]
+E = TypeVar("E", bound="Eval")
+SUITES = Path(__file__).with_name("suites.toml")
+KEYS = (
+    *("env", "split", "tasks", "difficulty", "shots", "option", "episodes", "samples"),
+    *("temperature", "top_p", "max_tokens"),
+)
+
+
+@dataclass(frozen=True)
+class Eval(Shown):
+    """Evaluate a policy: avg@k, unbiased pass@k, pass^k and maj@k with 95 % intervals."""
+
+    env: tyro.conf.Positional[str] = "turngym/MathPython-v0"
+    """Environment id."""
+    suite: str = ""
+    """A suite that others quote, which sets environment, tasks, samples and sampling, by its name (`gsm8k`, `aime25`,
+    `bfcl-simple`, …) or as a TOML file. Other options replace what it sets."""
+    policy: str = ""
+    """`tiny`, a run folder, a model folder, the name of a model on the Hugging Face hub, `expert` (plays the gold
+    actions) or `observer` (an expert that uses only what it observes). The default is `tiny`."""
+    chat_template: str = ""
+    """File of a chat template (jinja) in place of the policy's own."""
+    endpoint: tyro.conf.OmitArgPrefixes[EndpointOptions] = EndpointOptions()
+    episodes: int = 256
+    """Number of tasks."""
+    samples: int = 1
+    """Episodes of each task: the k of avg@k."""
+    split: str = "test"
+    """Split of the tasks: `train`, `valid` or `test`."""
+    sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = SamplingOptions()
+    top_p: float = 1.0
+    """The smallest set of tokens with this mass is drawn from, 1 for all."""
+    seed: int = 0
+    """Seed of the choice of tasks and of all other randomness."""
+    machine: tyro.conf.OmitArgPrefixes[MachineOptions] = MachineOptions()
+    engine: tyro.conf.OmitArgPrefixes[EngineChoice] = EngineChoice()
+    out: Path | None = None
+    """Folder for `eval.json` and the journal of all episodes."""
+    resume: bool = False
+    """Finish the evaluation in `--out`: episodes that have a score are not played again."""
+    against: Path | None = None
+    """Folder of an earlier evaluation of the same tasks: the difference in success, paired by task."""
+    options: Environment = EnvOptions()
+    source: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # of the suite, and whether its scores were checked
+
+    def run(self) -> int:
+        with self.shown() as notes:
+            report, levels, ahead = self._report(notes)
+            if self.suite:
+                console.print(f"suite {self.suite}: {self.source}", markup=False, soft_wrap=True)
+            console.print(_table(report, levels))
+            if ahead:
+                console.print(f"\nsuccess, less that of {self.against}: {ahead}", markup=False, soft_wrap=True)
+            self.conclude()
+        return 0
+
+    def conclude(self) -> None:
+        """Do what else follows an evaluation, also one that is interrupted; here nothing."""
+
+    def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
+        with mistakes(), Work("getting ready"):
+            from . import evaluate
+            from .against import difference, read_against
+            from .journal import origin_of
+
+            prepared = evaluate.prepare(
+                self.env,
+                {"split": self.split, **self.options.kwargs()},
+                self.policy,
+                episodes=self.episodes,
+                samples=self.samples,
+                sampling=self.sampling,
+                top_p=self.top_p,
+                seed=self.seed,
+                machine=self.machine,
+                choice=self.engine,
+                out=self.out,
+                resume=self.resume,
+                endpoint=self.endpoint,
+                chat_template=self.chat_template,
+            )
+            other = self.against and read_against(self.against, origin_of(prepared.env), set(prepared.tasks))
+        if prepared.note:
+            notes.print(prepared.note, markup=False, soft_wrap=True)
+        try:
+            with mistakes((ValueError, OSError)):
+                played: list[Episode] = []
+                report = evaluate.run(prepared, played.append)
+                return report, levels_of(prepared.env), difference(played, other) if other else ""
+        except KeyboardInterrupt:
+            if self.out is not None:
+                console.print("interrupted; the same command with --resume continues")
+            self.conclude()
+            raise
+
+
+def _table(report: Report, levels: Mapping[str, str]) -> Table:
+    table = Table("what", Column("value", overflow="fold"), box=None)
+    table.add_row("episodes", f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)")
+    table.add_row(f"success, avg@{report.samples}", str(report.success))
+    for k, value in report.pass_at.items():
+        table.add_row(f"pass@{k}", str(value))
+    for k, value in report.pass_hat.items():
+        table.add_row(f"pass^{k}", str(value))
+    if report.maj is not None:
+        table.add_row(f"maj@{report.samples}", str(report.maj))
+    table.add_row("mean reward", f"{report.reward:.3f}")
+    for name, part in report.rewards.items():
+        table.add_row(f"reward {name}", f"{part.value:.3f} (weight {part.weight:g})")
+    table.add_row("successes by a tool's result", f"{100 * report.tool_share:.1f} %")
+    table.add_row("turns", f"{report.turns:.2f}")
+    if report.call_errors is not None:
+        table.add_row("calls", f"{report.calls:.2f}, of which {100 * report.call_errors:.1f} % failed")
+    if report.tokens is not None:
+        table.add_row("tokens drawn in an episode", f"{report.tokens:.1f}")
+    if report.cut is not None:
+        fix = "; allow longer turns with --max-tokens" if report.cut > 0.2 else ""
+        table.add_row("turns cut at the token limit", f"{100 * report.cut:.1f} %{fix}")
+    for name, mean in report.search.items():
+        what = "searches per question" if name == "searches" else name.replace("recall@", "gold passages, recall@")
+        table.add_row(what, f"{mean.value:.3f} (of {mean.of})")
+    if report.failure:
+        table.add_row("first failure", escape(report.failure))
+    if usage := report.usage:
+        tokens = f"{usage['prompt_tokens']} prompt and {usage['completion_tokens']} completion tokens"
+        table.add_row("model", escape(f"{usage['model']}: {usage['requests']} requests, {tokens}"))
+    if report.not_played:
+        table.add_row("not played", f"{report.not_played} episodes; add --resume and a larger --token-budget")
+    table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))
+    for tool, level in levels.items():
+        table.add_row(f"isolation of {tool}", level)
+    return table
+
+
+def suite_of(args: Sequence[str], command: E) -> E:
+    """Return `command` with the settings of the suite that `args` name by `--suite`: of `suites.toml`, or a TOML file.
+
+    Raises:
+        ValueError, OSError: there is no such suite, or it sets what a suite does not, or what only a command may.
+    """
+    asked = [value for arg, value in pairwise(args) if arg == "--suite"]
+    asked += [arg.removeprefix("--suite=") for arg in args if arg.startswith("--suite=")]
+    if not asked:
+        return command
+    name, known = asked[-1], _toml(SUITES)
+    if name.endswith(".toml"):
+        table, where = {"source": "of a file", **_toml(Path(name))}, name
+    elif name in known:
+        table, where = known[name], f"the suite {name}"
+    else:
+        raise ValueError(
+            f"there is no suite {name!r}; {did_you_mean(name, known)}suites are {', '.join(known)}, or a TOML file"
+        )
+    source = str(table.pop("source"))
+    if others := sorted(table.keys() - {*KEYS}):
+        raise ValueError(f"{where} sets {', '.join(others)}; a suite sets {', '.join(KEYS)}")
+    found = replace(parsed(command, table, where), suite=name, source=source)
+    if reserved := reserved_choices(found.options.kwargs(), found.env):
+        raise ValueError(f"{where} asks for {reserved[0]}; leave it out, and give {flag_of(reserved[0])} yourself")
+    return found
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
