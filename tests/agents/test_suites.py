@@ -72,7 +72,7 @@ def test_a_suite_of_a_file_is_played(tmp_path, capsys):
             "asks for rlimits-only; leave it out, and give --option level=rlimits-only yourself",
         ),
         ('tasks = "some/set"', "asks for tasks=some/set; leave it out, and give --tasks some/set yourself"),
-        ('env = "other.module:Env"', "asks for env=other.module:Env; leave it out"),
+        ('env = "other.module:Env"', r"asks for env=other\.module:Env; leave it out"),
         ('samples = "many"', "samples is 'many'; it must be of type int"),
         ("samples = ", "is not TOML"),
     ],
