@@ -146,7 +146,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
 
 def _run(prepared: Prepared) -> Iterator[Progress]:
     from ..policy import load_policy
-    from .lora import Tuner
+    from .supervised import Tuner
 
     settings, out, training = prepared.settings, prepared.out, prepared.settings.training
     about = {**settings.to_json(), "max_tokens": max_tokens(prepared.source)}

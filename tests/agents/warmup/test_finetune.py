@@ -12,8 +12,7 @@ from turngym.agents.settings import FINETUNING, LoraOptions, MachineOptions, cha
 from turngym.agents.source import find, max_tokens
 from turngym.agents.warmup import finetune
 from turngym.agents.warmup.finetune import Finetune, prepare, run
-from turngym.agents.warmup.lora import Tuner
-from turngym.agents.warmup.supervised import Example
+from turngym.agents.warmup.supervised import Example, Tuner
 
 SMALL = Finetune(
     policy="tiny",
