@@ -10,7 +10,7 @@ from .journal import Origin, read_origin, read_trees
 from .scores import Episode, from_trees
 from .significance import Mean, mean_of, t_test
 
-HOW_TO_SAY = {"system", "format", "answers"}  # options that a policy may need others of for the same tasks
+SAME_TASKS = {"system", "format", "answers", "shots", "max_turns"}  # options that leave the tasks as they are
 
 
 def read_against(folder: Path, ours: Origin, tasks: Collection[int]) -> list[Episode]:
@@ -26,7 +26,7 @@ def read_against(folder: Path, ours: Origin, tasks: Collection[int]) -> list[Epi
     theirs, what = read_origin(journal), f"the evaluation in {folder}, against which to compare,"
     if theirs.env != ours.env:
         raise ValueError(f"{what} is one of {theirs.env}, this one of {ours.env}; choose one of that")
-    for name in sorted((theirs.options.keys() | ours.options.keys()) - HOW_TO_SAY):
+    for name in sorted((theirs.options.keys() | ours.options.keys()) - SAME_TASKS):
         if (other := theirs.options.get(name)) != (own := ours.options.get(name)):
             raise ValueError(f"{what} has {name} {other!r}, this one {own!r}; compare evaluations of the same tasks")
     episodes = [one for one in from_trees(read_trees(journal)) if one.task in tasks and one.rewarded]

@@ -1,4 +1,4 @@
-"""The other commands without a training loop: `turngym play | check | replay | warmup | envs | doctor | serve-search`.
+"""Commands that neither train nor evaluate: `turngym play | check | replay | warmup | envs | doctor | serve-search`.
 
 Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
 mistake is reported at once.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,9 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from ..envs.registry import EnvOptions, flag_of, levels_of, reserved_choices
+from ..envs.registry import EnvOptions, flag_of, levels_of, named_values, reserved_choices
 from ..tools.core import did_you_mean
 from ..tools.progress import Work
+from .model_folder import read_toml
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, parsed
 from .terminal import Shown, console, mistakes
 
@@ -68,6 +68,7 @@ class Eval(Shown):
     """Folder of an earlier evaluation of the same tasks: the difference in success, paired by task."""
     options: Environment = EnvOptions()
     source: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # of the suite, and whether its scores were checked
+    base: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # the suite's own `option`, below the command's
 
     def run(self) -> int:
         with self.shown() as notes:
@@ -83,6 +84,10 @@ class Eval(Shown):
     def conclude(self) -> None:
         """Do what else follows an evaluation, also one that is interrupted; here nothing."""
 
+    def kwargs(self) -> dict[str, Any]:
+        """Return the options of the environment: the split, then the suite's, then the command's."""
+        return {"split": self.split, **named_values("option", self.base), **self.options.kwargs()}
+
     def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
         with mistakes(), Work("getting ready"):
             from . import evaluate
@@ -91,7 +96,7 @@ class Eval(Shown):
 
             prepared = evaluate.prepare(
                 self.env,
-                {"split": self.split, **self.options.kwargs()},
+                self.kwargs(),
                 self.policy,
                 episodes=self.episodes,
                 samples=self.samples,
@@ -168,9 +173,9 @@ def suite_of(args: Sequence[str], command: E) -> E:
     asked += [arg.removeprefix("--suite=") for arg in args if arg.startswith("--suite=")]
     if not asked:
         return command
-    name, known = asked[-1], _toml(SUITES)
+    name, known = asked[-1], read_toml(SUITES)
     if name.endswith(".toml"):
-        table, where = {"source": "of a file", **_toml(Path(name))}, name
+        table, where = {"source": "of a file", **read_toml(Path(name))}, name
     elif name in known:
         table, where = known[name], f"the suite {name}"
     else:
@@ -180,14 +185,9 @@ def suite_of(args: Sequence[str], command: E) -> E:
     source = str(table.pop("source"))
     if others := sorted(table.keys() - {*KEYS}):
         raise ValueError(f"{where} sets {', '.join(others)}; a suite sets {', '.join(KEYS)}")
-    found = replace(parsed(command, table, where), suite=name, source=source)
-    if reserved := reserved_choices(found.options.kwargs(), found.env):
+    found = parsed(command, table, where)
+    found = replace(found, suite=name, source=source, base=found.options.option)
+    found = replace(found, options=replace(found.options, option=()))
+    if reserved := reserved_choices(found.kwargs(), found.env):
         raise ValueError(f"{where} asks for {reserved[0]}; leave it out, and give {flag_of(reserved[0])} yourself")
     return found
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None

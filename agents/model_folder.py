@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -63,6 +64,14 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
         if file.read(1):
             raise ValueError(f"{path} is larger than {most >> 10} KiB")
     return data
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file. Raises ValueError where it is none, and what `read_bytes` raises."""
+    try:
+        return tomllib.loads(read_bytes(path).decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
 
 
 def template_digest(source: str) -> str:

@@ -36,7 +36,7 @@ class Episode:
     cut: int = 0  # those of them that ended at the token limit
     rewards: Mapping[str, float] = field(default_factory=dict)  # by name, where they have names
     weights: Mapping[str, float] = field(default_factory=dict)
-    answer: str | None = None
+    answer: str | None = None  # as text, where the environment says it
     calls: int = 0
     errors: int = 0  # calls that could not be read or failed
     tokens: int = 0  # that a policy drew
@@ -108,7 +108,7 @@ class Report:
     failure: str = ""  # why the first of the failed episodes failed
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data; what stands last in this class is left out where it is empty."""
+        """Return JSON data; what not every evaluation has is left out where it is empty."""
         optional = ("pass_hat", "maj", "search", "rewards", "usage", "not_played", "failure")
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
@@ -128,7 +128,7 @@ def _episode(tree: Tree, leaf: Leaf) -> Episode:
         tree.task,
         *how,
         *tree.rewards(leaf),
-        answer=tree.last_info(leaf).get("answer"),
+        answer=None if (answer := tree.last_info(leaf).get("answer")) is None else str(answer),
         calls=len(called),
         errors=called.count(False),
         tokens=sum(int(turn.sampled.sum()) for turn in replies),
@@ -190,7 +190,7 @@ def summarize(episodes: Sequence[Episode]) -> Report:
         success=interval([correct / of for of, correct in counts], len(rewarded)),
         pass_at=over_tasks(pass_at_k),
         pass_hat=over_tasks(pass_hat_k),
-        maj=interval(maj, len(tasks)) if samples > 1 and any(one.answer for one in rewarded) else None,
+        maj=interval(maj, len(tasks)) if samples > 1 and any(one.answer is not None for one in rewarded) else None,
         calls=calls / len(rewarded),
         call_errors=sum(episode.errors for episode in rewarded) / calls if calls else None,
         tokens=sum(episode.tokens for episode in rewarded) / len(rewarded) if drawn else None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import subprocess
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .. import __version__
-from ..agents.model_folder import read_bytes
+from ..agents.model_folder import read_toml
 from ..agents.settings import (
     Deadlines,
     EngineChoice,
@@ -184,7 +183,7 @@ def recipe_values(name: str) -> tuple[dict[str, Any], str]:
         raise FileNotFoundError(
             f"there is no recipe {name!r}; {hint}recipes are {', '.join(known)}, or the path of a .toml file"
         )
-    return _toml(path), str(path)
+    return read_toml(path), str(path)
 
 
 def adjusted(
@@ -281,7 +280,7 @@ def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
     path = folder / "config.toml"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no config.toml; give a run folder")
-    values = _toml(path).get("train")
+    values = read_toml(path).get("train")
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
     written = recorded(folder).get("version", __version__)
@@ -293,7 +292,7 @@ def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
 
 def recorded(folder: Path) -> dict[str, Any]:
     """Return the record of what made the run of a folder; empty where there is none."""
-    record = _toml(folder / "config.toml").get("record")
+    record = read_toml(folder / "config.toml").get("record")
     return record if isinstance(record, dict) else {}
 
 
@@ -308,13 +307,6 @@ def revision() -> str:
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_bytes(path).decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
 
 
 def _literal(value: Any) -> str:

@@ -94,19 +94,12 @@ def test_an_interval_reads_as_percentages():
 
 
 @pytest.mark.parametrize("samples", range(1, 8))
-def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(samples):
+@pytest.mark.parametrize(("estimate", "right"), [(pass_at_k, any), (pass_hat_k, all)])
+def test_estimates_are_the_share_of_subsets_with_any_or_all_samples_right(samples, estimate, right):
     for correct, k in itertools.product(range(samples + 1), range(1, samples + 1)):
         subsets = list(itertools.combinations([i < correct for i in range(samples)], k))
-        expected = Fraction(sum(any(subset) for subset in subsets), len(subsets))
-        assert pass_at_k(samples, correct, k) == pytest.approx(float(expected), abs=1e-15)
-
-
-@pytest.mark.parametrize("samples", range(1, 8))
-def test_pass_hat_k_is_the_share_of_subsets_that_are_all_right(samples):
-    for correct, k in itertools.product(range(samples + 1), range(1, samples + 1)):
-        subsets = list(itertools.combinations([i < correct for i in range(samples)], k))
-        expected = Fraction(sum(all(subset) for subset in subsets), len(subsets))
-        assert pass_hat_k(samples, correct, k) == pytest.approx(float(expected), abs=1e-15)
+        expected = Fraction(sum(map(right, subsets)), len(subsets))
+        assert estimate(samples, correct, k) == pytest.approx(float(expected), abs=1e-15)
 
 
 @pytest.mark.parametrize(("samples", "correct", "k"), [(4, 5, 2), (4, -1, 2), (4, 2, 5), (4, 2, 0)])
@@ -147,6 +140,20 @@ def test_a_report_says_whether_samples_agree_and_what_calls_came_to():
     assert summarize(episodes[3:4]).maj is None
     silent = summarize([replace(one, answer=None, calls=0, drawn=0, tokens=0) for one in episodes])
     assert (silent.maj, silent.call_errors, silent.tokens) == (None, None, None)
+
+
+def test_answers_of_any_kind_are_voted_on_as_text():
+    """An environment of one's own may say a list, or nothing."""
+    tree = Tree((0, 0, 5), 5, "t5", [Turn.unsampled(-1, "user", "q", np.array([1], np.int32))])
+    column = np.zeros(1, np.float32)
+    for branch, answer in enumerate([["b"], ["a"], ["b"], None]):
+        turn = Turn(0, "assistant", "a", np.array([2], np.int32), column > -1, column, column)
+        info = {} if answer is None else {"answer": answer}
+        node = tree.add(replace(turn, info=info))
+        tree.leaves.append(Leaf(node, branch, Outcome.DONE, "done", float(answer == ["b"]), info))
+    episodes = from_trees([tree])
+    assert [one.answer for one in episodes] == ["['b']", "['a']", "['b']", None]
+    assert summarize(episodes).maj == interval([1.0], 1)
 
 
 # --- reports

@@ -6,7 +6,10 @@ import tomllib
 import pytest
 
 from turngym import __main__ as cli
+from turngym.agents import evaluate
 from turngym.agents.eval_command import SUITES, Eval, suite_of
+from turngym.agents.journal import read_trees
+from turngym.agents.settings import SamplingOptions
 from turngym.envs.math.make import DATA_SETS as MATH
 from turngym.envs.qa.make import DATA_SETS as QUESTIONS
 from turngym.envs.registry import ENVS
@@ -27,9 +30,7 @@ def test_a_named_suite_is_an_environment_with_tasks_that_there_are(name):
     sets = {"turngym/Math-v0": MATH, "turngym/Search-v0": QUESTIONS}.get(found.env)
     assert (found.options.tasks in sets) if sets else found.options.tasks is None
     if "bfcl" in name:
-        assert (
-            found.options.kwargs()["category"] in (*CONVERSATIONS, *SINGLE) and found.options.kwargs()["split"] == "all"
-        )
+        assert found.kwargs()["category"] in (*CONVERSATIONS, *SINGLE) and found.kwargs()["split"] == "all"
 
 
 def test_options_replace_what_a_suite_sets_also_by_what_is_a_default_elsewhere():
@@ -38,6 +39,12 @@ def test_options_replace_what_a_suite_sets_also_by_what_is_a_default_elsewhere()
     assert (found.sampling.temperature, found.top_p) == (0.6, 0.95)
     found = command("--suite=aime24", "--samples", "64", "--temperature", "1.0", "--top-p", "1.0")
     assert (found.samples, found.sampling.temperature, found.top_p, found.episodes) == (64, 1.0, 1.0, 30)
+
+
+def test_the_options_of_a_suite_stay_below_those_of_the_command():
+    found = command("--suite", "bfcl-multiple", "--option", "split=test", "system=false").kwargs()
+    assert found == {"category": "multiple", "split": "test", "system": False}
+    assert command("turngym/MathPython-v0", "--suite", "gsm8k").env == "turngym/MathPython-v0"
 
 
 def test_without_a_suite_nothing_changes():
@@ -90,3 +97,14 @@ def test_an_unknown_suite_is_refused_with_the_nearest_name(tmp_path):
         command("--suite", "aime23")
     with pytest.raises(FileNotFoundError):
         command("--suite", str(tmp_path / "none.toml"))
+
+
+def test_a_small_mass_of_tokens_draws_the_likeliest(tmp_path):
+    """At temperature 1 the smallest nucleus holds the token that greedy drawing takes."""
+    told = []
+    for name, temperature, top_p in (("nucleus", 1.0, 1e-9), ("greedy", 0.0, 1.0)):
+        drawn = SamplingOptions(temperature=temperature)
+        options = {"episodes": 4, "sampling": drawn, "top_p": top_p, "out": tmp_path / name}
+        evaluate.run(evaluate.prepare("turngym/MathPython-v0", {"split": "test"}, "tiny", **options))
+        told.append([[turn.text for turn in tree.turns] for tree in read_trees(tmp_path / name / "trees.jsonl")])
+    assert told[0] == told[1]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ...agents.model_folder import read_toml
 from ...agents.significance import mean_of
 from .. import run
 from ..methods import check_methods, foreign
@@ -81,10 +81,7 @@ def tuned(plan: Comparison, tuning: Tuning, say: Callable[[str], object]) -> Com
 
 
 def _read(path: str) -> tuple[tuple[int, ...], dict[str, tuple[str, ...]]]:
-    try:
-        data = tomllib.loads(Path(path).read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
+    data = read_toml(Path(path))
     seeds, settings = data.get("seeds"), data.get("settings")
     if not (data.keys() == {"seeds", "settings"} and isinstance(settings, dict) and isinstance(seeds, list) and seeds):
         raise ValueError(f"{path} needs `seeds`, a list, and `settings`, a table of lists, and nothing else")

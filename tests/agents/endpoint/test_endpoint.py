@@ -438,6 +438,10 @@ def test_the_command_shows_what_was_used(served, capsys, monkeypatch):
     assert "scripted-1: 3 requests, 33 prompt and 9 completion tokens" in out and "oops" in out
     assert re.search("[5-7] episodes; add --resume and a larger --token-budget", out)
     assert all("seed" not in asked and asked["top_p"] == 0.5 and asked["temperature"] == 0 for asked in server.asked)
+    first = len(server.asked)
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["eval", PYTHON, *args, "--top-p", "0.9"])
+    assert all("seed" in asked and asked["top_p"] == 0.9 for asked in server.asked[first:]) and server.asked[first:]
 
 
 CHILD = """
