@@ -27,7 +27,7 @@ from ..agents.terminal import Shown, console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from ..tools.progress import Work
 from .config import TrainConfig, adjust, from_run, read_recipe
-from .methods import METHODS, check_methods, describe, foreign, others, title
+from .methods import METHODS, check_methods, describe, evidence, foreign, others, plausible, title
 from .process import launched
 from .report.command import write_report
 from .run_folder import METRICS
@@ -50,13 +50,15 @@ class Methods:
     def run(self) -> int:
         """Print a table of names and titles, or the card and the parameters of each named method."""
         if not self.names:
-            table = Table("method", "what it is", box=None)
+            table = Table("method", "turns", "grade", "what it is", box=None)
             for name in METHODS:
-                table.add_row(name, title(name))
+                table.add_row(name, *evidence(name), title(name))
             for one in others():
-                table.add_row(one.name, f"{one.summary} (package {one.package})")
+                table.add_row(one.name, "", "", f"{one.summary} (package {one.package})")
             console.print(table)
-            console.print("parameters and equations: turngym methods METHOD")
+            console.print(
+                "parameters and equations: turngym methods METHOD; grades: A code read, B paper read, C plausible"
+            )
         with mistakes():
             cards = [describe(name) for name in self.names]
         for text in cards:
@@ -106,7 +108,8 @@ class Train(Shown):
             config, lines = adjust(self.config, self.recipe, self.named) if self.recipe else (self.config, ())
             prepared = run.prepare(config)
         begins = f"training {self.config.policy} on {self.config.env} with {self.config.method} into {prepared.folder}"
-        lines += tuple(filter(None, (prepared.train.note, prepared.valid.note)))
+        read = (f"{name} has grade C, a plausible reading: turngym methods {name}" for name in plausible(config.method))
+        lines += (*read, *filter(None, (prepared.train.note, prepared.valid.note)))
         notes.print(begins, *lines, sep="\n", markup=False, soft_wrap=True)
         if self.config.engine.own_server:
             notes.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")

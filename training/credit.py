@@ -7,6 +7,7 @@ how it is cut into micro-batches cannot matter.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -135,6 +136,44 @@ def mean_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"]) -> Float[Tensor
     """Return the mean of `values` by label, in float64, where the mean of equal float32 values is that value."""
     count = torch.bincount(label)
     return values.new_zeros(len(count), dtype=torch.float64).index_add(0, label, values.double()) / count
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """The `p` paths of a batch that earned a score and have a slot; `m` slots lie on them."""
+
+    learned: Bool[Tensor, "s"]  # which slots lie on them
+    place: Int[Tensor, "m"]  # the path of each of these slots, 0 … p - 1
+    score: Float[Tensor, "p"]
+    group: Int[Tensor, "p"]
+
+    @classmethod
+    def of(cls, batch: Batch) -> Paths:
+        """Return those of a batch."""
+        learned = earned(batch)
+        paths, place = torch.unique(batch.path[learned], return_inverse=True)
+        row = batch.row.new_zeros(len(paths)).index_put((place,), batch.row[learned])
+        return cls(learned, place, batch.turns.score[row], batch.turns.group[row])
+
+    def mean(self, values: Float[Tensor, "s"]) -> Float[Tensor, "p"]:
+        """Return the mean of `values` over each path's slots, in float64."""
+        return mean_by(self.place, values[self.learned])
+
+    def slots(self, values: Float[Tensor, "p"], like: Float[Tensor, "s"], rest: float = 0.0) -> Float[Tensor, "s"]:
+        """Return each slot's path's value in the type of `like`; `rest` where the path earned no score."""
+        return torch.full_like(like, rest).masked_scatter(self.learned, values[self.place].to(like.dtype))
+
+
+def standard(values: Float[Tensor, "p"], group: Int[Tensor, "p"], eps: float = 1e-6) -> Float[Tensor, "p"]:
+    """Return (x - mean)/(std + eps) within groups, std unbiased; a group of one has mean 0 and std 1."""
+    return group_advantage(values, group, normalize="std", ddof=1, eps=eps)
+
+
+def path_quantile(values: Float[Tensor, "s"], batch: Batch, share: float) -> Float[Tensor, "s"]:
+    """Return for each slot the linear `share` quantile of `values` over its path."""
+    parts = torch.split(values, torch.bincount(batch.path, minlength=batch.n_paths).tolist())
+    levels = [part.quantile(share).expand(len(part)) for part in parts if len(part)]
+    return torch.cat(levels) if levels else values
 
 
 def sum_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"], size: int) -> Float[Tensor, "n"]:

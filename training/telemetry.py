@@ -46,7 +46,13 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
         acted=turns,
-        extras={**means, **dict(_by_class(batch)), **dict(_by_outcome(batch)), **_named(trees)},
+        extras={
+            **means,
+            **dict(_functionals(batch)),
+            **dict(_by_class(batch)),
+            **dict(_by_outcome(batch)),
+            **_named(trees),
+        },
     )
 
 
@@ -99,6 +105,14 @@ def repetition(drawn: Iterable[NDArray[np.int32]]) -> float:
             seen = np.unique(np.ascontiguousarray(row).view(f"V{row.itemsize * GRAM}"))
             runs, again = runs + len(row), again + len(row) - len(seen)
     return share(again, runs)
+
+
+def _functionals(batch: Batch) -> Iterator[tuple[str, float]]:
+    """Yield the token mean of what controls asked of the logits or the hidden states, as `extras/NAME`."""
+    every = torch.ones_like(batch.share, dtype=torch.bool)
+    for name, column in batch.extras.items():
+        if column.ndim == 1:
+            yield f"extras/{name}", _mean(batch, column, every)
 
 
 def _by_class(batch: Batch) -> Iterator[tuple[str, float]]:

@@ -11,9 +11,15 @@ from torch import Tensor
 from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES, Batch, Current, Now, Turns
 from turngym.training.control import Control, State, advantages, scored
+from turngym.training.methods.aent import CLAMPED, clamped
+from turngym.training.methods.empo import AGREED
+from turngym.training.methods.ettrl import COLUMN as ELECTED
 from turngym.training.methods.evol_rl import COLUMN
 from turngym.training.methods.flowrl import LOG_Z
+from turngym.training.methods.one_shot_em import SHARP, sharpened
+from turngym.training.methods.seed_grpo import SPREAD
 from turngym.training.methods.simko import LIKELY, likely
+from turngym.training.methods.ucas import CERTAIN, certainty
 from turngym.training.objective import objective, start_terms
 
 VOCABULARY = 5
@@ -141,7 +147,8 @@ def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
         groups=[GROUPS[path] for path in order],
         ends=[ENDS[path] for path in order],
     )
-    turns = replace(batch.turns, columns={COLUMN: labels[batch.turns.path]})
+    columns = {COLUMN: labels, AGREED: labels.clamp(min=0), SPREAD: labels.abs(), ELECTED: (labels > 0).double()}
+    turns = replace(batch.turns, columns={name: column[batch.turns.path] for name, column in columns.items()})
     return Toy(new, drawn, replace(batch, extras=start.extras, turns=turns))
 
 
@@ -150,4 +157,6 @@ def current_of(logits: Tensor, drawn: Tensor, before: Tensor | None = None) -> C
     logp = logits.log_softmax(-1)
     entropy = -(logp.exp() * logp).sum(-1)
     extras = {"value": logits.mean(-1), LOG_Z: logits.mean(-1), LIKELY: likely(3, logits, drawn, before)}
+    extras |= {SHARP: sharpened(0.5, logits, drawn, None), CLAMPED: clamped(0.4, logits, drawn, None)}
+    extras |= {CERTAIN: certainty(logits, drawn, None)}
     return Current(logp.gather(-1, drawn[:, None])[:, 0], entropy, extras)

@@ -137,6 +137,11 @@ class Comparison:
     values: Mapping[str, Any] = field(default_factory=dict)  # of the recipe
     tried: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: what its tuning found
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where the reference does not take part."""
+        if self.reference not in self.methods:
+            raise ValueError(f"--against is {self.reference!r}, which is not among {', '.join(self.methods)}; name it")
+
     @property
     def reference(self) -> str:
         """Return the method that the others are compared with."""
@@ -160,9 +165,7 @@ class Comparison:
         return config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **policy)
 
     def check(self) -> None:
-        """Raise ValueError where a run was begun with other settings, or the reference does not take part."""
-        if self.reference not in self.methods:
-            raise ValueError(f"--against is {self.reference!r}, which is not among {', '.join(self.methods)}; name it")
+        """Raise ValueError where a run was begun with other settings."""
         for trial in self.trials:
             trial.check_same()
 
@@ -235,7 +238,6 @@ def plan(
     first = next(iter(configs.values())).seed
     judged = tuple(range(first, first + seeds))
     comparison = Comparison(folder_of("compare", out, resume), on, configs, judged, lines, final, against, flat(base))
-    comparison.check()
     with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
         for config in configs.values():
             run.prepare(replace(config, out=scratch)).close()

@@ -4,13 +4,17 @@ Each module is the card of a paper: title, equation, source of the defaults, gra
 Grades: A, read in released code; B, text of the paper; C, a plausible reading.
 
     base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
-    policy terms and weights: gspo, cispo, tis, flowrl, simko
-    tokens of high covariance: clip_cov, kl_cov
-    entropy in the loss: entropy_bonus, epo, turn_floor
+    policy terms and weights: gspo, cispo, tis, flowrl, simko, dmpo, aspo, ce_gppo, htpo
+    clip bounds: clip, archer, bapo, dcpo, eag_rl, erc, m2po
+    tokens of high covariance: clip_cov, kl_cov, cw_grpo, sent; rand_pos_clip is their control
+    KL to the reference: kl, apo
+    entropy in the loss: entropy_bonus, epo, turn_floor, ada_ent_reg, aent, aer, one_shot_em
+    weights of tokens: entropic, positive_reweighting, nsr, forking_tokens, ulorl, steer, opefo, d3s
+    advantages by entropy: entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo; by a quantile: qae
     advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
     branching: arpo, aepo_branching; aepo has all parts of AEPO
-    what is trained on: starpo_s, dart, actfocus, spear
-    without labels: evol_rl
+    what is trained on: starpo_s, dart, actfocus, spear, dynamic_sampling
+    rewards: dler, pear; without labels em_rl, empo, ettrl, evol_rl
 
 Methods of others are functions of the same form: an installed package declares them as entry points of the group
 `turngym.methods` (the name is the method's, the value `module:factory`), and one's own is named `module:factory`.
@@ -87,39 +91,107 @@ LIMIT: Sets = {"surrogate": {"limit": inf}}
 MEAN: Sets = {"aggregation": {"aggregation": "token-mean"}}
 ROWS = (
     Method("actfocus", {"method": "grpo,actfocus"}),
+    Method("ada-ent-reg", {"method": "grpo,ada-ent-reg"}),
+    Method("aent", {"method": "grpo,aent"}),
     Method("aepo", {"method": "grpo,aepo", "updates": 2}, BRANCHING | SURROGATE),
     Method("aepo-advantage", module="aepo"),
     Method("aepo-branching", sets=BRANCHING, paper=("threshold",)),
     Method("aepo-clip", sets=SURROGATE, module="aepo"),
+    Method("aer", {"method": "grpo,aer"}),
+    Method("apo", {"method": "grpo,apo"}),
+    Method("archer", {"method": "grpo,archer", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("arpo", {"method": "grpo,arpo"}, BRANCHING, paper=("threshold",)),
+    Method("aspo", {"method": "grpo,aspo", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("bapo", {"method": "grpo,bapo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("bilevel-gae", {"method": "bilevel-gae", "updates": 2}, CREDIT),
+    Method("canon", {"method": "canon"}, CREDIT),
+    Method("ce-gppo", {"method": "grpo,ce-gppo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("cispo", {"method": "grpo,cispo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("clip-cov", {"method": "grpo,clip-cov", "updates": 2}, {"clip": {}}),
+    Method("clip-free", {"method": "grpo,clip-free", "updates": 2}, {"clip": {}}, module="clip"),
+    Method("clip-higher", {"method": "grpo,clip-higher", "updates": 2}, {"clip": {}}, module="clip"),
+    Method("clip-lower", {"method": "grpo,clip-lower", "updates": 2}, {"clip": {}}, module="clip"),
+    Method("clip-tighter", {"method": "grpo,clip-tighter", "updates": 2}, {"clip": {}}, module="clip"),
+    Method("cw-grpo", {"method": "grpo,cw-grpo"}),
+    Method("d3s", {"method": "grpo,d3s"}),
     Method("dapo", {"method": "dapo", "updates": 2}, CREDIT | CLIP | LIMIT),
     Method("dart", {"method": "dart", "updates": 2}, CREDIT | CLIP),
+    Method("dcpo", {"method": "dcpo", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}),
+    Method("deng", {"method": "grpo,deng"}),
+    Method(
+        "dler", {"method": "reinforce-pp:baseline=group,clip-higher,dynamic-sampling,dler", "updates": 2}, SURROGATE
+    ),
+    Method("dmpo", {"method": "grpo,dmpo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("dr-grpo", {"method": "dr-grpo"}, CREDIT | CLIP | {"aggregation": {}}),
+    Method("dynamic-sampling", {"method": "grpo,dynamic-sampling"}),
+    Method("eag-rl", {"method": "grpo,eag-rl", "updates": 2}, {"clip": {}}),
+    Method("edge-grpo", {"method": "grpo,edge-grpo"}),
+    Method("em-rl", {"method": "rloo,em-rl"}),
     Method("empg", {"method": "grpo,empg"}),
+    Method("empo", {"method": "grpo,empo"}),
+    Method("entropic", {"method": "grpo,entropic"}),
+    Method("entropy-adv", {"method": "grpo,entropy-adv"}),
     Method("entropy-bonus", {"method": "grpo,entropy-bonus"}),
     Method("epo", {"method": "grpo,epo"}, paper=("gamma",)),
+    Method("erc", {"method": "grpo,erc", "updates": 2}),
+    Method("ettrl", {"method": "grpo,ettrl"}),
     Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003", "updates": 2}),
     Method("flowrl", {"method": "grpo,flowrl", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("forking-tokens", {"method": "grpo,forking-tokens"}),
     Method("gigpo", {"method": "gigpo"}, CREDIT),
     Method("grpo", {"method": "grpo"}, CREDIT | CLIP | MEAN),
+    Method("grpo-s", {"method": "grpo-s", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}, module="gtpo"),
     Method("gspo", {"method": "grpo,gspo", "updates": 2}, SURROGATE | {"clip": {}, "aggregation": {}}),
+    Method("gtpo", {"method": "gtpo", "updates": 2}, CREDIT | {"clip": {}}),
+    Method("htpo", {"method": "grpo,htpo", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("kl", {"method": "grpo,kl"}),
     Method("kl-cov", {"method": "grpo,kl-cov", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("m2po", {"method": "grpo,m2po", "updates": 2}, {"clip": {}}),
     Method("mt-grpo", {"method": "mt-grpo"}, CREDIT),
+    Method("nsr", {"method": "grpo,nsr"}),
+    Method("one-shot-em", {"method": "grpo,one-shot-em"}, SURROGATE),
+    Method("opefo", {"method": "grpo,opefo"}),
+    Method("papo", {"method": "grpo,papo"}, module="opefo"),
+    Method("pear", {"method": "grpo,pear"}),
+    Method("positive-reweighting", {"method": "grpo,positive-reweighting"}),
     Method("ppo", {"method": "ppo", "updates": 2}, CREDIT | LIMIT),
+    Method("psr", {"method": "grpo,psr"}, module="nsr"),
+    Method("qae", {"method": "qae"}, CREDIT),
+    Method("rand-pos-clip", {"method": "grpo,rand-pos-clip"}),
     Method("reinforce", {"method": "reinforce:baseline=group"}, SURROGATE | MEAN | {"credit": {"baseline": "none"}}),
     Method("reinforce-pp", {"method": "reinforce-pp"}, CREDIT),
+    Method("rl-zvp", {"method": "rl-zvp"}, CREDIT),
     Method("rloo", {"method": "rloo"}, CREDIT | {key: {"variant": "code"} for key in ("surrogate", "aggregation")}),
+    Method("seed-grpo", {"method": "grpo:normalize=none,seed-grpo"}),
+    Method("sent", {"method": "grpo,sent", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("simko", {"method": "grpo,simko", "updates": 2}, SURROGATE),
     Method("spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}, {"replay": {}}),
     Method("starpo-s", {"method": "grpo,starpo-s", "updates": 2}, CLIP),
+    Method("steer", {"method": "grpo,steer", "updates": 2}),
     Method("tis"),
     Method("turn-floor", {"method": "grpo,turn-floor"}),
+    Method("ucas", {"method": "grpo,ucas"}),
+    Method("ulorl", {"method": "grpo,ulorl"}),
 )
 METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in ROWS}
-COMPARING = frozenset({"dapo", "dart", "dr-grpo", "gigpo", "grpo", "mt-grpo", "rloo"})  # paths of a group
+COMPARING = frozenset(
+    {
+        "canon",
+        "dapo",
+        "dart",
+        "dcpo",
+        "dmpo",
+        "dr-grpo",
+        "gigpo",
+        "grpo",
+        "grpo-s",
+        "gtpo",
+        "mt-grpo",
+        "qae",
+        "rl-zvp",
+        "rloo",
+    }
+)  # paths of a group
 METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
 
 
@@ -136,6 +208,18 @@ def foreign(text: str) -> bool:
 def title(name: str) -> str:
     """Return the first line of a method's card. Raises ValueError on an unknown name, with the nearest known one."""
     return _card(name).partition("\n")[0]
+
+
+def evidence(name: str) -> tuple[str, str]:
+    """Return the knob that a method turns, and the grade of its evidence; "" where its card does not say."""
+    found = (re.search(pattern, _card(name)) for pattern in (r"Knob: ([^.]+)", r"Evidence: ([ABC])"))
+    knob, grade = (match[1] if match else "" for match in found)
+    return knob, grade
+
+
+def plausible(text: str) -> list[str]:
+    """Return the methods of a text whose formulas are a plausible reading alone."""
+    return [name for name, _ in _split(text) if name in METHODS and evidence(name)[1] == "C"]
 
 
 def describe(name: str) -> str:

@@ -32,6 +32,7 @@ from ..columns import Batch, Now, Terms
 from ..control import Control, Sets, State, Verdict
 from ..objective import CLIP, dual_clip
 from ..parameters import Bound, Count, Limit, NonNegative, Variant, checked, require
+from .dynamic_sampling import tells
 from .grpo import grpo
 
 
@@ -66,12 +67,6 @@ def dapo(
 
     sets = base.sets if limit == inf else base.sets | frozenset[Sets]({"surrogate"})
     return replace(base, name="dapo", sets=sets, select=select, reward=reward, shape=shape)
-
-
-def tells(tree: Tree) -> bool:
-    """Return whether a tree teaches anything: its paths' scores differ, or one path alone has one."""
-    scores = [leaf.score for leaf in tree.leaves if leaf.learned]
-    return len(scores) == 1 or len(set(scores)) > 1
 
 
 def overlong_penalty(length: Float[Tensor, "r"], longest: int, cache: int, floor: float) -> Float[Tensor, "r"]:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ..columns import Batch, Current, Now, Terms
 from ..control import Control, Needs, State
+from ..credit import path_quantile
 from ..objective import clipped, log_ratio, ratio
 from ..parameters import Count, Range, Share, checked
 
@@ -49,9 +50,8 @@ def simko(
         return clipped((1 - part) * r + part * shared, terms)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        parts = torch.split(batch.entropy, torch.bincount(batch.path, minlength=batch.n_paths).tolist())
-        level = torch.cat([part.quantile(quantile).expand(len(part)) for part in parts if len(part)])
-        unsure, drawn = batch.entropy > level, batch.extras[LIKELY][:, 0] > 0
+        unsure = batch.entropy > path_quantile(batch.entropy, batch, quantile)
+        drawn = batch.extras[LIKELY][:, 0] > 0
         part = torch.where(unsure & (batch.turns.score[batch.row] >= 1), share, torch.zeros_like(terms.weight))
         mistaken = unsure & drawn & (terms.advantage < 0)
         pushed = torch.where(mistaken, push * terms.advantage, terms.advantage)

@@ -2,13 +2,23 @@
 
 import pytest
 
-from turngym.tests.verify.methods.examples import EXAMPLES, Example
+from turngym.tests.verify.methods.examples import Example
+from turngym.tests.verify.methods.field_examples import EXAMPLES
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: f"{one.method}-{EXAMPLES.index(one)}")
 def test_a_sheets_example_is_reproduced(example):
     assert example.fault() == ""
-    assert example.section.split(".md ")[0] in ("agentic", "base", "control", "objective")
+    assert example.section.split(".md ")[0] in (
+        "advantage",
+        "agentic",
+        "base",
+        "clip_kl",
+        "control",
+        "inference",
+        "objective",
+        "sampling",
+    )
 
 
 def test_the_first_wrong_number_is_the_fault():

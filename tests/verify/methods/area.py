@@ -44,7 +44,7 @@ class Methods:
 def _method_rows(name: str) -> Iterator[Row]:
     from turngym.tests.verify.methods.battery import CHECKS, DIRECTIONS, directions
     from turngym.tests.verify.methods.cases import CASES
-    from turngym.tests.verify.methods.examples import EXAMPLES
+    from turngym.tests.verify.methods.field_examples import EXAMPLES
 
     examples = [example for example in EXAMPLES if example.method == name]
     if examples:  # some sheets have none

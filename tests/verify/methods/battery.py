@@ -37,7 +37,9 @@ def acts(case: Case) -> bool:
     """Active parameters change the gradient, unless the method acts on the rollout alone; then it has a plan."""
     toy, control = make_toy(), case.control()
     same = torch.allclose(toy.learn(control, case.state)[1], toy.learn(NOTHING, {})[1])
-    return same == case.samples and (control.plan is not None or not case.samples)
+    return same == case.samples and (
+        not case.samples or control.plan is not None or control.select is not NOTHING.select
+    )
 
 
 def masked(case: Case) -> bool:

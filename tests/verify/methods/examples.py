@@ -55,15 +55,19 @@ def credit(method: str, paths: Sequence[Sequence[int]], scores: Sequence[float],
     return advantages(METHODS[method](**parameters), batch, {}).tolist()
 
 
-def shaped(method: str, batch: Batch, advantage: Tensor, state: Any = None, **parameters: Any) -> Terms:
-    """Return the terms that a method makes of an advantage at the start of an update."""
-    return METHODS[method](**parameters).shape(start_terms(advantage), batch, Now.at_start(batch), state or {})
+def shaped(
+    method: str, batch: Batch, advantage: Tensor, state: Any = None, now: Now | None = None, **parameters: Any
+) -> Terms:
+    """Return the terms that a method makes of an advantage, at the start of an update or now."""
+    start = start_terms(advantage)
+    return METHODS[method](**parameters).shape(start, batch, now or Now.at_start(batch), state or {})
 
 
 def losses(method: str, **parameters: Any) -> Sequence[float]:
     """Return the policy's loss of each slot of the sheets' TOY batch, and of all."""
     batch, current, advantage = sheet()
-    terms = replace(shaped(method, batch, advantage, **parameters), penalties=())
+    terms = shaped(method, batch, advantage, now=current.detach(), **parameters)
+    terms = replace(terms, penalties=(), kl_coef=torch.zeros_like(advantage))
     each = -terms.surrogate(current, batch, terms)
     return [*each.tolist(), objective(current, batch, terms, batch.n_slots).item()]
 

@@ -1,0 +1,43 @@
+"""Adaptive entropy control (AEC, Skywork-OR1, arXiv 2505.22312): a bonus that is on only below a target.
+
+Knob: objective. An integrator on the coefficient of the entropy bonus, and a gate.
+
+    L ← L - c_k·1[e_k ≤ target]·mean H;     c_{k+1} = clip(c_k + delta if e_k < target else c_k - delta, 0, most)
+
+Defaults: target 0.2 nats, delta 0.0001, most 0.005, c_0 = 0: released script.
+Evidence: A, read in released code (SkyworkAI/Skywork-OR1, `EntController`).
+Deviations: e is the code's estimate, -logp of the drawn tokens. As in the code, gate and coefficient of a step come
+from the step before; the paper gates with the step's own e.
+Off: most 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..columns import Batch, Now, Terms
+from ..control import Control, Needs, Requests, State, Stats
+from ..parameters import NonNegative, checked
+
+
+@checked
+def ada_ent_reg(
+    *, target: NonNegative = 0.2, delta: NonNegative = 0.0001, most: NonNegative = 0.005, first: NonNegative = 0.0
+) -> Control:
+    """Return the controlled bonus; `target` in nats, coefficients per nat. State: coefficient and gate."""
+
+    def observe(stats: Stats, state: State) -> tuple[State, Requests]:
+        if stats.phase != "rollout":
+            return state, Requests()
+        used = state["next"] if state["open"] else 0.0
+        change = delta if stats.entropy_sampled < target else -delta
+        following = min(max(state["next"] + change, 0.0), most)
+        return {"used": used, "next": following, "open": bool(stats.entropy_sampled <= target)}, Requests()
+
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        return replace(terms, entropy_coef=terms.entropy_coef + min(state["used"], most))
+
+    start = {"used": first, "next": first, "open": True}
+    return Control(
+        name="ada-ent-reg", needs=Needs(entropy_grad=most > 0), init=start.copy, observe=observe, shape=shape
+    )

@@ -1,0 +1,58 @@
+"""Archer (arXiv 2507.15778): uncertain tokens may move, certain ones are held by a tight clip and a reference.
+
+Knob: clip, KL. A token is uncertain where its entropy is above the `quantile` of its path.
+
+    certain:   clip ± certain,   + kl·k3(logp, logp_ref), averaged over the certain tokens
+    uncertain: clip ± unsure,    no KL;   dual clip `limit` on both
+
+Defaults: quantile 0.8, certain 0.2, unsure 0.5, kl 0.001, limit 3: released script.
+Evidence: A, read in released code (wizard-III/ArcherCodeR), where the mask called high entropy marks the low tokens.
+Deviations: paths that earned no score take no part in the KL. It sets no credit, so name it with grpo.
+Off: certain and unsure 0.2, kl 0, limit inf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from ..columns import Batch, Now, Terms
+from ..control import Control, Needs, State
+from ..credit import earned, path_quantile
+from ..objective import dual_clip
+from ..parameters import Bound, Limit, NonNegative, Share, checked
+
+
+@checked
+def archer(
+    *,
+    quantile: Share = 0.8,
+    certain: Bound = 0.2,
+    unsure: Bound = 0.5,
+    kl: NonNegative = 0.001,
+    limit: Limit = 3.0,
+) -> Control:
+    """Return Archer's bounds, KL and dual clip."""
+
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        return replace(split(terms, batch, now, quantile, certain, unsure, kl), surrogate=dual_clip(limit))
+
+    needs = Needs(logp_ref=kl > 0, now=True)
+    return Control(name="archer", needs=needs, sets=frozenset({"clip", "surrogate"}), shape=shape)
+
+
+def split(terms: Terms, batch: Batch, now: Now, quantile: float, certain: float, unsure: float, kl: float) -> Terms:
+    """Return terms with the bounds of certain and uncertain tokens, and the KL of certain ones."""
+    high = uncertain(batch, now, quantile)
+    bound = torch.where(high, unsure, certain).to(terms.clip_low)
+    low = ~high & earned(batch)
+    coef = torch.where(low, kl * batch.n_slots / max(int(low.sum()), 1), 0.0).to(terms.kl_coef)
+    return replace(terms, clip_low=bound, clip_high=bound, kl_coef=terms.kl_coef + coef)
+
+
+def uncertain(batch: Batch, now: Now, quantile: float) -> Bool[Tensor, "s"]:
+    """Return which tokens have an entropy above the `quantile` of their path; a path's only token is certain."""
+    return now.entropy > path_quantile(now.entropy, batch, quantile)

@@ -1,0 +1,40 @@
+"""DMPO (known from a survey; akin to FlowRL, arXiv 2509.15207): shares within a group that follow the rewards.
+
+Knob: objective. A forward KL to a target keeps every good mode, where a policy gradient keeps one.
+
+    target_i = softmax(s_i / beta) over the group;  L = -Σ_i target_i·log softmax_group(mean_t logp_i), mean over groups
+
+Defaults: beta 0.5: ours.
+Evidence: C. Target and direction are known from one line of a survey; the formula is ours.
+Deviations: token t of path i gets (target_i - share_i)/T_i, the gradient of L, of the current shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..columns import Batch, Now, Terms
+from ..control import Control, Needs, State
+from ..credit import Paths, softmax_by
+from ..objective import score_function
+from ..parameters import Positive, checked
+
+
+@checked
+def dmpo(*, beta: Positive = 0.5) -> Control:
+    """Return DMPO in place of the policy term."""
+
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        paths = Paths.of(batch)
+        if not len(paths.score):
+            return terms
+        size = torch.bincount(torch.unique(paths.group, return_inverse=True)[1])
+        count = size[torch.unique(paths.group, return_inverse=True)[1]]
+        wanted = softmax_by(paths.group, paths.score.double() / beta)
+        held = softmax_by(paths.group, paths.mean(now.logp))
+        pull = (wanted - held) / count / torch.bincount(paths.place) * (batch.n_slots / len(size))
+        return replace(terms, advantage=paths.slots(pull, terms.advantage), surrogate=score_function)
+
+    return Control(name="dmpo", needs=Needs(now=True), sets=frozenset({"surrogate", "clip"}), shape=shape)

@@ -1,0 +1,53 @@
+"""EMPO (arXiv 2504.05812): a path is worth what share of its group agrees with its answer.
+
+Knob: sampling (the reward). Learning without labels, by agreement. Answers are equal where the environment reports the
+same one.
+
+    s_i = share of the group with the answer of path i; 0 without one, and 0 for all where none agree
+
+Defaults: none to set.
+Evidence: A, read in released code (QingyangZhang/EMPO).
+Deviations: equality of reported answers stands for entailment.
+Off: mix 0 keeps the environment's score.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ...agents.trajectory import Tree
+from ..columns import Batch
+from ..control import Control, Needs, State
+from ..parameters import Share, checked
+
+AGREED = "empo"
+
+
+@checked
+def empo(*, mix: Share = 1.0) -> Control:
+    """Return EMPO's score in place of the environment's, `mix` of it."""
+
+    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+        return (1 - mix) * batch.turns.score + mix * batch.turns.columns[AGREED].to(batch.turns.score)
+
+    return Control(name="empo", needs=Needs(columns={AGREED: agreed} if mix else {}), reward=reward)
+
+
+def answers(tree: Tree) -> list[tuple[int, object]]:
+    """Return the places of leaves that are learned from, and their answers; without one each is its own."""
+    found = [(place, tree.last_info(leaf).get("answer")) for place, leaf in enumerate(tree.leaves) if leaf.learned]
+    return [(place, (place,) if answer is None else repr(answer)) for place, answer in found]
+
+
+def agreed(tree: Tree) -> list[float]:
+    """Return EMPO's score of each leaf."""
+    found = answers(tree)
+    counts = Counter(answer for _, answer in found)
+    scores = [0.0] * len(tree.leaves)
+    for place, answer in found:
+        if len(counts) < len(found) and isinstance(answer, str):
+            scores[place] = counts[answer] / len(found)
+    return scores
