@@ -85,7 +85,9 @@ class Compare(Shown):
             seeds, sd = planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
             final = Final(episodes=self.final)
             plan = make_plan(self.methods, self.on, seeds, self._changes(), self.out, self.resume, final, self.against)
-            tuning = check_tuning(self.tune, plan) if self.tune else plan.check()  # judged runs are checked once tuned
+            tuning = check_tuning(self.tune, plan) if self.tune else None
+            if tuning is None:
+                plan.check()  # judged runs of a tuned comparison are checked once it is tuned
             writable(plan.folder)
         what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
         notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)

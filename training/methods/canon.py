@@ -34,7 +34,7 @@ def canon(
         paths = Paths.of(batch)
         by = paths.mean(batch.entropy) if metric == "entropy" else torch.bincount(paths.place)
         found = torch.zeros_like(paths.score)
-        for group in paths.group.unique():
+        for group in torch.unique(paths.group):
             (members,) = torch.nonzero(paths.group == group, as_tuple=True)
             order = members[by[members].argsort(stable=True)]
             low, high = order[: len(order) // 2], order[len(order) // 2 :]

@@ -36,7 +36,7 @@ def d3s(*, paths: Share = 0.5, tokens: Share = 0.2, paths_end: Share = 1.0, toke
         found = Paths.of(batch)
         mean = found.mean(terms.advantage)
         kept = torch.zeros_like(mean, dtype=torch.bool)
-        for group in found.group.unique():
+        for group in torch.unique(found.group):
             (mine,) = torch.nonzero(found.group == group, as_tuple=True)
             kept[mine[extremes(mean[mine], max(ceil(of * len(mine) - 1e-9), 1))]] = True
         slots = found.slots(kept, terms.weight) > 0

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..columns import Batch, Now, Terms
-from ..control import Control, Requests, State, Stats
+from ..control import Control, Requests, Sets, State, Stats
 from ..credit import Paths
 from ..objective import dual_clip
 from ..parameters import Limit, NonNegative, checked
@@ -37,7 +37,7 @@ def dcpo(*, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.
         task = batch.turns.task.new_zeros(len(paths.score))
         task[paths.place] = batch.turns.task[batch.row[paths.learned]]
         found = torch.zeros_like(paths.score)
-        for group in paths.group.unique():
+        for group in torch.unique(paths.group):
             mine = paths.group == group
             past = state.get(str(int(task[mine][0]))) if smooth else None
             found[mine] = found.new_tensor(advantage(paths.score[mine].tolist(), past))
@@ -58,7 +58,7 @@ def dcpo(*, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.
         lo, hi = bounds(batch.logp_old.exp(), low, high, limit)
         return replace(terms, clip_low=1 - lo, clip_high=hi - 1, surrogate=dual_clip(limit))
 
-    sets = frozenset({"credit", "clip", "surrogate"})
+    sets = frozenset[Sets]({"credit", "clip", "surrogate"})
     return Control(name="dcpo", sets=sets, credit=credit, observe=observe, shape=shape)
 
 

@@ -78,7 +78,9 @@ def kl(
 def estimate(name: Estimator, logp: Float[Tensor, "s"], other: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
     """Return an estimator of KL(current ‖ reference) by token."""
     x = log_ratio(logp, other)
-    return {"k1": lambda: x, "abs": x.abs, "k2": lambda: x.square() / 2, "k3": lambda: k3(logp, other)}[name]()
+    if name == "k3":
+        return k3(logp, other)
+    return x.square() / 2 if name == "k2" else x.abs() if name == "abs" else x
 
 
 def reference(batch: Batch) -> Float[Tensor, "s"]:

@@ -30,7 +30,7 @@ def qae(*, k: Annotated[float, Range(0, 1, above=True)] = 0.4, eps: Positive = 1
 
     def judge(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
         found = torch.zeros_like(score)
-        for own in group.unique():
+        for own in torch.unique(group):
             mine = score[group == own]
             if len(mine) > 1 and mine.max() > mine.min():
                 base = mine.sort().values[max(ceil(k * len(mine) - 1e-9), 1) - 1]

@@ -15,12 +15,13 @@ from turngym.tests.support.toy import build, f64, sheet
 from turngym.tests.verify.methods.examples import EXAMPLES as BASE
 from turngym.tests.verify.methods.examples import ONE, Example, credit, losses, shaped
 from turngym.training.columns import Current
-from turngym.training.control import Stats
+from turngym.training.control import Stats, advantages
 from turngym.training.methods import METHODS
 from turngym.training.methods.aent import CLAMPED, clamped
 from turngym.training.methods.d3s import extremes
 from turngym.training.methods.dapo import overlong_penalty
-from turngym.training.methods.dcpo import advantage, bounds, visited
+from turngym.training.methods.dcpo import advantage as smooth
+from turngym.training.methods.dcpo import bounds, visited
 from turngym.training.methods.empo import AGREED, agreed
 from turngym.training.methods.gtpo import mean_ratio
 from turngym.training.methods.gtpo import shaped as shared
@@ -77,7 +78,7 @@ def erc() -> Sequence[float]:
 def adaptive(kl: float) -> float:
     """Return the KL coefficient 0.1 after a step."""
     control = METHODS["kl"](coef=0.1, target=0.04)
-    return control.observe(Stats(0, "update", kl=kl), {})[0]["coef"]
+    return float(control.observe(Stats(0, "update", kl=kl), {})[0]["coef"])
 
 
 def apo_factor(right: int, count: int) -> float:
@@ -102,7 +103,7 @@ def sent() -> Sequence[float]:
 def zero_variance(score: float) -> Sequence[float]:
     """Return RL-ZVP's advantages of a path whose group has one score."""
     batch = build([[3]], entropy=[0.3, 1.6, 0.9], scores=[score])
-    return METHODS["rl-zvp"]().credit(batch, {}).tolist()
+    return advantages(METHODS["rl-zvp"](), batch, {}).tolist()
 
 
 def fluent() -> Sequence[float]:
@@ -131,14 +132,14 @@ def edge() -> Sequence[float]:
 
 def ucas(**parameters: Any) -> Sequence[float]:
     """Return UCAS's advantages."""
-    batch = replace(build(ONE), extras={CERTAIN: f64([[10, 20], [12, 18], [8, 22], [14, 19]])})
+    batch = replace(build(ONE), extras={CERTAIN: f64([10, 20, 12, 18, 8, 22, 14, 19]).reshape(4, 2)})
     return shaped("ucas", batch, f64(credit("grpo", ONE, [1, 0, 0, 1])), **parameters).advantage.tolist()
 
 
 def canon(mu: float) -> Sequence[float]:
     """Return CANON's advantages."""
     batch = build([[1]] * 6, entropy=[0.2, 0.4, 0.9, 0.7, 0.3, 0.8], scores=[1, 0, 1, 0, 1, 0])
-    return METHODS["canon"](mu=mu).credit(batch, {}).tolist()
+    return advantages(METHODS["canon"](mu=mu), batch, {}).tolist()
 
 
 def seed_grpo() -> Sequence[float]:
@@ -168,7 +169,7 @@ def shares(right: bool, paths: bool = False) -> Sequence[float]:
 def gtpo() -> Sequence[float]:
     """Return GTPO's advantages of TOY's two rows, both right."""
     batch = build([[3], [2]], entropy=sheet()[0].entropy.tolist(), scores=[1, 1])
-    return METHODS["gtpo"]().credit(batch, {}).tolist()
+    return advantages(METHODS["gtpo"](), batch, {}).tolist()
 
 
 def mean_ratios() -> Sequence[float]:
@@ -217,14 +218,16 @@ def reweighted() -> Sequence[float]:
 
 def aer(entropy: float) -> float:
     """Return AER's coefficient after an entropy."""
-    return METHODS["aer"]().observe(Stats(1, "rollout", entropy=entropy), {"coef": 0.01, "start": 2.0})[0]["coef"]
+    return float(
+        METHODS["aer"]().observe(Stats(1, "rollout", entropy=entropy), {"coef": 0.01, "start": 2.0})[0]["coef"]
+    )
 
 
 def aent(entropy: float) -> float:
     """Return AEnt's coefficient after an entropy, of 0.0002."""
     control = METHODS["aent"](first=0.0002, eta=0.001, low=0.1, high=0.4, least=0.00004, most=0.1, warm=0)
     stats = Stats(1, "update", extras={f"extras/{CLAMPED}": entropy})
-    return control.observe(stats, control.init())[0]["coef"]
+    return float(control.observe(stats, control.init())[0]["coef"])
 
 
 def mastered(entropy: float) -> Sequence[float]:
@@ -252,7 +255,7 @@ def smoothed() -> Sequence[float]:
     """Return DCPO's statistics and advantages of a task's third visit."""
     past = [0.25, 0.433, 2]
     one, same = [1.0, 1.0, 0.0, 0.0], [1.0] * 4
-    return [*visited(one, past)[:2], *advantage(one, past), *visited(same, past)[:2], *advantage(same, past)]
+    return [*visited(one, past)[:2], *smooth(one, past), *visited(same, past)[:2], *smooth(same, past)]
 
 
 def dcpo_bounds(q: float, low: float = 0.2, high: float = 0.28) -> Sequence[float]:
@@ -262,7 +265,7 @@ def dcpo_bounds(q: float, low: float = 0.2, high: float = 0.28) -> Sequence[floa
 
 def weights(**parameters: Any) -> Sequence[float]:
     """Return STEER's weights of TOY."""
-    return on_sheet("steer", **parameters)[2].weight.tolist()
+    return list(on_sheet("steer", **parameters)[2].weight)
 
 
 def steer_loss() -> Sequence[float]:
@@ -336,7 +339,7 @@ EXAMPLES = (
     Example("edge-grpo", ADV, edge, [1.623516, -0.811758, -3.247033, 0.405879]),
     Example("ucas", ADV, lambda: ucas(cost=0.0), [0.954070, -0.991746, -0.576658, 0.647707]),
     Example("ucas", ADV, ucas, [0.929070, -0.991746, -0.626658, 0.635207]),
-    Example("ucas", ADV, lambda: [certainty(LOGITS, torch.zeros(2).long(), None)[0, 0]], [1.940190]),
+    Example("ucas", ADV, lambda: [certainty(LOGITS, torch.zeros(2).long(), None)[0, 0].item()], [1.940190]),
     Example("canon", ADV, lambda: canon(1.0), [2 / 3, -1 / 3, 1 / 3, -2 / 3, 2 / 3, -2 / 3]),
     Example("canon", ADV, lambda: canon(0.0), [1 / 3, -2 / 3, 2 / 3, -1 / 3, 1 / 3, -1 / 3]),
     Example("canon", ADV, lambda: canon(0.5), [0.5, -0.5, 0.5, -0.5, 0.5, -0.5]),
@@ -381,9 +384,11 @@ EXAMPLES = (
     ),
     Example("ada-ent-reg", f"{CTRL} G2", lambda: observed("ada-ent-reg", "open", H_AEC), [0, 1, 1, 1, 0, 1]),
     Example("aer", OBJ, lambda: [aer(1.2), aer(0.6)], [0.009, 0.012]),
-    Example("aent", OBJ, lambda: clamped(0.3, LOGITS[:1], torch.zeros(1).long(), None), [0.832396]),
+    Example("aent", OBJ, lambda: clamped(0.3, LOGITS[:1], torch.zeros(1).long(), None).tolist(), [0.832396]),
     Example("aent", OBJ, lambda: [aent(0.05), aent(0.6)], [0.00025, 0.00004]),
-    Example("one-shot-em", OBJ, lambda: sharpened(0.5, LOGITS, torch.zeros(2).long(), None), [0.455429, 1.386294]),
+    Example(
+        "one-shot-em", OBJ, lambda: sharpened(0.5, LOGITS, torch.zeros(2).long(), None).tolist(), [0.455429, 1.386294]
+    ),
     Example("forking-tokens", OBJ, lambda: [total("forking-tokens")], [1.349859]),
     Example("d3s", OBJ, lambda: extremes(f64([2, 0.5, -0.1, -1]), 2), [0, 3]),
     Example("ulorl", OBJ, lambda: [*mastered(0.15), *mastered(0.25)], [0, 1, 1, 1]),
@@ -393,7 +398,7 @@ EXAMPLES = (
     Example(
         "papo",
         "objective.md 8",
-        lambda: polarity(sheet()[2], sheet()[1].detach()),
+        lambda: polarity(sheet()[2], sheet()[1].detach()).tolist(),
         [-0.017221, -0.111034, 0.023254, -0.099129, -0.011702],
     ),
     Example(
