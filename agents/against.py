@@ -1,7 +1,5 @@
 """An evaluation beside an earlier one: the difference in success, paired by task, so that samples of a task are one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from statistics import fmean

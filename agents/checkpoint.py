@@ -4,8 +4,6 @@ Invariants: once two were saved, two whole ones are there at every instant; a ch
 files of its manifest and no other, each with its checksum, and nothing of it is parsed before that is known.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """What turngym finds on a machine: versions, resources, isolation levels, and whether what it needs works."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import platform

@@ -5,8 +5,6 @@ not there, also where two processes begin at once, and is used only while its fi
 The weights are those of the file, rounded to bfloat16: what quantisation took away does not come back.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

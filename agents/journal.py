@@ -7,8 +7,6 @@ A journal depends on a run's keys and weights alone. A failure that was dealt wi
 which is written elsewhere. Files are written so that they survive the death of the process and of the machine.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

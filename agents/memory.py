@@ -5,8 +5,6 @@ itself (workspaces of matrix products, what an allocator keeps of freed blocks) 
 `benchmarks/memory.py` measures how much that is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod

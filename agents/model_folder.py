@@ -4,8 +4,6 @@ A folder is weights in safetensors and settings in JSON. Whatever would load cod
 elsewhere is refused by its name, before a library that would follow it sees the folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

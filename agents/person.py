@@ -1,7 +1,5 @@
 """A person who plays in the terminal: what ends an episode is said before it, the right answer behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console

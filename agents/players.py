@@ -1,7 +1,5 @@
 """Players that act by text: an expert that knows the gold, an observer, a script. Their episodes are trees too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A replay needs no policy, because an environment that keeps its contract gives t
 an agent's code reads from a clock or from an address in memory differs, and is reported like any other difference.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing

@@ -6,8 +6,6 @@ the answer of most samples earns (Wang et al., 2203.11171). Infrastructure failu
 Where an environment says how an agent searched, the report says it too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -3,8 +3,6 @@
 Commands and recipes take the fields of nested settings by their names alone, as `--max-tokens 96` or `rank = 32`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -6,8 +6,6 @@ differences are taken on the same seeds and tested by Student's t (Student, Biom
 one reference are several tests: their p are Holm's (Scandinavian Journal of Statistics 6, 1979).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

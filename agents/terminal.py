@@ -7,8 +7,6 @@ Of the work that goes on a terminal shows live lines, and anything else gets a p
 What a command leaves behind is then up to those who catch a `KeyboardInterrupt` on its way out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -4,8 +4,6 @@ Invariant: everything an episode depends on is the generator state it began with
 taken, so any episode can be copied (`fork`), written down (`snapshot`) and repeated (`restore`).
 """
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import hashlib

@@ -4,8 +4,6 @@ They are messages of an episode's opening, behind its system prompt, so everyone
 rollouts, evaluations, servers, players, warm-ups. A question is never among its own examples.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

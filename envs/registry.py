@@ -6,8 +6,6 @@ broken one is an error only when it is made. What no package declares is named w
 `module:factory`, or as in Gymnasium `module:ID`, where importing the module registers the id.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import inspect

@@ -1,7 +1,5 @@
 """Several named rewards of one episode: what is paid is their weighted sum, and each is kept by its name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from math import isfinite

@@ -1,7 +1,5 @@
 """Rows of questions: which fields hold a problem and its answer, and the tasks that rows and JSONL files give."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

@@ -3,8 +3,6 @@
 Data sets are read with the `datasets` library (extra `tasks`).
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections import Counter

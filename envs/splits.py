@@ -4,8 +4,6 @@ An episode has a number. In an environment with `tasks` it is the task's index, 
 split has seeds of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass

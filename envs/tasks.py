@@ -4,8 +4,6 @@ A set is a deterministic function from an index to a task: the same arguments an
 any machine. The gold answer stays between the task set and the grader; a task's `repr` does not show it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Vectors of environments of text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Nothing is imported before it is asked for, so what is broken is an error only w
 folder, a recipe) may not ask: what `is_foreign` has to be named by the present command.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import sysconfig

@@ -5,8 +5,6 @@ environment but a few keys. Deadlines are kept by waiting on the socket, never b
 any thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

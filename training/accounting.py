@@ -4,8 +4,6 @@ The counts of `metrics.jsonl` are compared with a second count of the journals i
 `incidents.jsonl`, and both with what `config.toml` asked for.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

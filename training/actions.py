@@ -16,8 +16,6 @@ are 0 where all do the same. Information that falls towards 0 while entropy stay
 the same whatever it is asked (RAGEN-2).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass

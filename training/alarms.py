@@ -4,8 +4,6 @@ An alarm depends on lines of metrics alone, and nothing depends on an alarm, so 
 ones. The limits are ours, from no paper; they were set on runs of small policies and of SmolLM2-135M.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ are numbered depth first, so that those behind a segment are an interval of numb
 a token, and blocks of 128 by 128 in which none is seen are never computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What rules that fork paths by entropy share: which turn decides, how surprising it is, and how often to fork."""
 
-from __future__ import annotations
-
 from math import log
 
 from ..agents.engine import keyed_rng

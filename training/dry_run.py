@@ -4,8 +4,6 @@ Nothing is drawn or written, and no weights are read: the small files of a model
 model is checked without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The folder has a name only once it is complete. The base model's weights are copied with `merged` alone.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A multiplicative controller that keeps a number above a floor; a step of it is a pure function of its JSON state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, isfinite, log

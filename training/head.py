@@ -15,8 +15,6 @@ largest by r turns it into e^(-r) (sum of e^z z - r sum of e^z). Those over W le
 precision the slope of a nearly certain token would otherwise be a difference of nearly equal numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from types import MappingProxyType

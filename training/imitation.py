@@ -1,7 +1,5 @@
 """What self-imitation keeps of earlier steps: rows of a path's key and its score, and what they are judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf
 from typing import Any

@@ -5,8 +5,6 @@ anything non-finite in it leaves weights and optimizer untouched and names the s
 `apply` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256

@@ -5,8 +5,6 @@ operations that each keep what they read; here x and x Aᵀ are kept. On a CPU, 
 as fast as what PyTorch calls by itself; it depends on the maker of the processor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """What each logger is given, by the interface of its own package: TensorBoard, Weights & Biases, trackio and MLflow."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -7,8 +7,6 @@ boundary come the checkpoint, the validation and the line of metrics, each made 
 checkpoint holds what the line needs, so the line is the last. Wall-clock time goes to `metrics.jsonl` only.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set

@@ -10,8 +10,6 @@ An update with a number that is not finite is refused before its loss is compute
 Invariant: N counts the sampled tokens of the whole optimizer step, so its micro-batches' losses add up to its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from typing import Literal

@@ -4,8 +4,6 @@ The moments of every parameter are saved, so that a missing one is noticed; a pa
 with which AdamW begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path

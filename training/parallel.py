@@ -6,8 +6,6 @@ the same optimizer steps. Invariant: all processes call the methods of their tea
 JSON, safetensors and tensors.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

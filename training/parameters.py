@@ -4,8 +4,6 @@ A parameter is a number with a `Range` (`alpha: Annotated[float, Range(0, 1)] = 
 `read_parameters` finds them in the text of a module, which needs torch to be imported.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass

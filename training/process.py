@@ -1,7 +1,5 @@
 """Which of the processes that train together this one is, by the environment variables that `torchrun` sets."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

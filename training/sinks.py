@@ -5,8 +5,6 @@ the steps before a kill arrive as well. RUN/loggers/NAME keeps its output and wh
 before the step is sent: a step that is taken again, or whose sending was cut off, is not sent twice.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

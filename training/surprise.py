@@ -3,8 +3,6 @@
 A likely turn is not surprising; to make what was drawn less likely by how likely it was raises the entropy of turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan

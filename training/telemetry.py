@@ -4,8 +4,6 @@ Of the rollout: entropies, outcomes, tool calls and branches. Of the update: imp
 computed once an optimizer step from all its slots, so how they were cut into micro-batches does not show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, nan
 from statistics import fmean

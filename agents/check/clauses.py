@@ -3,8 +3,6 @@
 The clauses about an environment by itself are here: Gymnasium's own, its gold, its randomness.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Promises about copies of an episode: forks, snapshots, journals, vectors."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

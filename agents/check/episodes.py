@@ -3,8 +3,6 @@
 What was seen is kept as text, so that episodes of other instances, threads and processes can be compared with it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress

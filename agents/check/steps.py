@@ -1,7 +1,5 @@
 """Promises about what `reset` and `step` give: tasks by their index and their splits, and answers to any text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing

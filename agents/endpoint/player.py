@@ -1,7 +1,5 @@
 """An episode as a chat with a model behind a URL, whose tool calls become the text that the environment reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Invariant: what is drawn depends only on the keys (seed, step, task, branch, tur
 rollouts are in flight, how fast their tools answer, or which of them failed and began again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext

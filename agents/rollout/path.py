@@ -3,8 +3,6 @@
 Invariant: every wait of a rollout has a deadline, so that nothing that never answers can stop it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable

@@ -5,8 +5,6 @@ learns distributions instead of examples: the loss is the divergence KL(table â€
 or two hundred steps, and two seeds give policies that differ in their weights and little in what they do.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The environments of the diagnostic worlds: a word is shown, and the agent's action is a word."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

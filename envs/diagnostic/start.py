@@ -4,8 +4,6 @@ A world alone isolates nothing: that a tool is dropped before it is mastered tak
 uses it badly. `Start` is such a policy as a table, which a warm-up imitates.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from .worlds import START, WON, State, World

@@ -5,8 +5,6 @@ the episode with 0. Where `hidden` is 0 the right word is the one that is shown,
 so many of the words are right, drawn by the task and never shown, so that the agent can only guess.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

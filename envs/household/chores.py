@@ -3,8 +3,6 @@
 All names are ALFWorld's, so agents meet no new word. Which thing fits where holds for generated houses only.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """`ALFWorld-v0` and `Household-v0`: the official ALFWorld games and generated houses, one command a turn."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Mapping, Sequence

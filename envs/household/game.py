@@ -1,7 +1,5 @@
 """One ALFWorld game: read from an official `game.tw-pddl` file or from a row of a JSONL file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ What makes a house's task decides its split: a tenth of all tasks is `valid`, a 
 two splits ever share a task, whatever their seeds, sizes and difficulties.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

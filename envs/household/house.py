@@ -1,7 +1,5 @@
 """A generated house with its task: its content, its PDDL problem and a walkthrough."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ index as a line of JSON, then the rows, each compressed. It is written under ano
 number of processes may make it at once; a file that changed gets a store of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

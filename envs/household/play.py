@@ -6,8 +6,6 @@ present one and the one before 0.4, which differ in the answer to `go to` and in
 Only the present one has `help`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .state import State, changed, members

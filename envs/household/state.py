@@ -1,7 +1,5 @@
 """The changing part of a house, as an immutable value, and the conditions of success on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias

@@ -3,8 +3,6 @@
 Things and receptacles are numbered in the order of their ids, which is the order in which the text lists them.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@ r"""The answer of a completion: the last outermost `\boxed{...}` behind the reas
 One pass over the text, linear in its length.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -5,8 +5,6 @@ relation is refused, and where it is a number, so is unworked arithmetic. math-v
 the agent's text is never evaluated in this one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from itertools import accumulate

@@ -4,8 +4,6 @@ A generated problem is fixed by its index. Its text decides its split: a tenth o
 the others `train`, so no two splits ever share a problem, whatever their seeds, families and difficulties.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

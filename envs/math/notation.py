@@ -4,8 +4,6 @@ r"""One spelling for what LaTeX lets people write in several ways, and the names
 apart. Only the spelling changes, never a value; nothing is evaluated here.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

@@ -5,8 +5,6 @@ in a tuple and in an interval; order does not in a set, a list or a union. Nothi
 number is left to the caller.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction

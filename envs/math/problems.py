@@ -13,8 +13,6 @@ program. A row works out the answer from what was drawn and builds the program f
 two are independent ways to the same value.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import defaultdict

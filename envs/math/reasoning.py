@@ -4,8 +4,6 @@ Several answers to one task can be right, so reasoning-gym's own scorers decide,
 evaluate the answer as code. Only a full score is paid, as many of them give parts of it for any answer at all.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import math

@@ -4,8 +4,6 @@ All words are invented: each has a cluster of letters that hardly any real word 
 that is asked for is part of another. What may hold between things, with all wordings, is in `relations.toml`.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The search environment, made from its options, and the data sets of questions of fact that it knows by name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

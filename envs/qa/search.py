@@ -6,8 +6,6 @@ becomes a control token. Exact match after SQuAD's normalisation is paid; beside
 right only as they are; Jin et al. 2025, Search-R1: sub-EM.)
 """
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

@@ -1,7 +1,5 @@
 """Facts in words: passages and questions about the invented world are written, and read back by an expert."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

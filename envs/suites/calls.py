@@ -5,8 +5,6 @@ executor calls `eval` on the text behind a list of forbidden names, and keeps it
 the model's and the task's name, so that episodes of one task share them.
 """
 
-from __future__ import annotations
-
 import ast
 import decimal
 import inspect

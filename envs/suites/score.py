@@ -3,8 +3,6 @@
 A conversation is judged turn by turn while it is played; single replies go to the official checker itself.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import importlib

@@ -1,7 +1,5 @@
 """What trained policies do in the end: counted from episodes that they play, or from those they were trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial

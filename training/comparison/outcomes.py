@@ -1,7 +1,5 @@
 """What trained policies do in the end, beside what so many seeds can tell of it: the tables of both commands."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

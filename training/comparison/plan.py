@@ -4,8 +4,6 @@ Its folder holds METHOD/seed-S, which are ordinary run folders. A method is a re
 everything else comes from one base recipe.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """The report of a comparison: `compare.md`, `compare.json` and `compare.png` in its folder, from the run folders."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Tuning before a comparison: as many settings for every method, tried on seeds of their own, the best one judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path

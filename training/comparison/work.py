@@ -1,7 +1,5 @@
 """Making several runs at a time, each in a process with one thread."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

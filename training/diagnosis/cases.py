@@ -1,7 +1,5 @@
 """The worlds that are diagnosed, each with the policy that begins in it, what it isolates, and when it is solved."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...envs.diagnostic import WORLDS, Start, World

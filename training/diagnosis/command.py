@@ -1,7 +1,5 @@
 """The command `turngym diagnose`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated

@@ -4,8 +4,6 @@ Its folder holds WORLD/start/seed-S, the policies that seeds begin with, and WOR
 folders with what the trained policy measured. What is whole is kept, so a diagnosis that died goes on where it was.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ Deviations: everything above may be one. E has no gradient and is at temperature
 all tokens. `Batch.phase` says what is thought and what is action.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Literal
 

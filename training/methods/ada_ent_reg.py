@@ -11,8 +11,6 @@ from the step before; the paper gates with the step's own e.
 Off: most 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..columns import Batch, Now, Terms

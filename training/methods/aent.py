@@ -11,8 +11,6 @@ Deviations: H̃ is that of the policy at the start of the update.
 Off: most 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -14,8 +14,6 @@ tokens, each once; the code's are over a micro-batch and are skipped unless some
 Variant "code": the clip has a dual bound of 3; for the branching see `aepo-branching`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 

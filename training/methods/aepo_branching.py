@@ -15,8 +15,6 @@ probability clip(1 - base/f + weight·Δ, 0, 1), f = max(0, 1 - penalty·l); l c
 tree was forked (in the code: passes over all trees of a batch, in which paths at the prompt count, too).
 """
 
-from __future__ import annotations
-
 from math import exp
 from typing import Annotated
 

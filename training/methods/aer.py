@@ -10,8 +10,6 @@ Deviations: acc is the share of right paths (score ≥ 1) of the group; H_0 is t
 Off: most 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -11,8 +11,6 @@ Deviations: right is a score of 1 or more; length is in sampled tokens. It sets 
 Off: coef 0 and grow 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import e
 

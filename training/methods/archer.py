@@ -11,8 +11,6 @@ Deviations: paths that earned no score take no part in the KL. It sets no credit
 Off: certain and unsure 0.2, kl 0, limit inf.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -20,8 +20,6 @@ one path after the other, and these are forked, too.
 Attribution "hard": a token that several paths share gets the mean of their advantages (Sec. 3.2).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Literal
 

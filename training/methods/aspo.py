@@ -10,8 +10,6 @@ Evidence: A, read in released code (wizard-III/Archer2.0, `compute_policy_loss_a
 Deviations: as in archer. It sets no credit, so name it with grpo.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

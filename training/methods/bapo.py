@@ -13,8 +13,6 @@ Note: N grows with lo, so raising lo never helps the balance; as published, lo e
 Off: target 0, low 0.8, high 1.2 and limit inf.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

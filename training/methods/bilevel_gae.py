@@ -18,8 +18,6 @@ with the last turn.
 Axis: slots. A token that paths share has one V, but an advantage and a return on each path, and counts once for each.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -10,8 +10,6 @@ Evidence: A, read in released code (biuboomc/CANON, `core_algos`).
 Deviations: the code divides by a length of 8192, which is an aggregation, as in `dr-grpo`. Ties keep the paths' order.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

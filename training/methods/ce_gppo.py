@@ -10,8 +10,6 @@ Evidence: A, read in released code (Kwai-Klear/CE-GPPO, `core_algos`).
 Deviations: none. It sets no credit, so name it with grpo.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -13,8 +13,6 @@ the side where PPO would stop the gradient; here it goes on.
 Axis: slots; a token that paths share has a term for each of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

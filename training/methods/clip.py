@@ -12,8 +12,6 @@ Note: the first optimizer step on a rollout has ratio 1, so they need --updates 
 Off: 0.2 / 0.2.
 """
 
-from __future__ import annotations
-
 from math import inf
 
 from ..columns import Batch, Now, Terms

@@ -13,8 +13,6 @@ standardised advantage. It sets no credit, so name it with grpo.
 Off: share 0 and clip 0.2 / 0.2.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -10,8 +10,6 @@ Deviations: means are over the optimizer step's tokens of paths that earned a sc
 Off: width inf.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -11,8 +11,6 @@ Deviations: ranks are those of the optimizer step. Advantages are not standardis
 Off: paths, tokens and their ends 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 

@@ -17,8 +17,6 @@ Off: clip_high 0.2; dynamic false; overlong 0; limit inf.
 Axis: paths of a group; |y| and the loss count a token that paths share once for each of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf

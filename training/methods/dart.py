@@ -17,8 +17,6 @@ is left out.
 Axis: rows. A step that paths share counts once for each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal

@@ -12,8 +12,6 @@ not be established; here it is the run's aggregation.
 Deviations: a group of one has std 0, and so advantage 0 on its first visit; the code raises.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import mean, stdev
 

@@ -11,8 +11,6 @@ Deviations: perplexity is that of the policy which drew. Name it behind what set
 Off: alpha 0 and b 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -11,8 +11,6 @@ as in the paper; `kl:coef=0.0005` adds it.
 Off: left 1 and limit inf.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

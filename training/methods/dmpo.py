@@ -9,8 +9,6 @@ Evidence: C. Target and direction are known from one line of a survey; the formu
 Deviations: token t of path i gets (target_i - share_i)/T_i, the gradient of L, of the current shares.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -12,8 +12,6 @@ all paths. A group of one keeps its raw score.
 Axis: paths of a group; a token that paths share has a term for each of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..columns import Batch, Now, Terms

@@ -8,8 +8,6 @@ Deviations: a task of which one path alone earned a score is kept, as in the cod
 (`REFILLS`) and then learns from what there is; the code raises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...agents.trajectory import Tree

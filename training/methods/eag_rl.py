@@ -10,8 +10,6 @@ Deviations: z is over all paths of the optimizer step that earned a score. It se
 Off: k 0 and clip_high 0.2.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -11,8 +11,6 @@ tokens and detached. Its guided correction of wrong answers, which needs hints, 
 Off: least and most 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

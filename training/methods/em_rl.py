@@ -10,8 +10,6 @@ Deviations: paths that earned no score stay without one.
 Off: mix 0 keeps the environment's score.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from jaxtyping import Float

@@ -16,8 +16,6 @@ advantage from bonus and mean. With `center` false the mean is not taken off.
 Axis: rows. A step that paths share counts once for each.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -11,8 +11,6 @@ Deviations: equality of reported answers stands for entailment.
 Off: mix 0 keeps the environment's score.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from jaxtyping import Float

@@ -13,8 +13,6 @@ Deviations: H is the rollout's token mean at temperature 1 and Σ grows once a s
 Off: target -1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

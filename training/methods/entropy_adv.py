@@ -10,8 +10,6 @@ Deviations: entropy is that of the policy at the start of the update. Name it be
 Off: alpha 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -9,8 +9,6 @@ Evidence: A, read in released code (verl `entropy_coeff`).
 Deviations: none. Entropy is that of the full vocabulary at temperature 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..columns import Batch, Now, Terms

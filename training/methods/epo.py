@@ -15,8 +15,6 @@ from 1 to 0.04. Its history by turn index, which counts finished environments, i
 Note: with alpha·β_k ≤ 1 the band only weakens the bonus above it, so nothing here pushes entropy down.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import exp

@@ -11,8 +11,6 @@ Note: in the first optimizer step on a rollout ρ is 1, so it needs --updates 2 
 Off: low 0 and high inf.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

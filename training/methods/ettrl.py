@@ -12,8 +12,6 @@ Deviations: the factor is held above 0, so that no sign flips. Branching at unce
 Off: vote false, most inf, damp 0.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

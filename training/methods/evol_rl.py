@@ -13,8 +13,6 @@ side has several paths and 1 where it has one; with a single answer among paths 
 Off: mix 0 keeps the environment's score.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

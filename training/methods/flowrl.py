@@ -12,8 +12,6 @@ has no dropout, so that a step is repeatable. Variant "code": w is not clipped; 
 It replaces the policy term. Paths that earned no score take no part.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

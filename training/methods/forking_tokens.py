@@ -11,8 +11,6 @@ taken. Paths that earned no score take no part. It sets no credit, so name it wi
 Off: share 1, where all paths earned a score.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

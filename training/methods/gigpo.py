@@ -16,8 +16,6 @@ What the score holds beyond the turns' rewards is paid with the last turn.
 Axis: rows. A turn that paths share has a return and an advantage on each, and is a member for each of them.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -10,8 +10,6 @@ Deviations: the paper averages by path ("seq-mean-token-mean") and adds 0.04·k3
 one keeps its raw score, over 1 + eps, as in verl. Paths that an infrastructure failure ended take no part and get 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Annotated

@@ -12,8 +12,6 @@ is not counted. The run's clip fractions are still those of the tokens' own rati
 Axis: slots of a path, also those of tokens that other paths share.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..columns import Batch, Now, Terms

@@ -11,8 +11,6 @@ Evidence: B, paper text; whether its std is unbiased could not be established, t
 Deviations: right is a score of 1 or more. Tokens are counted along all turns of a path; groups apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

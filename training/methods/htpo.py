@@ -14,8 +14,6 @@ them further, which may be a slip: back -1 turns that branch round.
 Deviations: right is a score of 1 or more; entropies are those of the policy at the start of the update.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -14,8 +14,6 @@ Note: as a loss k1 has no gradient in expectation; it belongs in the reward.
 Off: coef 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import isfinite
 from typing import Literal

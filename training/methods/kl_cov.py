@@ -13,8 +13,6 @@ Note: |logp - logp_old| has no slope in the first optimizer step on a rollout, s
 Off: coef 0 leaves the policy term without its clip.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

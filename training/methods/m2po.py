@@ -13,8 +13,6 @@ advantage. No dual clip. It sets no credit, so name it with grpo.
 Off: budget 0, clip_low and clip_high 0.2.
 """
 
-from __future__ import annotations
-
 from math import exp, inf, sqrt
 
 import torch

@@ -15,8 +15,6 @@ a path without tool result is 0, its whole score being O. A path alone in its gr
 1 + 1e-4, as in GRPO. The code's second estimate ("cae": z(T + O) before the result) is left out.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

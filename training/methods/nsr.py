@@ -10,8 +10,6 @@ Deviations: the paper has rewards of ±1 without a baseline: `reinforce,nsr`. Th
 Off: positive and negative 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

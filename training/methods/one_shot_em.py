@@ -9,8 +9,6 @@ Evidence: A, read in released code (zitian-gao/one-shot-em), whose logits are on
 Deviations: token t is judged by the logits that predict it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -12,8 +12,6 @@ Deviations: sums are over the optimizer step. It sets no credit, so name it with
 Off: keep 0; gain 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

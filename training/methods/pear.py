@@ -11,8 +11,6 @@ Deviations: thoughts of all turns count; a wrong path keeps its score, where the
 Off: weight 0.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

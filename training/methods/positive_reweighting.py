@@ -11,8 +11,6 @@ Deviations: the mean still counts all tokens. An epoch is the run's share. It se
 Off: least 1, below which λ never falls.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Literal
 

@@ -16,8 +16,6 @@ environment says in between has no reward and no value. The value term is a toke
 Axis: slots. A token that paths share has one V, but an advantage and a return on each path, and counts once for each.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import inf

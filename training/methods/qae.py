@@ -9,8 +9,6 @@ Evidence: B, paper text; the released code interpolates the quantile, which is a
 Deviations: none. Groups without spread get 0.
 """
 
-from __future__ import annotations
-
 from math import ceil
 from typing import Annotated
 

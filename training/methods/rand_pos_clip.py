@@ -10,8 +10,6 @@ Deviations: drawn once an optimizer step. It sets no credit, so name it with grp
 Off: share 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

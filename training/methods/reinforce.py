@@ -12,8 +12,6 @@ off-policy without correction. Without a baseline it sets no credit: the credit 
 Axis: means over paths; a token that paths share has a term for each of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

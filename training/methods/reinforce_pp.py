@@ -13,8 +13,6 @@ A group of one keeps its raw score. Paths that an infrastructure failure ended l
 Axis: slots. A token that paths share has each path's return and counts once for each, and long paths count more.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from jaxtyping import Float

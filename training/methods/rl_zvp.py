@@ -10,8 +10,6 @@ Deviations: right is a score of 1 or more; equal partial scores count as wrong. 
 Off: alpha 0.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -12,8 +12,6 @@ A group of one keeps its raw score. Paths that an infrastructure failure ended a
 Axis: paths of a group; a token that paths share has a term for each of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

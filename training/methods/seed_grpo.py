@@ -10,8 +10,6 @@ Deviations: equality of reported answers stands for entailment. Name it behind g
 Off: scale 0.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

@@ -12,8 +12,6 @@ Deviations: ranks are those of the optimizer step. The curriculum by semantic en
 Note: |logp - logp_old| has no slope in the first optimizer step on a rollout, so it needs --updates 2 or more.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

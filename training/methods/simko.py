@@ -14,8 +14,6 @@ temperature 1. It sets no credit, so name it with grpo.
 Off: share 0 and push 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Annotated

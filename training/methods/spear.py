@@ -18,8 +18,6 @@ nor an entropy bonus. Not there: A' over the median of stds, and A' = w·A.
 Off: coef 0 and bonus 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import cos, pi
 from typing import Annotated

@@ -18,8 +18,6 @@ than two scores has U 0 (unbiased std knows none). Of equal U the earlier group 
 that kept nothing the run is asked to stop (5 in the code).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from math import exp, isnan

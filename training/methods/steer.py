@@ -12,8 +12,6 @@ Deviations: largest and smallest Ω are those of the optimizer step, the code's 
 Off: least 1 and, if linear, most 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log
 from typing import Annotated, Literal

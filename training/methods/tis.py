@@ -14,8 +14,6 @@ normalize: weights are divided by their mean over tokens, or over paths; all 0 s
 Axis: slots. A token that paths share has one ratio of its own, and each path's where they are of paths.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Literal
 

@@ -24,8 +24,6 @@ Evidence: ours alone, two worlds and a dozen seeds; the form is that of SAC's te
 Deviations: no paper to deviate from. Axis: rows; a turn that paths share counts once for each.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import isfinite
 from typing import Annotated, Literal

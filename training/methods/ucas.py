@@ -12,8 +12,6 @@ Deviations: least and largest logit are those of the optimizer step; tokens of p
 Off: right, wrong and cost 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

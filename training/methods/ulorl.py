@@ -10,8 +10,6 @@ Deviations: none; the mean still counts masked tokens. It sets no credit, so nam
 Off: entropy 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """The command `turngym view`."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Everything that shows a run reads it here. What cannot be read (a damaged line, 
 being written) becomes a line of `notes`, and the rest is there. Nothing is taken from a file but data.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -4,8 +4,6 @@ The address holds a secret, so that other users of the machine cannot read the r
 on what an answer cost: following takes at most one part in `SHARE` of a processor, however large a run is.
 """
 
-from __future__ import annotations
-
 import gzip
 import secrets
 import threading

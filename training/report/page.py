@@ -4,8 +4,6 @@ The page asks for nothing: its policy (CSP) allows the script and the style in i
 compressed step by step and opened when they are looked at; as many steps are in it as fit, and the page says which.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import html

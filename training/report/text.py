@@ -1,7 +1,5 @@
 """Runs, evaluations and comparisons in a terminal: `turngym view --text`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Numbers are rounded: entropies and advantages to 1e-4, log-probabilities to 1e-4, mismatches to 1e-6.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ when the length they sum over changes. So a chunk is padded to multiples that fo
 with its equals; decoding has one query a head, where a wider masked window adds exact zeros in the same order.
 """
 
-from __future__ import annotations
-
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

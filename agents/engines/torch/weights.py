@@ -5,8 +5,6 @@ queries and keys are in pairs, as the rotation of a position takes them. The pol
 where head and embedding are one matrix. On a CPU that has oneDNN a matrix is packed for the processor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

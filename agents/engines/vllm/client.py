@@ -4,8 +4,6 @@ A turn is asked of `/v1/completions`: token ids in, token ids and log-probabilit
 An answer is checked against its request, and nothing is kept of a wrong one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -5,8 +5,6 @@ are compared with the learner's. Every part of a forward pass reaches these numb
 weights moves them. The version before it stays loaded, as requests may still name it; older ones are deleted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import time

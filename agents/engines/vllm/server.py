@@ -4,8 +4,6 @@ It listens on loopback only. Its output goes to a log file, whose last lines are
 head of some model types only; of the others, one that computes what Llama does is served as a Llama.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json
