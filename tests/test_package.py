@@ -190,9 +190,12 @@ def test_there_is_no_circle_of_imports():
 
 
 def test_the_rooms_keep_to_their_budget():
-    files = modules().values()
-    assert len(files) <= 235
-    assert sum(path.read_text().count("\n") for path in files) <= 39_975
+    """A method is a file of its own; all others together stay readable."""
+    files = [path for path in modules().values() if path.parent.name != "methods"]
+    cards = [path for path in modules().values() if path.parent.name == "methods"]
+    assert len(files) <= 205
+    assert sum(path.read_text().count("\n") for path in files) <= 37_600
+    assert sum(path.read_text().count("\n") for path in cards) <= 65 * len(cards)
 
 
 @pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()}))

@@ -1,0 +1,31 @@
+"""The table of methods in docs/field.md, made of their cards: `python -m turngym.tests.support.field` writes it."""
+
+from pathlib import Path
+
+from turngym.training.methods import METHODS, Method, evidence, title
+
+PAGE = Path(__file__).parents[2] / "docs/field.md"
+START, END = "<!-- made of the cards -->\n", "<!-- end -->\n"
+
+
+def table() -> str:
+    """Return a row for each method: what it turns, what it sets alone, its grade, what runs it, and what it is."""
+    lines = ["| method | turns | sets | grade | `turngym train` runs | what it is |", "|---|---|---|---|---|---|"]
+    for name, row in METHODS.items():
+        assert isinstance(row, Method)
+        knob, grade = evidence(name)
+        recipe = row.recipe.get("method", "")
+        run = f"`{recipe}`" if recipe else "-"
+        sets = ", ".join(row.sets) or "-"
+        lines.append(f"| `{name}` | {knob} | {sets} | {grade or '-'} | {run} | {title(name).rstrip('.')} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    """Return the page's text with the table of now."""
+    before, rest = text.split(START)
+    return before + START + "\n" + table() + "\n" + END + rest.split(END)[1]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
