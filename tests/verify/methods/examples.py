@@ -63,6 +63,12 @@ def shaped(
     return METHODS[method](**parameters).shape(start, batch, now or Now.at_start(batch), state or {})
 
 
+def on_sheet(method: str, **parameters: Any) -> tuple[Any, ...]:
+    """Return TOY's batch and current policy, and the terms that a method makes of them."""
+    batch, current, advantages = sheet()
+    return batch, current, shaped(method, batch, advantages, now=current.detach(), **parameters)
+
+
 def losses(method: str, **parameters: Any) -> Sequence[float]:
     """Return the policy's loss of each slot of the sheets' TOY batch, and of all."""
     batch, current, advantage = sheet()

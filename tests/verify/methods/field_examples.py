@@ -13,7 +13,7 @@ from turngym.agents.trajectory import PHASES, Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.tests.support.toy import build, f64, sheet
 from turngym.tests.verify.methods.examples import EXAMPLES as BASE
-from turngym.tests.verify.methods.examples import ONE, Example, credit, losses, shaped
+from turngym.tests.verify.methods.examples import ONE, Example, credit, losses, on_sheet, shaped
 from turngym.training.columns import Current
 from turngym.training.control import Stats, advantages
 from turngym.training.methods import METHODS
@@ -38,12 +38,6 @@ LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0], [0.0] * 4], dtype=torch.float64)
 HALF = [0.866024, -0.866024, -0.866024, 0.866024]
 
 
-def on_sheet(method: str, **parameters: Any) -> tuple[Any, ...]:
-    """Return TOY's batch and current policy, and the terms that a method makes of them."""
-    batch, current, advantages = sheet()
-    return batch, current, shaped(method, batch, advantages, now=current.detach(), **parameters)
-
-
 def archer_kl() -> Sequence[float]:
     """Return the KL term of Archer's example."""
     batch, current, terms = on_sheet("archer", kl=0.001)
@@ -60,13 +54,6 @@ def aspo() -> Sequence[float]:
     loss = -terms.surrogate(Current(logp, batch.entropy), batch, hold(terms, 0.4, 0.4))
     (gradient,) = torch.autograd.grad(loss.sum(), logp)
     return [*loss.tolist(), *gradient.tolist()]
-
-
-def erc() -> Sequence[float]:
-    """Return which of the example's four tokens are learned from."""
-    batch = build([[4]], entropy=[1.0] * 4)
-    now = Current(batch.logp_old, f64([0.9, 0.97, 1.03, 1.2])).detach()
-    return shaped("erc", batch, batch.entropy, now=now).weight.tolist()
 
 
 def adaptive(kl: float) -> float:
@@ -263,7 +250,8 @@ def steer_loss() -> Sequence[float]:
     return [objective(current, batch, hold(terms, 0.2, 0.28), 5).item()]
 
 
-TOKENS = [-1.105171, -1.2, -0.740818, 0.8, 1.349859]
+FOUR = build([[4]], entropy=[1.0] * 4)
+MOVED = Current(FOUR.logp_old, f64([0.9, 0.97, 1.03, 1.2])).detach()
 X_TOY = (f64([-0.1, -1.1, -1.0]), f64([-0.3, -1.2, -0.8]))
 CLIP, KL, ADV, OBJ, CTRL = "clip_kl.md 3", "clip_kl.md 4", "advantage.md 1", "objective.md 5", "control.md"
 H_PAR = (0.15, 0.25, 0.3, 0.22, 0.18, 0.21)
@@ -300,7 +288,7 @@ EXAMPLES = (
         aspo,
         [-0.714286, -1.349859, 7.5, 0.670320, -1.2, 0.0, -1.349859, -3.0, 0.670320, 3.0],
     ),
-    Example("erc", CLIP, erc, [0, 1, 1, 0]),
+    Example("erc", CLIP, lambda: list(shaped("erc", FOUR, FOUR.entropy, now=MOVED).weight), [0, 1, 1, 0]),
     Example(
         "ce-gppo", CLIP, lambda: losses("ce-gppo", below=0.5), [-1.105171, -1.2, -0.740818, 0.4, 1.349859, -0.259226]
     ),
