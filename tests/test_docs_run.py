@@ -34,6 +34,7 @@ SHORT = "steps=2, eval_every=1, eval_tasks=2, prompts=2, group=2, max_tokens=12,
 # What a short run of GRPO and EPO on one path after another, from the embedded engine, may lack.
 RARE = {"reward/NAME", "mismatch", "mismatch_max", "kl", "forks_turn/T", "forks_gain_turn/T"}
 RARE |= {"weight", "weight_turn/T", "entropy_coef", "entropy_coef_turn/T", "mutual_information/T"}
+RARE |= {"extras/NAME"}
 for kind in ("success", "failure"):  # maybe no path has succeeded, or none failed
     RARE |= {f"entropy_{kind}", f"entropy_turn_{kind}/T", f"entropy_phase_{kind}/PHASE"}
 PLACES = {
