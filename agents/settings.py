@@ -3,6 +3,8 @@
 Commands and recipes take the fields of nested settings by their names alone, as `--max-tokens 96` or `rank = 32`.
 """
 
+from __future__ import annotations  # an error names a field's type as it is written
+
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
