@@ -175,7 +175,7 @@ ROWS = (
 )
 METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in ROWS}
 COMPARING = frozenset(  # paths of a group
-    "canon dapo dart dcpo dr-grpo gigpo grpo grpo-s gtpo mt-grpo qae rloo".split()
+    ("canon", "dapo", "dart", "dcpo", "dr-grpo", "gigpo", "grpo", "grpo-s", "gtpo", "mt-grpo", "qae", "rloo")
 )
 METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
 
