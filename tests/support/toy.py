@@ -16,6 +16,7 @@ from turngym.training.methods.empo import AGREED
 from turngym.training.methods.ettrl import COLUMN as ELECTED
 from turngym.training.methods.evol_rl import COLUMN
 from turngym.training.methods.flowrl import LOG_Z
+from turngym.training.methods.fr3e import STATE
 from turngym.training.methods.one_shot_em import SHARP, sharpened
 from turngym.training.methods.seed_grpo import SPREAD
 from turngym.training.methods.simko import LIKELY, likely
@@ -147,7 +148,13 @@ def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
         groups=[GROUPS[path] for path in order],
         ends=[ENDS[path] for path in order],
     )
-    columns = {COLUMN: labels, AGREED: labels.clamp(min=0), SPREAD: labels.abs(), ELECTED: (labels > 0).double()}
+    columns = {
+        COLUMN: labels,
+        AGREED: labels.clamp(min=0),
+        SPREAD: labels.abs(),
+        ELECTED: (labels > 0).double(),
+        STATE: 0 * labels,
+    }
     turns = replace(batch.turns, columns={name: column[batch.turns.path] for name, column in columns.items()})
     return Toy(new, drawn, replace(batch, extras=start.extras, turns=turns))
 

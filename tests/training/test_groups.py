@@ -34,7 +34,7 @@ def test_the_methods_that_compare_are_those_that_learn_nothing_from_equal_scores
     if control.credit is None or control.needs.modules:
         assert name not in COMPARING  # the score itself, or a value network
         return
-    batch = pack([group(0, 1.0, 1.0), group(1, 0.0, 0.0)]).batch
+    batch = pack([group(0, 1.0, 1.0), group(1, 0.0, 0.0)], control.needs.columns).batch
     advantage = control.credit(batch, control.init())
     assert (name in COMPARING) == bool((advantage == 0).all())
 

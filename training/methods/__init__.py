@@ -12,7 +12,7 @@ Grades: A, read in released code; B, text of the paper; C, a plausible reading.
     weights of tokens: entropic, positive_reweighting, nsr, forking_tokens, ulorl, steer, opefo, d3s
     advantages by entropy: entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo; by a quantile: qae
     advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
-    branching: arpo, aepo_branching; aepo has all parts of AEPO
+    branching: arpo, aepo_branching, at tokens cure, treerl, fr3e; aepo has all parts of AEPO
     what is trained on: starpo_s, dart, actfocus, spear, dynamic_sampling
     rewards: dler, pear; without labels em_rl, empo, ettrl, evol_rl
 
@@ -112,6 +112,7 @@ ROWS = (
     Method("clip-higher", {"method": "grpo,clip-higher", "updates": 2}, {"clip": {}}, module="clip"),
     Method("clip-lower", {"method": "grpo,clip-lower", "updates": 2}, {"clip": {}}, module="clip"),
     Method("clip-tighter", {"method": "grpo,clip-tighter", "updates": 2}, {"clip": {}}, module="clip"),
+    Method("cure", {"method": "dapo,cure", "updates": 2}, BRANCHING),
     Method("cw-grpo", {"method": "grpo,cw-grpo"}),
     Method("d3s", {"method": "grpo,d3s"}),
     Method("dapo", {"method": "dapo", "updates": 2}, CREDIT | CLIP | LIMIT),
@@ -138,6 +139,7 @@ ROWS = (
     Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003", "updates": 2}),
     Method("flowrl", {"method": "grpo,flowrl", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("forking-tokens", {"method": "grpo,forking-tokens"}),
+    Method("fr3e", {"method": "fr3e", "updates": 2}, CREDIT | BRANCHING | {"clip": {}}),
     Method("gigpo", {"method": "gigpo"}, CREDIT),
     Method("grpo", {"method": "grpo"}, CREDIT | CLIP | MEAN),
     Method("grpo-s", {"method": "grpo-s", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}, module="gtpo"),
@@ -169,13 +171,29 @@ ROWS = (
     Method("starpo-s", {"method": "grpo,starpo-s", "updates": 2}, CLIP),
     Method("steer", {"method": "grpo,steer", "updates": 2}),
     Method("tis"),
+    Method("treerl", {"method": "treerl"}, CREDIT | BRANCHING),
     Method("turn-floor", {"method": "grpo,turn-floor"}),
     Method("ucas", {"method": "grpo,ucas"}),
     Method("ulorl", {"method": "grpo,ulorl"}),
 )
 METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in ROWS}
 COMPARING = frozenset(  # paths of a group
-    ("canon", "dapo", "dart", "dcpo", "dr-grpo", "gigpo", "grpo", "grpo-s", "gtpo", "mt-grpo", "qae", "rloo")
+    (
+        "canon",
+        "dapo",
+        "dart",
+        "dcpo",
+        "dr-grpo",
+        "fr3e",
+        "gigpo",
+        "grpo",
+        "grpo-s",
+        "gtpo",
+        "mt-grpo",
+        "qae",
+        "rloo",
+        "treerl",
+    )
 )
 METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
 

@@ -87,6 +87,7 @@ CASES = (
         Case(f"clip-{name}", {"clip_low": 0.05, "clip_high": 0.5}, PLAIN)
         for name in ("free", "higher", "lower", "tighter")
     ),
+    Case("cure", {"group": 4}, {"group": 4, "initial": 4}, samples=True),
     Case("cw-grpo", {}, {"width": float("inf")}),
     Case("d3s", {}, {"paths": 1.0, "tokens": 1.0}),
     Case("dcpo", {}, None),
@@ -106,6 +107,7 @@ CASES = (
     Case("erc", {"low": 1.0}, {"low": 0.0, "high": float("inf")}),
     Case("ettrl", {}, {"vote": False, "most": float("inf"), "damp": 0.0}),
     Case("forking-tokens", {}, {"share": 1.0}),
+    Case("fr3e", {"group": 4}, {"clip_low": 0.2, "clip_high": 0.2}),
     Case("grpo-s", {}, None),
     Case("gtpo", {}, PLAIN),
     Case("htpo", {"high": 0.5}, None),
@@ -127,6 +129,8 @@ CASES = (
     Case("sent", {"share": 0.2, "coef": 0.5}, None),
     Case("steer", {}, {"least": 1.0}),
     Case("steer", {"weight": "linear"}, {"weight": "linear", "least": 1.0, "most": 1.0}),
+    Case("treerl", {"group": 5}, {"group": 5}),
+    Case("treerl", {"group": 5, "variant": "code"}, {"group": 5}),
     Case("ucas", {}, {"right": 0.0, "wrong": 0.0, "cost": 0.0}),
     Case("ulorl", {"entropy": 5.0, "mastered": 0.1}, {"entropy": 0.0}),
     Case("turn-floor", {"act": "bonus", "pay": "all"}, {"act": "bonus", "keep": 0.0}, PUSHED, entropy=1),
