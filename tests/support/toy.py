@@ -12,11 +12,13 @@ from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES, Batch, Current, Now, Turns
 from turngym.training.control import Control, State, advantages, scored
 from turngym.training.methods.aent import CLAMPED, clamped
+from turngym.training.methods.aepo_wang import FACTOR, tempered
 from turngym.training.methods.empo import AGREED
 from turngym.training.methods.ettrl import COLUMN as ELECTED
 from turngym.training.methods.evol_rl import COLUMN
 from turngym.training.methods.flowrl import LOG_Z
 from turngym.training.methods.fr3e import STATE
+from turngym.training.methods.less import TOKEN
 from turngym.training.methods.one_shot_em import SHARP, sharpened
 from turngym.training.methods.seed_grpo import SPREAD
 from turngym.training.methods.simko import LIKELY, likely
@@ -165,5 +167,6 @@ def current_of(logits: Tensor, drawn: Tensor, before: Tensor | None = None) -> C
     entropy = -(logp.exp() * logp).sum(-1)
     extras = {"value": logits.mean(-1), LOG_Z: logits.mean(-1), LIKELY: likely(3, logits, drawn, before)}
     extras |= {SHARP: sharpened(0.5, logits, drawn, None), CLAMPED: clamped(0.4, logits, drawn, None)}
-    extras |= {CERTAIN: certainty(logits, drawn, None)}
+    extras |= {CERTAIN: certainty(logits, drawn, None), TOKEN: drawn.to(logits)}
+    extras |= {FACTOR: tempered(1.2, 0.8, logits, drawn, None)}
     return Current(logp.gather(-1, drawn[:, None])[:, 0], entropy, extras)

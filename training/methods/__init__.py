@@ -4,13 +4,13 @@ Each module is the card of a paper: title, equation, source of the defaults, gra
 Grades: A, read in released code; B, text of the paper; C, a plausible reading.
 
     base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
-    policy terms and weights: gspo, cispo, tis, flowrl, simko, dmpo, aspo, ce_gppo, htpo
+    policy terms and weights: gspo, cispo, tis, flowrl, simko, dmpo, aspo, ce_gppo, espo, htpo
     clip bounds: clip, archer, bapo, dcpo, eag_rl, erc, m2po
     tokens of high covariance: clip_cov, kl_cov, cw_grpo, sent; rand_pos_clip is their control
     KL to the reference: kl, apo
-    entropy in the loss: entropy_bonus, epo, turn_floor, ada_ent_reg, aent, aer, one_shot_em
+    entropy in the loss: entropy_bonus, epo, turn_floor, ada_ent_reg, aent, aepo_wang, aer, one_shot_em
     weights of tokens: entropic, positive_reweighting, nsr, forking_tokens, ulorl, steer, opefo, d3s
-    advantages by entropy: entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo; by a quantile: qae
+    advantages by entropy: aem, less, entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo, and qae
     advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
     branching: arpo, aepo_branching, at tokens cure, treerl, fr3e; aepo has all parts of AEPO
     what is trained on: starpo_s, dart, actfocus, spear, dynamic_sampling
@@ -92,11 +92,13 @@ MEAN: Sets = {"aggregation": {"aggregation": "token-mean"}}
 ROWS = (
     Method("actfocus", {"method": "grpo,actfocus"}),
     Method("ada-ent-reg", {"method": "grpo,ada-ent-reg"}),
+    Method("aem", {"method": "grpo,aem"}),
     Method("aent", {"method": "grpo,aent"}),
     Method("aepo", {"method": "grpo,aepo", "updates": 2}, BRANCHING | SURROGATE),
     Method("aepo-advantage", module="aepo"),
     Method("aepo-branching", sets=BRANCHING, paper=("threshold",)),
     Method("aepo-clip", sets=SURROGATE, module="aepo"),
+    Method("aepo-wang", {"method": "grpo,aepo-wang"}),
     Method("aer", {"method": "grpo,aer"}),
     Method("apo", {"method": "grpo,apo"}),
     Method("archer", {"method": "grpo,archer", "updates": 2}, SURROGATE | {"clip": {}}),
@@ -135,6 +137,7 @@ ROWS = (
     Method("entropy-bonus", {"method": "grpo,entropy-bonus"}),
     Method("epo", {"method": "grpo,epo"}, paper=("gamma",)),
     Method("erc", {"method": "grpo,erc", "updates": 2}),
+    Method("espo", {"method": "grpo,espo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("ettrl", {"method": "grpo,ettrl"}),
     Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003", "updates": 2}),
     Method("flowrl", {"method": "grpo,flowrl", "updates": 2}, SURROGATE | {"clip": {}}),
@@ -148,6 +151,7 @@ ROWS = (
     Method("htpo", {"method": "grpo,htpo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("kl", {"method": "grpo,kl"}),
     Method("kl-cov", {"method": "grpo,kl-cov", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("less", {"method": "grpo,less"}),
     Method("m2po", {"method": "grpo,m2po", "updates": 2}, {"clip": {}}),
     Method("mt-grpo", {"method": "mt-grpo"}, CREDIT),
     Method("nsr", {"method": "grpo,nsr"}),

@@ -12,6 +12,7 @@ Off: most 0.
 """
 
 from dataclasses import replace
+from math import isfinite
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
@@ -25,7 +26,7 @@ def ada_ent_reg(
     """Return the controlled bonus; `target` in nats, coefficients per nat. State: coefficient and gate."""
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
-        if stats.phase != "rollout":
+        if stats.phase != "rollout" or not isfinite(stats.entropy_sampled):
             return state, Requests()
         used = state["next"] if state["open"] else 0.0
         change = delta if stats.entropy_sampled < target else -delta

@@ -11,6 +11,7 @@ Off: most 0.
 """
 
 from dataclasses import replace
+from math import isfinite
 
 import torch
 
@@ -25,7 +26,7 @@ def aer(*, first: NonNegative = 0.01, eta: NonNegative = 0.005, tau: Share = 0.5
     """Return the bonus; coefficients are per nat. State: coefficient, and the first entropy (nats)."""
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
-        if stats.phase != "rollout":
+        if stats.phase != "rollout" or not isfinite(stats.entropy):
             return state, Requests()
         if state["start"] is None:
             return {**state, "start": stats.entropy}, Requests()

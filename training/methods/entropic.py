@@ -14,6 +14,7 @@ Off: target -1.
 """
 
 from dataclasses import replace
+from math import isfinite
 from typing import Literal
 
 import torch
@@ -40,7 +41,7 @@ def entropic(
     """Return EntroPIC; `target` in nats. State: the sum of past errors, and α."""
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
-        if stats.phase != "rollout" or target < 0:
+        if stats.phase != "rollout" or target < 0 or not isfinite(stats.entropy):
             return state, Requests()
         error, total = stats.entropy - target, state["sum"]
         alpha = min(max(kp * error + ki * total, -1.0), 1.0)

@@ -12,6 +12,7 @@ Off: least 1, below which λ never falls.
 """
 
 from dataclasses import replace
+from math import isfinite
 from typing import Annotated, Literal
 
 import torch
@@ -35,7 +36,7 @@ def positive_reweighting(
     """Return the reweighting; `steps` is the length of the run. State: λ of the next step, and the one in use."""
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
-        if stats.phase != "rollout":
+        if stats.phase != "rollout" or not isfinite(stats.entropy):
             return state, Requests()
         if by != "entropy":
             return {"used": scheduled(by, stats.step, steps, epochs), "next": 0.0}, Requests()

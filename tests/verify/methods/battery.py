@@ -116,6 +116,7 @@ def saved(case: Case) -> bool:
     for step in range(4):
         entropy = 0.3 + 0.1 * step
         stats = Stats(step, "update", entropy=0.1 * step, entropy_nested=entropy, reward=0.5, success=0.5)
+        state, _ = control.observe(Stats(step, "rollout"), state)  # of a step with nothing to learn from
         state, requests = control.observe(stats, state)
         state, _ = control.observe(replace(stats, phase="rollout", entropy_turns=(entropy, 0.2)), state)
         loaded = json.loads(json.dumps(state, allow_nan=False))

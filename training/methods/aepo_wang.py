@@ -1,0 +1,74 @@
+"""Arbitrary entropy (AEPO of Wang et al., arXiv 2510.08141): imitating hot or cold samples of one's own.
+
+Knob: objective. Right paths are learned from as if they had been drawn at a temperature above 1 where entropy is below
+its target, and below 1 where it is above. No bonus biases the optimum.
+
+    factor_t = p_T(token)/p_1(token), T = hot where H ≤ target, else cold
+    a0 = min(|target - H|, 0.1)/share of right paths;  a = a0/(1 + a0)
+    A ← (1 - a)·A + a·1[score > 0.05]·factor
+
+Defaults: target 0.5 nats, hot 1.2, cold 0.8: released code.
+Evidence: A, read in released code (597358816/AEPO, its mode called DCPO, which needs no second rollout).
+Deviations: H is -logp of the rollout's tokens. The paper's own form, a second rollout at the temperature, is not here.
+No path right: a is 0. Name it behind grpo.
+Off: hot and cold 1.
+"""
+
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from typing import Annotated
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..columns import Batch, Now, Terms
+from ..control import Control, Needs, Requests, State, Stats
+from ..credit import Paths
+from ..parameters import NonNegative, Range, checked
+
+FACTOR, RIGHT, LARGEST = "aepo-wang", 0.05, 0.1
+
+
+@checked
+def aepo_wang(
+    *,
+    target: NonNegative = 0.5,
+    hot: Annotated[float, Range(1)] = 1.2,
+    cold: Annotated[float, Range(0, 1, above=True)] = 0.8,
+) -> Control:
+    """Return the reweighting; `target` is in nats. State: the rollout's entropy."""
+    off = hot == cold == 1
+
+    def observe(stats: Stats, state: State) -> tuple[State, Requests]:
+        known = stats.phase == "rollout" and isfinite(stats.entropy_sampled)
+        return ({"entropy": stats.entropy_sampled} if known else state), Requests()
+
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        paths, entropy = Paths.of(batch), state["entropy"]
+        right = paths.score > RIGHT
+        if off or not right.any():
+            return terms
+        a = share(entropy, target, float(right.double().mean()))
+        gain = batch.extras[FACTOR][:, 0 if entropy <= target else 1].exp()
+        imitated = torch.where(paths.slots(right, terms.weight) > 0, gain, 0.0)
+        shaped = (1 - a) * terms.advantage + a * imitated
+        return replace(terms, advantage=torch.where(paths.learned, shaped, terms.advantage).to(terms.advantage))
+
+    needs = Needs() if off else Needs(functionals={FACTOR: partial(tempered, hot, cold)})
+    return Control(name="aepo-wang", needs=needs, init={"entropy": 0.0}.copy, observe=observe, shape=shape)
+
+
+def share(entropy: float, target: float, right: float) -> float:
+    """Return a, of the share of paths that are right."""
+    first = min(abs(target - entropy), LARGEST) / right if right else 0.0
+    return first / (1 + first)
+
+
+def tempered(
+    hot: float, cold: float, logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None
+) -> Float[Tensor, "c 2"]:
+    """Return by how much a drawn token is likelier at each temperature than at 1, in nats."""
+    parts = [(logits / t).log_softmax(-1).gather(-1, token[:, None])[:, 0] for t in (hot, cold, 1.0)]
+    return torch.stack((parts[0] - parts[2], parts[1] - parts[2]), -1)
