@@ -48,6 +48,7 @@ class Policy:
     version: int = 0
     checkpointing: bool = False
     compile: bool = False
+    anchor: tuple[torch.Tensor, ...] = ()  # the LoRA weights of the reference; () is without any
 
     @cached_property
     def max_context(self) -> int:
@@ -106,9 +107,24 @@ class Policy:
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """Inside, the model answers as it was before learning: the adapter is off."""
-        with nullcontext() if self.lora is None else self.model.disable_adapter():
+        """Inside, the model answers as it was before learning, or when the reference was last reset."""
+        if not self.anchor:
+            with nullcontext() if self.lora is None else self.model.disable_adapter():
+                yield
+            return
+        parameters = self.trainable_parameters().values()
+        now = [parameter.data for parameter in parameters]
+        try:
+            for parameter, then in zip(parameters, self.anchor):
+                parameter.data = then
             yield
+        finally:
+            for parameter, current in zip(parameters, now):
+                parameter.data = current
+
+    def reset_reference(self) -> None:
+        """Make the reference the policy as it is now."""
+        self.anchor = tuple(parameter.detach().clone() for parameter in self.trainable_parameters().values())
 
 
 def load_policy(

@@ -197,7 +197,7 @@ class Learner:
         return found.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write the adapter, the controls' modules and the optimizer's moments, as safetensors.
+        """Write the adapter, a reference that was reset, the controls' modules and the moments, as safetensors.
 
         Raises:
             CheckpointError: a value is not finite.
@@ -207,6 +207,9 @@ class Learner:
             save_moments(self.optimizer, self.parameters, folder)
             self.modules.save(folder)
             self.policy.save_adapter(folder / "adapter")
+            if self.policy.anchor:
+                with self.policy.reference():
+                    self.policy.save_adapter(folder / "reference")
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
@@ -218,6 +221,10 @@ class Learner:
         """
         load_moments(self.optimizer, self.parameters, folder)
         self.modules.load(folder)
+        self.policy.anchor = ()
+        if (folder / "reference").is_dir():
+            self.policy.load_adapter(folder / "reference")
+            self.policy.reset_reference()
         self.policy.load_adapter(folder / "adapter")
         for name, parameter in self.parameters.items():
             if not bool(torch.isfinite(parameter).all()):

@@ -183,6 +183,8 @@ class Step:
         learned = self._replay(learned)
         if Request.RESET_OPTIMIZER in learned.requests:
             learner.reset_optimizer()
+        if Request.RESET_REFERENCE in learned.requests:
+            learner.policy.reset_reference()
         return learned
 
     def _at(self, packed: Packed, update: int) -> Packed:
@@ -318,10 +320,6 @@ class Loop:
         with self.team.steady(), Work("learning"):
             step = Step(self.learner, self.schedule, self.logbook, at)
             learned = step.propose(kept)
-            if Request.RESET_REFERENCE in learned.requests:
-                raise ValueError(
-                    "a control asked to reset the reference, which is the frozen base model in this version"
-                )
             if learned.packed is not None:
                 self.logbook.add_slots(
                     at.step + 1, learned.packed.keys, learned.packed.batch.path.numpy(), learned.update.slots

@@ -104,6 +104,23 @@ def test_a_run_that_was_killed_and_resumed_is_the_undisturbed_run_to_the_byte(un
     assert {"checkpoints/step-000004/adapter/adapter_model.safetensors", "trees/step-000003.jsonl"} <= set(files)
 
 
+def test_a_reference_that_was_reset_is_the_policy_of_then_also_in_a_run_that_was_killed(tmp_path):
+    """Before the reset the adapter moves away from the reference, after it it begins at 0 again."""
+    config = TINY.changed(method="grpo:kl_coef=0.1,prorl:every=2", group=4)
+    train(config.changed(out=str(tmp_path / "whole")))
+    train(config.changed(out=str(tmp_path / "killed")), until=3)
+    train(config.changed(out=str(tmp_path / "killed"), resume=True))
+    files, lines = written(tmp_path / "whole")
+    again, others = written(tmp_path / "killed")
+    assert again == files and others == lines
+    kls = [line["kl"] for line in lines[1:]]
+    assert kls[1] > 1e-6 and kls[0] < 1e-9 and kls[2] < 1e-9 and kls[3] > 1e-6
+    kept = "adapter/adapter_model.safetensors"
+    then, last = (tmp_path / "whole" / "checkpoints" / f"step-00000{step}" for step in (2, 4))
+    assert (then / "reference" / kept[8:]).read_bytes() == (then / kept).read_bytes()
+    assert (last / "reference" / kept[8:]).read_bytes() == (last / kept).read_bytes()
+
+
 def test_a_run_writes_a_line_a_step_with_the_promised_names(undisturbed):
     lines = metrics(undisturbed)
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]

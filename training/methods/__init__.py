@@ -7,7 +7,7 @@ Grades: A, read in released code; B, text of the paper; C, a plausible reading.
     policy terms and weights: gspo, cispo, tis, flowrl, simko, dmpo, aspo, ce_gppo, espo, htpo
     clip bounds: clip, archer, bapo, dcpo, eag_rl, erc, m2po
     tokens of high covariance: clip_cov, kl_cov, cw_grpo, sent; rand_pos_clip is their control
-    KL to the reference: kl, apo
+    KL to the reference: kl, apo, prorl
     entropy in the loss: entropy_bonus, epo, turn_floor, ada_ent_reg, aent, aepo_wang, aer, one_shot_em
     weights of tokens: entropic, positive_reweighting, nsr, forking_tokens, ulorl, steer, opefo, d3s
     advantages by entropy: aem, less, entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo, and qae
@@ -161,6 +161,7 @@ ROWS = (
     Method("pear", {"method": "grpo,pear"}),
     Method("positive-reweighting", {"method": "grpo,positive-reweighting"}),
     Method("ppo", {"method": "ppo", "updates": 2}, CREDIT | LIMIT),
+    Method("prorl", {"method": "grpo:clip_high=0.4,kl_coef=0.0001,prorl", "updates": 2}),
     Method("psr", {"method": "grpo,psr"}, module="nsr"),
     Method("qae", {"method": "qae"}, CREDIT),
     Method("rand-pos-clip", {"method": "grpo,rand-pos-clip"}),

@@ -37,9 +37,8 @@ def acts(case: Case) -> bool:
     """Active parameters change the gradient, unless the method acts on the rollout alone; then it has a plan."""
     toy, control = make_toy(), case.control()
     same = torch.allclose(toy.learn(control, case.state)[1], toy.learn(NOTHING, {})[1])
-    return same == case.samples and (
-        not case.samples or control.plan is not None or control.select is not NOTHING.select
-    )
+    rolls = control.plan is not None or control.select is not NOTHING.select
+    return same == case.samples and (not same or rolls or bool(control.observe(Stats(0, "update"), case.state)[1]))
 
 
 def masked(case: Case) -> bool:

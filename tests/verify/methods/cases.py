@@ -18,7 +18,7 @@ class Case:
     neutral: dict[str, Any] | None  # None where its very point is to replace the term or the mean that the loss has
     state: Any = field(default_factory=dict)  # in the middle of a run
     entropy: int = 0  # where it promises to move entropy
-    samples: bool = False  # acts on what is rolled out alone
+    samples: bool = False  # acts on what is rolled out, or on what the loop is asked for, alone
 
     def control(self) -> Control:
         """Return the method as it acts."""
@@ -126,6 +126,7 @@ CASES = (
     Case("papo", {}, {"gain": 0.0}),
     Case("pear", {}, {"weight": 0.0}),
     Case("positive-reweighting", {}, {"least": 1.0}, {"used": 0.3, "next": 0.3}),
+    Case("prorl", {"every": 1}, {}, samples=True),
     Case("psr", {"positive": 0.5}, {"negative": 1.0}),
     Case("qae", {"k": 0.6}, {}),
     Case("rand-pos-clip", {"share": 1.0}, {"share": 0.0}),
