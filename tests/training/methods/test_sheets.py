@@ -3,7 +3,7 @@
 from turngym.tests.verify.methods.sheets import SHEETS, rows
 
 MISSING = {
-    "AdaThink-Med": "its threshold needs statistics of a batch that controls do not see",
+    "AdaThink-Med": "its threshold needs what controls do not see of a batch",
     "I5. ADR": "no formula",
 }
 

@@ -1,4 +1,4 @@
-"""Which worked examples of the method sheets no test reproduces: `python -m turngym.tests.verify.methods.sheets SHEETS`.
+"""Which worked examples of the sheets no test reproduces: `python -m turngym.tests.verify.methods.sheets FOLDER`.
 
 A heading belongs to the methods whose cards name one of its papers. Examples that stand in test files of their own are
 listed in `ELSEWHERE`.
@@ -48,4 +48,4 @@ def rows(folder: Path) -> Iterator[tuple[str, str, list[str], int]]:
 
 if __name__ == "__main__":
     for sheet, heading, found, count in rows(Path(sys.argv[1])):
-        print(f"{count or '-':>3}  {sheet}.md  {heading}  {', '.join(found) or 'no method'}")
+        sys.stdout.write(f"{count or '-':>3}  {sheet}.md  {heading}  {', '.join(found) or 'no method'}\n")
