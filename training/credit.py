@@ -145,7 +145,7 @@ class Paths:
     learned: Bool[Tensor, "s"]  # which slots lie on them
     place: Int[Tensor, "m"]  # the path of each of these slots, 0 … p - 1
     score: Float[Tensor, "p"]
-    group: Int[Tensor, "p"]
+    group: Int[Tensor, "p"]  # 0 … g - 1, equal where paths are compared with each other
 
     @classmethod
     def of(cls, batch: Batch) -> Paths:
@@ -153,7 +153,18 @@ class Paths:
         learned = earned(batch)
         paths, place = torch.unique(batch.path[learned], return_inverse=True)
         row = batch.row.new_zeros(len(paths)).index_put((place,), batch.row[learned])
-        return cls(learned, place, batch.turns.score[row], batch.turns.group[row])
+        _, group = torch.unique(batch.turns.group[row], return_inverse=True)
+        return cls(learned, place, batch.turns.score[row], group)
+
+    @property
+    def right(self) -> Bool[Tensor, "p"]:
+        """Return which paths have the full score."""
+        return self.score >= 1
+
+    @property
+    def easy(self) -> Float[Tensor, "p"]:
+        """Return the share of right paths of each path's group, in float64."""
+        return mean_by(self.group, self.right.double())[self.group]
 
     def mean(self, values: Float[Tensor, "s"]) -> Float[Tensor, "p"]:
         """Return the mean of `values` over each path's slots, in float64."""

@@ -5,6 +5,7 @@ computed once an optimizer step from all its slots, so how they were cut into mi
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import isfinite, nan
 from statistics import fmean
 
@@ -44,13 +45,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
         acted=turns,
-        extras={
-            **means,
-            **dict(_functionals(batch)),
-            **dict(_by_class(batch)),
-            **dict(_by_outcome(batch)),
-            **_named(trees),
-        },
+        extras={**means, **dict(chain(_functionals(batch), _by_class(batch), _by_outcome(batch))), **_named(trees)},
     )
 
 
@@ -107,10 +102,9 @@ def repetition(drawn: Iterable[NDArray[np.int32]]) -> float:
 
 def _functionals(batch: Batch) -> Iterator[tuple[str, float]]:
     """Yield the token mean of what controls asked of the logits or the hidden states, as `extras/NAME`."""
-    every = torch.ones_like(batch.share, dtype=torch.bool)
     for name, column in batch.extras.items():
         if column.ndim == 1:
-            yield f"extras/{name}", _mean(batch, column, every)
+            yield f"extras/{name}", _mean(batch, column, batch.share > 0)
 
 
 def _by_class(batch: Batch) -> Iterator[tuple[str, float]]:

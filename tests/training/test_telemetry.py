@@ -44,6 +44,15 @@ def test_means_are_over_drawn_tokens_of_rewarded_paths_each_counted_once(trees):
     assert found.entropy_turns == pytest.approx(((1 + 2 + 3 + 5) / 4, (4 + 6 + 8) / 3))
 
 
+def test_what_a_method_asked_of_the_logits_is_averaged_over_tokens(trees):
+    batch = pack(trees).batch
+    values = torch.arange(batch.n_slots).float()
+    batch = replace(batch, extras={"mine": values, "pairs": torch.stack((values, values), 1)})
+    found = stats(0, batch, trees).extras
+    assert found["extras/mine"] == pytest.approx(float((values * batch.share).sum() / batch.share.sum()))
+    assert "extras/pairs" not in found
+
+
 def test_nested_entropy_is_a_mean_over_paths_of_a_mean_over_turns(trees):
     found = stats(0, pack(trees).batch, trees)
     assert found.entropy_nested == pytest.approx(((1.5 + 4) / 2 + (1.5 + 7) / 2 + 3 + 5) / 4)

@@ -13,11 +13,9 @@ Off: most 0.
 from dataclasses import replace
 from math import isfinite
 
-import torch
-
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
-from ..credit import Paths, mean_by
+from ..credit import Paths
 from ..parameters import NonNegative, Share, checked
 
 
@@ -35,8 +33,7 @@ def aer(*, first: NonNegative = 0.01, eta: NonNegative = 0.005, tau: Share = 0.5
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
-        _, group = torch.unique(paths.group, return_inverse=True)
-        hard = 1 - mean_by(group, (paths.score >= 1).double())[group]
+        hard = 1 - paths.easy
         return replace(
             terms, entropy_coef=terms.entropy_coef + paths.slots(min(state["coef"], most) * hard, terms.advantage)
         )

@@ -18,7 +18,7 @@ import torch
 
 from ..columns import Batch, Current, Now, Penalty, Terms
 from ..control import Control, Needs, State
-from ..credit import Paths, mean_by, sum_by
+from ..credit import Paths, sum_by
 from ..objective import k3
 from ..parameters import NonNegative, checked
 from .kl import reference
@@ -32,9 +32,7 @@ def apo(*, coef: NonNegative = 0.001, grow: NonNegative = 0.00001) -> Control:
         paths, advantage = Paths.of(batch), terms.advantage
         if not len(paths.score):
             return terms
-        _, group = torch.unique(paths.group, return_inverse=True)
-        right = paths.score >= 1
-        easy = mean_by(group, right.double())[group]
+        group, right, easy = paths.group, paths.right, paths.easy
         length = torch.bincount(paths.place).double()
         known = sum_by(group, length * right, len(group)) / sum_by(group, right.double(), len(group)).clamp(min=1)
         over = torch.where((easy > 0) & ~right, (length - known[group]).clamp(min=0), 0.0)

@@ -28,11 +28,10 @@ def dmpo(*, beta: Positive = 0.5) -> Control:
         paths = Paths.of(batch)
         if not len(paths.score):
             return terms
-        size = torch.bincount(torch.unique(paths.group, return_inverse=True)[1])
-        count = size[torch.unique(paths.group, return_inverse=True)[1]]
+        size = torch.bincount(paths.group)
         wanted = softmax_by(paths.group, paths.score.double() / beta)
         held = softmax_by(paths.group, paths.mean(now.logp))
-        pull = (wanted - held) / count / torch.bincount(paths.place) * (batch.n_slots / len(size))
+        pull = (wanted - held) / size[paths.group] / torch.bincount(paths.place) * (batch.n_slots / len(size))
         return replace(terms, advantage=paths.slots(pull, terms.advantage), surrogate=score_function)
 
     return Control(name="dmpo", needs=Needs(now=True), sets=frozenset({"surrogate", "clip"}), shape=shape)

@@ -34,7 +34,7 @@ def gtpo(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound =
         paths = Paths.of(batch)
         length = torch.bincount(paths.place)
         place = torch.arange(len(paths.place)) - (length.cumsum(0) - length)[paths.place]
-        group, right = paths.group[paths.place], (paths.score >= 1)[paths.place]
+        group, right = paths.group[paths.place], paths.right[paths.place]
         found = standardised(batch.entropy[paths.learned], torch.stack((group, place)), group, right, share)
         return torch.zeros_like(batch.logp_old).masked_scatter(paths.learned, found.to(batch.logp_old))
 
@@ -51,7 +51,7 @@ def grpo_s(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound
     def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
         paths = Paths.of(batch)
         mean = paths.mean(batch.entropy)
-        found = standardised(mean, paths.group[None], paths.group, paths.score >= 1, share)
+        found = standardised(mean, paths.group[None], paths.group, paths.right, share)
         return paths.slots(found, batch.logp_old)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..columns import Batch, Current, Now, Terms
 from ..control import Control, State
-from ..credit import Paths, mean_by
+from ..credit import Paths
 from ..objective import CLIP, clipped, hold, ratio
 from ..parameters import Bound, Limit, Range, Share, checked
 
@@ -55,9 +55,7 @@ def htpo(
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths, like = Paths.of(batch), terms.weight
-        _, group = torch.unique(paths.group, return_inverse=True)
-        right = paths.score >= 1
-        easy = mean_by(group, right.double())[group] >= hard
+        right, easy = paths.right, paths.easy >= hard
         rule, weight = torch.zeros_like(like), like.clone()
         where = torch.nonzero(paths.learned, as_tuple=True)[0]
         for path in range(len(right)):

@@ -35,7 +35,7 @@ def less(*, quantile: Share = 0.8, least: Count = 5, weight: Share = 1.0) -> Con
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths, factor = Paths.of(batch), torch.ones_like(terms.advantage)
-        slots, right = paths.learned.nonzero()[:, 0], (paths.score >= 1).tolist()
+        slots, right = paths.learned.nonzero()[:, 0], paths.right.tolist()
         for group in torch.unique(paths.group):
             members = (paths.group == group).nonzero()[:, 0].tolist()
             sides = {side: sum(right[path] == side for path in members) for side in (True, False)}

@@ -26,14 +26,14 @@ def rl_zvp(*, alpha: NonNegative = 0.1) -> Control:
 
     def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
         paths, entropy = Paths.of(batch), batch.entropy
-        _, group = torch.unique(paths.group, return_inverse=True)
+        group = paths.group
         limits = [paths.score.new_zeros(int(group.max()) + 1 if len(group) else 0) for _ in range(2)]
         low, high = (
             zero.scatter_reduce(0, group, paths.score, how, include_self=False)[group]
             for zero, how in zip(limits, ("amin", "amax"))
         )
         peak = entropy.new_zeros(len(paths.score)).scatter_reduce(0, paths.place, entropy[paths.learned], "amax")
-        same, right = (paths.slots(flag, entropy) > 0 for flag in (low == high, paths.score >= 1))
+        same, right = (paths.slots(flag, entropy) > 0 for flag in (low == high, paths.right))
         equal = alpha * torch.where(right, entropy, entropy - paths.slots(peak, entropy))
         return torch.where(same, equal, paths.slots(standard(paths.score, paths.group), entropy))
 

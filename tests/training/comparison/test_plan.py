@@ -235,18 +235,18 @@ def test_methods_are_compared_on_an_environment_of_ones_own(turngym, monkeypatch
 def test_methods_are_tuned_on_other_seeds_and_judged_at_their_best(turngym, monkeypatch, tmp_path):
     """Several at a time: the numbers are those of runs one after another."""
     Path("tune.toml").write_text(
-        'seeds = [90]\n[settings]\ngrpo = ["grpo", "grpo:clip_high=0.3"]\nrloo = ["rloo", "reinforce"]\n'
+        'seeds = [90]\n[settings]\ngrpo = ["grpo:clip_high=0.3", "grpo"]\nrloo = ["rloo", "reinforce"]\n'
     )
     args = ["compare", "grpo", "rloo", "--on", "small.toml", "--tune", "tune.toml", "--effect", "20", "--sd", "2"]
     status, out, err = turngym(*args, "--seeds", "2", "--out", "c", "--workers", "2")
     assert status == 0, err
     assert "a difference of 20 points (sd 2, 1 tests) is seen (p ≤ 0.05) with power" in out
-    assert "grpo is judged as grpo: grpo 0.0 %, grpo:clip_high=0.3 0.0 %" in out
+    assert "grpo is judged as grpo:clip_high=0.3: grpo:clip_high=0.3 0.0 %, grpo 0.0 %" in out
     plan, found = json.loads(Path("c/plan.json").read_text()), told(Path("c"))
     assert plan["seeds"] == found["seeds"] == [5, 6] and plan["tuned"]["rloo"]["seeds"] == [90]
     assert plan["tuned"]["grpo"] == {
-        "chosen": "grpo",
-        "success": {"grpo": 0.0, "grpo:clip_high=0.3": 0.0},
+        "chosen": "grpo:clip_high=0.3",
+        "success": {"grpo:clip_high=0.3": 0.0, "grpo": 0.0},
         "seeds": [90],
     }
     assert {path.parent.name for path in Path("c/tune").glob("*/seed-90")} == {

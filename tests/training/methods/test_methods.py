@@ -6,7 +6,16 @@ import pytest
 
 from turngym.training import methods
 from turngym.training.control import Control, chain
-from turngym.training.methods import METHODS, check_methods, describe, parameters, parse_methods, title
+from turngym.training.methods import (
+    METHODS,
+    check_methods,
+    describe,
+    evidence,
+    parameters,
+    parse_methods,
+    plausible,
+    title,
+)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -22,6 +31,13 @@ def test_a_description_has_the_card_and_the_parameters_with_their_ranges() -> No
     assert "coef=0.001 (" in text
     with pytest.raises(ValueError, match="no method is called 'grp'; did you mean 'grpo'"):
         describe("grp")
+
+
+def test_every_card_says_what_it_turns_and_how_well_it_is_known() -> None:
+    found = {name: evidence(name) for name in METHODS}
+    assert found["bapo"] == ("clip", "A") and found["deng"] == ("advantage", "C")
+    assert [name for name, (knob, grade) in found.items() if not (knob and grade)] == ["turn-floor"]  # ours
+    assert plausible("grpo,deng:alpha=0.1,epo,eag-rl") == ["deng", "eag-rl"]
 
 
 def test_names_cards_and_parameters_are_read_and_checked_without_torch() -> None:
