@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..tools.progress import Work
 from .memory import GIB, free_bytes
 from .model_folder import CONFIG, TEMPLATE_FILE, read_json
 
@@ -142,7 +143,7 @@ def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None
     told = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        with redirect_stderr(StringIO()):  # its bars, of which some have no switch
+        with Work("converting", text=file.name), redirect_stderr(StringIO()):  # its bars, of which some have no switch
             model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).backend_tokenizer
     except Exception as error:  # what settings may be wrong in is without end

@@ -183,8 +183,7 @@ def standard(values: Float[Tensor, "p"], group: Int[Tensor, "p"], eps: float = 1
 def path_quantile(values: Float[Tensor, "s"], batch: Batch, share: float) -> Float[Tensor, "s"]:
     """Return for each slot the linear `share` quantile of `values` over its path."""
     parts = torch.split(values, torch.bincount(batch.path, minlength=batch.n_paths).tolist())
-    levels = [part.quantile(share).expand(len(part)) for part in parts if len(part)]
-    return torch.cat(levels) if levels else values
+    return torch.cat([values[:0], *(part.quantile(share).expand(len(part)) for part in parts if len(part))])
 
 
 def sum_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"], size: int) -> Float[Tensor, "n"]:
