@@ -9,15 +9,13 @@ START, END = "<!-- made of the cards -->\n", "<!-- end -->\n"
 
 
 def table() -> str:
-    """Return a row for each method: what it turns, what it sets alone, its grade, what runs it, and what it is."""
-    lines = ["| method | turns | sets | grade | `turngym train` runs | what it is |", "|---|---|---|---|---|---|"]
+    """Return a row for each method: what it is, what it turns, what it alone may set, and its grade."""
+    lines = ["| method | what it is | turns | sets | grade |", "|---|---|---|---|---|"]
     for name, row in METHODS.items():
         assert isinstance(row, Method)
         knob, grade = evidence(name)
-        recipe = row.recipe.get("method", "")
-        run = f"`{recipe}`" if recipe else "-"
         sets = ", ".join(row.sets) or "-"
-        lines.append(f"| `{name}` | {knob} | {sets} | {grade or '-'} | {run} | {title(name).rstrip('.')} |")
+        lines.append(f"| `{name}` | {title(name).rstrip('.')} | {knob} | {sets} | {grade or '-'} |")
     return "\n".join(lines) + "\n"
 
 
