@@ -41,10 +41,10 @@ def cure(*, group: Count = 16, initial: Annotated[int, Range(0)] = 0, top: Count
         return [places[int(keyed_rng((*key, SALT)).integers(len(places)))]] if places else []
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        first = torch.full((int(batch.token.max()) + 1,), batch.n_paths).scatter_reduce(
+        owner = torch.full((int(batch.token.max()) + 1,), batch.n_paths).scatter_reduce(
             0, batch.token, batch.path, "amin"
         )
-        return replace(terms, weight=torch.where(batch.path == first[batch.token], terms.weight, 0.0))
+        return replace(terms, weight=torch.where(batch.path == owner[batch.token], terms.weight, 0.0))
 
     first = initial or max(group // 4, 1)
     plan = begin_again(group, first, (group - first) // first, choose) if first < group else None

@@ -25,6 +25,7 @@ from ...agents.trajectory import Tree
 from ..columns import Batch
 from ..control import Control, Needs, State
 from ..parameters import Share, checked
+from .empo import answers
 
 COLUMN = "evol-rl"
 
@@ -41,19 +42,14 @@ def evol_rl(*, mix: Share = 1.0) -> Control:
 
 def voted(tree: Tree) -> list[float]:
     """Return the score of each leaf of a tree; that of one that is not learned from is not used."""
-    scores, counted = [-1.0] * len(tree.leaves), list[int]()
-    answers, texts = list[object](), list[str]()
-    for place, leaf in enumerate(tree.leaves):
-        answer = tree.last_info(leaf).get("answer")
-        if leaf.learned and answer is not None:
-            counted.append(place)
-            answers.append(answer)
-            texts.append(" ".join(tree.turns[node].text for node in tree.replies(leaf)))
+    scores, found = [-1.0] * len(tree.leaves), [one for one in answers(tree) if isinstance(one[1], str)]
+    counted, given = [place for place, _ in found], [answer for _, answer in found]
+    texts = [" ".join(tree.turns[node].text for node in tree.replies(tree.leaves[place])) for place in counted]
     learned = sum(leaf.learned for leaf in tree.leaves)
     if counted and (len(counted) > 1 or learned == 1):
-        chosen = Counter(answers).most_common(1)[0][0]
-        found = worth([answer == chosen for answer in answers], similarities(texts))
-        for place, value in zip(counted, found, strict=True):
+        chosen = Counter(given).most_common(1)[0][0]
+        values = worth([answer == chosen for answer in given], similarities(texts))
+        for place, value in zip(counted, values, strict=True):
             scores[place] = value
     return scores
 

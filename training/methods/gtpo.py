@@ -1,6 +1,6 @@
 """GTPO and GRPO-S (arXiv 2508.04349): a right path's tokens share its reward by entropy, a wrong one's by certainty.
 
-Knob: advantage. d_t, h_t: right and wrong paths that are long enough to have a token t; α, share below.
+Knob: advantage. d_t, h_t: how many right and wrong paths are long enough to have a token t; n⁺, n⁻: how many there are.
 
     gtpo:   right 1 + share·d_t·H_it/Σ_k H_kt;     wrong -1 - share·h_t·(1/H_it)/Σ_k(1/H_kt)
     grpo-s: right 1 + share·n⁺·H̄_i/Σ H̄;                   wrong -1 - share·n⁻·(1/H̄_i)/Σ(1/H̄)

@@ -123,6 +123,10 @@ def test_a_vote_says_who_is_right_and_becomes_the_score(tree_of) -> None:
     assert METHODS["evol-rl"](mix=0.0).needs.columns == {}
 
 
+def test_answers_of_any_kind_are_voted_on(tree_of) -> None:
+    assert voted(answering(tree_of([[[1.0]]] * 3), [["7"], ["8"], ["7"]]))[1] == -0.5
+
+
 def test_votes_at_the_edges(tree_of) -> None:
     tree = tree_of([[[1.0]]] * 3)
     assert voted(answering(tree, [None] * 3)) == [-1] * 3
