@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 def smollm2() -> Path:
     """Return the file of SmolLM2-135M-Instruct, where its package is installed.
 
-    Raises:
-        FileNotFoundError: it is not; the message says how to install it.
+    Raises FileNotFoundError where it is not; the message says how to install it.
     """
     spec = find_spec(PACKAGE)
     places = [Path(place) for place in spec.submodule_search_locations or ()] if spec else []

@@ -76,8 +76,7 @@ def check_fits(
         context: Tokens whose keys and values are kept.
         free: Bytes that are free; asked of the device where not given.
 
-    Raises:
-        TooLarge: it does not fit; the message has the numbers.
+    Raises TooLarge where it does not fit; the message has the numbers.
     """
     takes = needed(read_config(folder), parameters(folder), dtype, lora, context)
     there = free_bytes(device) if free is None else free
@@ -142,10 +141,8 @@ def _kept(config: Mapping[str, Any], dtype: str, lora: LoraOptions | None) -> in
 def parameters(folder: Path) -> int:
     """Return how many numbers the weights in `folder` hold, without reading them.
 
-    Where there are neither safetensors nor an index of them, it is what the config of a dense decoder comes to.
-
-    Raises:
-        FileNotFoundError: there is nothing of that.
+    Where there are neither safetensors nor an index of them, it is what the config of a dense decoder comes to. Raises
+    FileNotFoundError where there is nothing of that.
     """
     if (index := folder / INDEX).is_file():
         about = read_json(index).get("metadata")
@@ -218,8 +215,7 @@ def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the model's `config.json`; that of the language model where it has several.
 
-    Raises:
-        FileNotFoundError: there is none.
+    Raises FileNotFoundError where there is none.
     """
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} has no config.json, so it is no model folder")

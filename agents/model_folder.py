@@ -40,9 +40,8 @@ _SIZES = (
 def read_json(path: Path, most: int = MOST) -> dict[str, Any]:
     """Return the JSON object in a file of at most `most` bytes.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no plain file, is too large, or holds anything else.
+    Raises FileNotFoundError where there is no such file, and ValueError where it is no plain file, is too large, or
+    holds anything else.
     """
     try:
         data = json.loads(read_bytes(path, most), object_pairs_hook=unique)
@@ -88,8 +87,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def header(file: Path) -> dict[str, Any]:
     """Return what a safetensors file says of its tensors: "dtype", such as "BF16", and "shape" by name.
 
-    Raises:
-        ValueError: the file is damaged, or no safetensors file.
+    Raises ValueError where the file is damaged, or no safetensors file.
     """
     try:
         if not file.is_file():
@@ -114,11 +112,8 @@ def header(file: Path) -> dict[str, Any]:
 def model_folder(name: str | Path, weights: bool = True) -> Path:
     """Return the folder of a model given by path or hub name (fetched first), checked for the files a policy needs.
 
-    Without `weights` its small files are enough.
-
-    Raises:
-        FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
-        ValueError: a file is damaged, or leads to code or out of the folder.
+    Without `weights` its small files are enough. Raises FileNotFoundError where there is no such folder or hub model,
+    or one of its files is missing, and ValueError where a file is damaged, or leads to code or out of the folder.
     """
     if "://" in str(name):
         raise FileNotFoundError(
@@ -156,10 +151,8 @@ def _download(name: str, patterns: tuple[str, ...] = (*SMALL, WEIGHTS)) -> Path:
 def check_folder(folder: Path, weights: bool = True) -> None:
     """Make sure that a model folder holds settings and weights, and nothing that leads out of it or to code.
 
-    Without `weights` they are not looked at.
-
-    Raises:
-        ValueError: it does not; the message names the file, what is in it, and the fix.
+    Without `weights` they are not looked at. Raises ValueError where it does not; the message names the file, what is
+    in it, and the fix.
     """
     for name in ("adapter_config.json", "custom_generate"):
         if (folder / name).exists():

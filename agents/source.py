@@ -185,10 +185,7 @@ def setting_of(run: Path, name: str) -> Any:
 def max_tokens(source: Source | None) -> int:
     """Return the largest number of tokens of a turn: what a run was trained with, else what fits the policy.
 
-    None is a policy of unknown size.
-
-    Raises:
-        ValueError: the config of the run has no such number.
+    None is a policy of unknown size. Raises ValueError where the config of the run has no such number.
     """
     if source is None or source.run is None:
         row = MODELS[-1][1] if source is None else source.defaults()

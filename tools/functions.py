@@ -69,8 +69,8 @@ class FunctionTool(StatelessTool, Generic[P, R]):
     def call(self, arguments: Mapping[str, Any], timeout: float | None = None) -> ToolResult:
         """Run the function on checked arguments; its exceptions become an `error` result.
 
-        Raises:
-            ToolFailure: the function raises it, or is `async` and takes longer than `timeout` seconds: it is cancelled.
+        Raises ToolFailure where the function raises it, or is `async` and takes longer than `timeout` seconds: it is
+        cancelled.
         """
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
@@ -123,8 +123,7 @@ class Toolset:
         kind: The class. Each public method needs types and a docstring, as a function does.
         args, kwargs: What the class is called with; each instance gets copies.
 
-    Raises:
-        TypeError: the class cannot be called so, or a method cannot be a tool; the message names it.
+    Raises TypeError where the class cannot be called so, or a method cannot be a tool; the message names it.
     """
 
     def __init__(self, kind: type, *args: Any, **kwargs: Any) -> None:

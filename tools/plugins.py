@@ -47,11 +47,7 @@ def _declared(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
 
 
 def find(name: str, group: str) -> Plugin | None:
-    """Return what declares a name; None where nothing does.
-
-    Raises:
-        ValueError: several packages do.
-    """
+    """Return what declares a name; None where nothing does. Raises ValueError where several packages do."""
     found = [one for one in declared(group) if one.name == name]
     if len(found) > 1:
         packages = " and ".join(one.package for one in found)
@@ -77,8 +73,7 @@ def load(spec: str, what: str) -> Any:
         spec: `module:name`.
         what: What it is to be, and who says so, in errors: `environment`, `method epo2 of the package other`.
 
-    Raises:
-        ValueError: it is written otherwise, there is no such module or name, or the module cannot be imported.
+    Raises ValueError where it is written otherwise, there is no such module or name, or the module cannot be imported.
     """
     module, colon, name = spec.partition(":")
     if not (module and colon and name.isidentifier()):
@@ -99,8 +94,7 @@ def load(spec: str, what: str) -> Any:
 def load_module(name: str, where: str) -> ModuleType:
     """Return a module, as `load` finds it; `where` begins the error.
 
-    Raises:
-        ValueError: it is not there, or it cannot be imported.
+    Raises ValueError where it is not there, or it cannot be imported.
     """
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts) or parts[-1] == "py":
@@ -145,8 +139,7 @@ AnyTool = Tool | Toolset | Callable[..., Any]
 def as_tools(tools: Any) -> list[Tool]:
     """Return tools: those in a list of `AnyTool`, and those that the functions, classes and sets in it give.
 
-    Raises:
-        TypeError: it is no list, or one is nothing of these; the message says what it lacks.
+    Raises TypeError where it is no list, or one is nothing of these; the message says what it lacks.
     """
     return [tool for one in _listed(tools) for tool in _as_tools(one)]
 
@@ -159,9 +152,8 @@ def tool_names(tools: Any) -> list[str]:
 def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
     """Return tools as `as_tools` does, also by name: `module:name`, or what a package declares in the group `GROUP`.
 
-    Raises:
-        TypeError: one is no tool.
-        ValueError: a name is not there or cannot be imported, or what it stands for is no tool.
+    Raises TypeError where one is no tool, and ValueError where a name is not there or cannot be imported, or what it
+    stands for is no tool.
     """
     listed = _listed(tools)
     return [tool for one in listed for tool in (_load(one.strip()) if isinstance(one, str) else as_tools([one]))]

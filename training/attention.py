@@ -116,8 +116,7 @@ def hidden_states(
         compiled: Run the layers through `torch.compile`.
         fused: Attend by FlexAttention; as a rule on CUDA.
 
-    Raises:
-        ValueError: the model's attention has a window, soft caps, sinks or biases.
+    Raises ValueError where the model's attention has a window, soft caps, sinks or biases.
     """
     tokens, positions = layout.tokens, layout.positions
     fused = device.type == "cuda" if fused is None else fused

@@ -159,8 +159,7 @@ class Verify:
 def verify_command(args: list[str]) -> Any:
     """Return the command `verify`; its areas are loaded only where `args` begin with it.
 
-    Raises:
-        ValueError: `args` ask for it, and this is an installed package, which does not contain the areas.
+    Raises ValueError where `args` ask for it, and this is an installed package, which does not contain the areas.
     """
     if args[:1] != ["verify"]:
         return Verify

@@ -143,11 +143,9 @@ def read_recipe(
 ) -> TrainConfig:
     """Return the config of a recipe: one of `recipe_names`, the path of a TOML file, or several joined by `+`.
 
-    What the recipe leaves out is as in `base`. `allowed` is what of `reserved_of` it may ask for.
-
-    Raises:
-        FileNotFoundError: there is no such recipe.
-        ValueError: a key is unknown, a value has the wrong type or range, or only a command may choose it.
+    What the recipe leaves out is as in `base`. `allowed` is what of `reserved_of` it may ask for. Raises
+    FileNotFoundError where there is no such recipe, and ValueError where a key is unknown, a value has the wrong type
+    or range, or only a command may choose it.
     """
     values, where = recipe_values(name)
     refuse_unnamed(reserved_of(from_mapping(values, where)), allowed, where)
@@ -204,10 +202,7 @@ def adjust(
 
     A model that turngym did not make takes the defaults of its size, except what the command has `named`, or what is
     set by a recipe file of the user's own, or by a recipe for just that policy. `source` is the policy's, where it was
-    found before.
-
-    Raises:
-        ValueError, OSError: there is no such recipe or policy, or it is damaged.
+    found before. Raises ValueError or OSError where there is no such recipe or policy, or it is damaged.
     """
     values, source = recipe_values(recipe)[0], source or find(config.policy)
     elsewhere = config.env != values.get("env", TrainConfig.env)
@@ -244,8 +239,7 @@ def _shown(value: Any) -> str:
 def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
     """Return the config with `values` set; `where` names their source in errors.
 
-    Raises:
-        ValueError: a key is unknown, or a value has the wrong type or range.
+    Raises ValueError where a key is unknown, or a value has the wrong type or range.
     """
     return parsed(TrainConfig(), values, where).check()
 
@@ -273,9 +267,8 @@ def reserved_of(config: TrainConfig) -> list[str]:
 def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
     """Return the config of a run folder; `allowed` is what of `reserved_of` it may ask for (None: anything).
 
-    Raises:
-        FileNotFoundError: the folder has no config.
-        ValueError: it is no config of a run, or it asks for what only a command may choose.
+    Raises FileNotFoundError where the folder has no config, and ValueError where it is no config of a run, or it asks
+    for what only a command may choose.
     """
     path = folder / "config.toml"
     if not path.is_file():

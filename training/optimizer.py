@@ -26,9 +26,8 @@ MODULES = "modules.safetensors"
 def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
     """Write the moments of `parameters`, by their names.
 
-    Raises:
-        CheckpointError: a parameter or a moment is not finite.
-        SafetensorError: the file cannot be written.
+    Raises CheckpointError where a parameter or a moment is not finite, and SafetensorError where the file cannot be
+    written.
     """
     moments = {name: value.cpu().contiguous() for name, value in _moments(optimizer, parameters).items()}
     for name, value in (*parameters.items(), *moments.items()):
@@ -41,8 +40,7 @@ def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: 
 def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
     """Read what `save_moments` wrote.
 
-    Raises:
-        CheckpointError: it does not fit the parameters to the last name, shape and type, or is not finite.
+    Raises CheckpointError where it does not fit the parameters to the last name, shape and type, or is not finite.
     """
     found = _fitting(folder / MOMENTS, _moments(optimizer, parameters))
     for name, parameter in parameters.items():
@@ -118,8 +116,7 @@ class Modules:
     def load(self, folder: Path) -> None:
         """Read what `save` wrote.
 
-        Raises:
-            CheckpointError: it does not fit the modules to the last name, shape and type, or is not finite.
+        Raises CheckpointError where it does not fit the modules to the last name, shape and type, or is not finite.
         """
         mine = self.parameters()
         for name, value in _fitting(folder / MODULES, mine).items():

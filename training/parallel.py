@@ -195,8 +195,7 @@ def joined(launch: Launch, device: str, longest: float, growers: int) -> Iterato
         longest: Seconds that a rollout may take; `PATIENCE` longer without an answer, and another process is lost.
         growers: How many of the processes grow trees.
 
-    Raises:
-        PeerLost: another process is not there, or not any more.
+    Raises PeerLost where another process is not there, or not any more.
     """
     if launch.size == 1:
         yield SOLO

@@ -23,8 +23,7 @@ class Launch:
     def device(self, name: str) -> str:
         """Return the device of this process in a run on `name`.
 
-        Raises:
-            ValueError: the processes of a machine cannot each have one.
+        Raises ValueError where the processes of a machine cannot each have one.
         """
         if self.size == 1 or name == "cpu":
             return name
@@ -39,8 +38,7 @@ class Launch:
 def launched(environ: Mapping[str, str] = os.environ) -> Launch:
     """Return which process the environment describes; a process that has no RANK and WORLD_SIZE is alone.
 
-    Raises:
-        ValueError: the environment variables are incomplete or contradict each other.
+    Raises ValueError where the environment variables are incomplete or contradict each other.
     """
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return Launch()

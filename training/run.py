@@ -77,8 +77,7 @@ class Prepared:
 def prepare(config: TrainConfig) -> Prepared:
     """Check everything that can be wrong, the methods last as they import torch, and return what `execute` needs.
 
-    Raises:
-        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
     """
     config.check()
     config.engine.check_installed()
@@ -152,8 +151,7 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
 def execute(prepared: Prepared) -> Iterator[Any]:
     """Train, yielding a `Record` after each step; writes the run folder and, at the end, `summary.json`.
 
-    Raises:
-        BlockingIOError: another process trains in the folder.
+    Raises BlockingIOError where another process trains in the folder.
     """
     from .parallel import joined
 
@@ -275,8 +273,7 @@ def check_same(config: TrainConfig, folder: Path, free: Collection[str], fix: st
 def finished(config: TrainConfig) -> bool:
     """Return whether the run of a config has come to its end and has its summary.
 
-    Raises:
-        CheckpointError: all its checkpoints are damaged.
+    Raises CheckpointError where all its checkpoints are damaged.
     """
     folder = Path(config.out)
     checkpoint = latest(folder / "checkpoints", check=read_boundary)

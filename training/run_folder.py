@@ -64,11 +64,7 @@ class Boundary:
 
 
 def read_boundary(checkpoint: Path) -> Boundary:
-    """Return the boundary of a checkpoint.
-
-    Raises:
-        CheckpointError: its state is not that of a boundary.
-    """
+    """Return the boundary of a checkpoint. Raises CheckpointError where its state is not that of a boundary."""
     data = read_state(checkpoint)
     kinds: dict[str, type] = {
         **dict.fromkeys(("step", "cursor", "version", "tokens", "refused"), int),
@@ -87,8 +83,7 @@ def read_boundary(checkpoint: Path) -> Boundary:
 def to_text(state: Any) -> str:
     """Return a control state as JSON text.
 
-    Raises:
-        ValueError: it is no JSON data, or holds a number that is not finite.
+    Raises ValueError where it is no JSON data, or holds a number that is not finite.
     """
     try:
         return json.dumps(state, allow_nan=False)
@@ -192,8 +187,7 @@ class Logbook:
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
         """Return the trees of these paths (seed, step, task, branch), each with these of its paths alone.
 
-        Raises:
-            ValueError, OSError: a journal is damaged or missing.
+        Raises ValueError or OSError where a journal is damaged or missing.
         """
         wanted: dict[tuple[int, ...], set[int]] = {}
         for *tree_key, branch in keys:
@@ -211,8 +205,7 @@ class Logbook:
     def drop_after(self, step: int) -> bool:
         """Drop journals and metrics of later steps, and return whether `step` itself has its line of metrics.
 
-        Raises:
-            ValueError: a line of an earlier step is missing or is no JSON.
+        Raises ValueError where a line of an earlier step is missing or is no JSON.
         """
         text = self.metrics.read_text("utf-8", "replace") if self.metrics.exists() else ""
         kept: list[str] = []

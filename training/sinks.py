@@ -36,8 +36,7 @@ PATIENCE, HASTE = 60.0, 5.0  # seconds in which a logger must be done when the r
 def parse_loggers(names: str) -> list[str]:
     """Return the loggers that `names`, separated by commas, are.
 
-    Raises:
-        ValueError: one is unknown, named twice, or its package is missing.
+    Raises ValueError where one is unknown, named twice, or its package is missing.
     """
     found = [name.strip() for name in names.split(",") if name.strip()]
     for name in found:

@@ -76,8 +76,7 @@ class Prepared:
 def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
     """Check everything that can be wrong and return what `run` needs.
 
-    Raises:
-        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
     """
     for part in (settings.training, settings.lora, settings.machine):
         part.check()
@@ -136,9 +135,8 @@ def _resumable(settings: Finetune, out: Path, resume: bool) -> Path | None:
 def run(prepared: Prepared) -> Iterator[Progress]:
     """Play or read the demonstrations, and train, telling of each episode and step.
 
-    Raises:
-        BlockingIOError: another process warms up in the folder.
-        ValueError: too few demonstrations fit the context.
+    Raises BlockingIOError where another process warms up in the folder, and ValueError where too few demonstrations fit
+    the context.
     """
     with locked(prepared.out):
         yield from _run(prepared)
@@ -211,8 +209,7 @@ def _demonstrations(prepared: Prepared) -> Iterator[Example]:
 def _parts(messages: Sequence[Message]) -> tuple[list[Message], list[str], list[list[Message]]]:
     """Return how a conversation opens, what the assistant says, and what answers it in between.
 
-    Raises:
-        ValueError: the assistant says nothing, or twice in a row, or not first and last behind the opening.
+    Raises ValueError where the assistant says nothing, or twice in a row, or not first and last behind the opening.
     """
     roles = [message["role"] for message in messages]
     first = roles.index("assistant") if "assistant" in roles else 0

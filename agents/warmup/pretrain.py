@@ -139,8 +139,7 @@ def _wrong_action(env: TextEnv, tasks: Sequence[int], rng: random.Random) -> str
 def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
     """Check everything that can be wrong and return what `run` needs.
 
-    Raises:
-        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
     """
     settings.training.check()
     split = open_split(settings.env, {"split": "train", **settings.options})
@@ -206,11 +205,7 @@ def _chat(played: list[Demonstration], settings: Settings) -> Chat:
 
 
 def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Example]:
-    """Return the episodes that fit the context, as tokens.
-
-    Raises:
-        ValueError: fewer than half of them do.
-    """
+    """Return the episodes that fit the context, as tokens. Raises ValueError where fewer than half of them do."""
     from .supervised import tokenize
 
     ends = cut(prepared.split.env, chat)

@@ -43,8 +43,7 @@ class Measured:
     def of(cls, trees: Sequence[Tree], world: World | None = None, tools: bool = False) -> Self:
         """Count what the paths of some trees did that have a score; a turn that paths share counts once.
 
-        Raises:
-            ValueError: no episode has a score.
+        Raises ValueError where no episode has a score.
         """
         leaves = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.rewarded]
         if not leaves:

@@ -88,8 +88,7 @@ def planned(
 ) -> tuple[int, float]:
     """Return the number of seeds and the standard deviation (points) of a difference that it was planned with.
 
-    Raises:
-        ValueError, OSError: `effect` or `sd` cannot be, or nothing says how much seeds differ.
+    Raises ValueError or OSError where `effect` or `sd` cannot be, or nothing says how much seeds differ.
     """
     if effect is None:
         if sd is not None or earlier is not None:
@@ -107,8 +106,7 @@ def planned(
 def spread(folder: Path) -> float:
     """Return the largest standard deviation over seeds (points) of a difference to the reference in `folder`.
 
-    Raises:
-        ValueError, OSError: it is no comparison, or has no method with two seeds.
+    Raises ValueError or OSError where it is no comparison, or has no method with two seeds.
     """
     try:
         results = json.loads((folder / "compare.json").read_text("utf-8"))["results"]

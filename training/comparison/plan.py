@@ -208,8 +208,7 @@ def plan(
         final: What trained policies are measured on.
         against: The method that the others are compared with; `grpo` or else the first one when left out.
 
-    Raises:
-        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
     """
     if not methods:
         raise ValueError("no method is named; name recipes of methods, such as: turngym compare grpo epo")
@@ -245,8 +244,7 @@ def plan(
 def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
     """Return the config of each method by its name: that of its recipe, without the ending of a file.
 
-    Raises:
-        ValueError, OSError: there is no such recipe, or it sets what methods share.
+    Raises ValueError or OSError where there is no such recipe, or it sets what methods share.
     """
     configs: dict[str, TrainConfig] = {}
     for recipe in methods:
@@ -283,8 +281,7 @@ def _check_policy(on: str, policy: str) -> None:
 def folder_of(what: str, out: str, resume: bool) -> Path:
     """Return the folder of a command's runs: `out`, empty or to be resumed, or the first free runs/WHAT, runs/WHAT-2, …
 
-    Raises:
-        ValueError, OSError: `out` is not empty, or holds nothing to resume.
+    Raises ValueError or OSError where `out` is not empty, or holds nothing to resume.
     """
     if resume:
         if not out:

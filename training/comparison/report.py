@@ -20,9 +20,7 @@ NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 def write_report(comparison: Comparison) -> list[Table]:
     """Write the three files from what has finished by now, and return the tables.
 
-    Raises:
-        OSError: a file cannot be written.
-        ValueError: a run folder cannot be read.
+    Raises OSError where a file cannot be written, and ValueError where a run folder cannot be read.
     """
     found, what, final = method_results(comparison), comparison.described(), outcomes(comparison)
     made = tables(found, comparison.reference, len(comparison.seeds))

@@ -117,11 +117,7 @@ class History:
 
 
 def read_history(folder: Path) -> History:
-    """Read the history of the run in `folder`.
-
-    Raises:
-        OSError, ValueError: its metrics cannot be read.
-    """
+    """Read the history of the run in `folder`. Raises OSError or ValueError where its metrics cannot be read."""
     spent, validations, entropy = Spent(), list[Validation](), dict[int, dict[int, float]]()
     actions, clipped = dict[str, list[float]](), list[float]()
     for text in (folder / METRICS).read_text("utf-8").splitlines():

@@ -27,8 +27,7 @@ class Tuning:
 def check_tuning(path: str, plan: Comparison) -> Tuning:
     """Return the tuning of a TOML file: `seeds`, a list, and a table `settings` with a list for each method.
 
-    Raises:
-        ValueError, OSError: what is wrong, its value and the fix; no run has begun then.
+    Raises ValueError or OSError: what is wrong, its value and the fix; no run has begun then.
     """
     seeds, settings = _read(path)
     if missing := sorted(settings.keys() ^ plan.methods.keys()):
@@ -58,8 +57,7 @@ def check_tuning(path: str, plan: Comparison) -> Tuning:
 def tuned(plan: Comparison, tuning: Tuning, say: Callable[[str], object]) -> Comparison:
     """Return the plan with each method at the setting that ended best, and say how all did.
 
-    Raises:
-        ValueError: a setting has no finished run, or a judged run was made with another one.
+    Raises ValueError where a setting has no finished run, or a judged run was made with another one.
     """
     found = outcomes(tuning.comparison)
     methods, tried = dict(plan.methods), dict[str, dict[str, Any]]()

@@ -36,8 +36,7 @@ PROBED = 8  # steps in which a method that acts is to differ
 def make_starts(diagnosis: Diagnosis, workers: int, say: Callable[[str], object]) -> None:
     """Make the policies that seeds begin with, several at a time, and say what each measures.
 
-    Raises:
-        ValueError: a start is outside its gates.
+    Raises ValueError where a start is outside its gates.
     """
     starts = diagnosis.starts
     made = [start for start in starts if (start[2] / FILE).is_file()]
@@ -86,8 +85,7 @@ def _probe(trial: Trial) -> tuple[str, list[Any]]:
 def begin(case: Case, seed: int, folder: Path) -> Measured:
     """Return what the policy in `folder` measures; make it where it is not whole.
 
-    Raises:
-        ValueError: it does not learn its table, or measures something else than that says.
+    Raises ValueError where it does not learn its table, or measures something else than that says.
     """
     if not (folder / FILE).is_file():
         from ...agents.warmup.exact import warm_up

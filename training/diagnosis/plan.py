@@ -67,8 +67,7 @@ def plan(
 ) -> Diagnosis:
     """Check everything that can be wrong before the first policy is made.
 
-    Raises:
-        ValueError, OSError: what is wrong, its value and the fix.
+    Raises ValueError or OSError: what is wrong, its value and the fix.
     """
     if not methods:
         raise ValueError("no method is named; name recipes of methods, such as: turngym diagnose grpo epo")

@@ -194,8 +194,7 @@ class Found:
 def read(folders: list[Path]) -> Found:
     """Read the folders of runs, evaluations and comparisons.
 
-    Raises:
-        ValueError, OSError: a folder is none of them.
+    Raises ValueError or OSError where a folder is none of them.
     """
     runs: list[Run] = []
     comparison: dict[str, Any] = {}

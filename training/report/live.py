@@ -27,8 +27,7 @@ HOST = "127.0.0.1"
 def serve(folders: list[Path], port: int = 0) -> Iterator[str]:
     """Serve the page of some folders in a thread of its own, and yield its address.
 
-    Raises:
-        ValueError, OSError: a folder is no run, or the port is taken.
+    Raises ValueError or OSError where a folder is no run, or the port is taken.
     """
     source = _Source(folders)
     token = secrets.token_urlsafe(12)

@@ -26,9 +26,8 @@ DASHES = ("-", "--", ":", "-.")  # so that curves on top of each other show
 def write_picture(folders: list[Path], path: Path) -> Found:
     """Write the picture of a run as PNG or SVG, and return what was read.
 
-    Raises:
-        ValueError: there is not one run with a step, or matplotlib is not installed.
-        OSError: a folder is no run, or the picture cannot be written.
+    Raises ValueError where there is not one run with a step, or matplotlib is not installed, and OSError where a folder
+    is no run, or the picture cannot be written.
     """
     found = read(folders)
     if len(found.runs) != 1 or not found.runs[0].lines:
