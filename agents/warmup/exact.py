@@ -7,6 +7,7 @@ or two hundred steps, and two seeds give policies that differ in their weights a
 
 import random
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...envs.diagnostic.worlds import NOUNS
 from ...envs.splits import Split, begin
 from ..chat.chat import Chat
 from ..chat.template import Template
-from .supervised import END, TEMPLATE, new_model, train_tokenizer, write_tokenizer
+from .supervised import END, TEMPLATE, descend, new_model, train_tokenizer, write_tokenizer
 
 SIZE, CONTEXT, VOCABULARY = "mini", 128, 400
 BATCH, LR, RISE = 48, 2e-3, 20  # episodes of a step; learning rate of AdamW, and the steps in which it rises
@@ -45,7 +46,7 @@ class Teacher:
             raise AssertionError(f"words of {world.name} share a token: {self.ids}")
         rest = [dict.fromkeys(self.free, 1 / len(self.free))] if self.free else []
         self.rest = [self.table(one) for one in (*rest, {END: 1.0})]  # behind the first word of every turn
-        self._chances_of: dict[tuple[str, str], Tensor] = {}
+        self._chances = cache(lambda name, shown: self.table(start.says(world, world.states[name], shown)))
         self._heard: dict[str, list[int]] = {}
 
     def table(self, words: Mapping[str, float]) -> Tensor:
@@ -74,12 +75,6 @@ class Teacher:
                 self._heard[shown] = self.chat.reply(info["messages"], end).tolist()
             tokens += self._heard[shown]
 
-    def _chances(self, name: str, shown: str) -> Tensor:
-        if (name, shown) not in self._chances_of:
-            world = self.env.world
-            self._chances_of[name, shown] = self.table(self.start.says(world, world.states[name], shown))
-        return self._chances_of[name, shown]
-
     def _demonstrated(self, state: State, shown: str, rng: random.Random) -> str:
         """Return what leads on more often than what the table says."""
         if self.env.world.tool in state.offers and rng.random() < USES:
@@ -101,12 +96,8 @@ def warm_up(split: Split, start: Start, seed: int, out: Path, threads: int = 1) 
         model = new_model(teacher.chat, SIZE, CONTEXT)
     optimizer = torch.optim.AdamW(model.parameters(), LR, betas=(0.9, 0.98), weight_decay=0.01)
     for step in range(1, MOST + 1):
-        optimizer.param_groups[0]["lr"] = LR * min(step / RISE, 1.0)
         far = _divergence(model, [teacher.episode(rng) for _ in range(BATCH)])
-        optimizer.zero_grad()
-        far.mean().backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        descend(far.mean(), model.parameters(), LR * min(step / RISE, 1.0), optimizer)
         yield step, (worst := float(far.detach().max()))
         if step >= LEAST and worst < NEAR:
             break

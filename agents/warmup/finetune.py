@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,20 +24,20 @@ from ...envs import Message
 from ...envs.examples import conversations
 from ...envs.registry import check_levels
 from ...envs.splits import Split, open_split
-from ..checkpoint import latest, read_state, save
+from ..checkpoint import read_state, save
 from ..evaluate import checked_chat, cut
 from ..journal import append_line, locked, writable, write_file
 from ..memory import check_fits
 from ..model_folder import read_bytes
 from ..settings import LoraOptions, MachineOptions, WarmupOptions, check_device
 from ..source import Source, find, max_tokens, suited
-from .pretrain import Progress, demonstrations
+from .pretrain import CHECKPOINTS, Progress, demonstrations, resumable
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat
     from .supervised import Example
 
-CONFIG, LOSSES, CHECKPOINTS = "config.toml", "losses.jsonl", "checkpoints"
+CONFIG, LOSSES = "config.toml", "losses.jsonl"
 SAVE_SECONDS = 60.0
 HELD_OUT = 0.1
 ROWS = 8  # held-out episodes of a forward pass
@@ -89,7 +90,11 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
     source.check_targets(settings.lora.targets)
     check_fits(source.folder, settings.machine.dtype, settings.machine.device, lora=source.lora() or settings.lora)
     chat, split = _speakers(settings, source)
-    checkpoint = _resumable(settings, out, resume)
+    file = out / CONFIG
+    before = tomllib.loads(read_bytes(file).decode()).get("warmup", {}) if file.is_file() else {}
+    checkpoint = resumable(out, before, settings.to_json(), resume)
+    if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:
+        raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
     if find_spec("torch") is None:
         raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
     writable(out)
@@ -107,29 +112,6 @@ def _speakers(settings: Finetune, source: Source) -> tuple[Chat, Split | None]:
     check_levels(split.env)
     next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
     return checked_chat(source, split.env), split
-
-
-def _resumable(settings: Finetune, out: Path, resume: bool) -> Path | None:
-    """Return the checkpoint to go on from; None where there is none yet."""
-    held = (out / CONFIG).is_file() or (out / "config.json").exists()
-    if not resume:
-        if held:
-            raise ValueError(
-                f"{out} already holds a policy; continue with --resume, or choose another folder with --out"
-            )
-        return None
-    if not held:
-        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one")
-    before = tomllib.loads(read_bytes(out / CONFIG).decode()).get("warmup", {})
-    for name, value in json.loads(json.dumps(settings.to_json())).items():
-        if before.get(name) != value:
-            raise ValueError(
-                f"{name} is {value!r}, but the warm-up in {out} was started with {before.get(name)!r}; use that"
-            )
-    checkpoint = latest(out / CHECKPOINTS)
-    if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:
-        raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
-    return checkpoint
 
 
 def run(prepared: Prepared) -> Iterator[Progress]:
@@ -211,21 +193,12 @@ def _parts(messages: Sequence[Message]) -> tuple[list[Message], list[str], list[
 
     Raises ValueError where the assistant says nothing, or twice in a row, or not first and last behind the opening.
     """
-    roles = [message["role"] for message in messages]
-    first = roles.index("assistant") if "assistant" in roles else 0
-    if not first or roles[-1] != "assistant":
-        raise ValueError(
-            f"the roles are {', '.join(roles)}; a demonstration ends with `assistant` and begins before it"
-        )
-    says, answers = [str(messages[first]["content"])], list[list[Message]]()
-    between: list[Message] = []
-    for message in messages[first + 1 :]:
-        if message["role"] != "assistant":
-            between.append(message)
-            continue
-        if not between:
-            raise ValueError("two messages of the assistant follow each other; join them")
-        answers.append(between)
-        says.append(str(message["content"]))
-        between = []
-    return list(messages[:first]), says, answers
+    turns = [(own, list(some)) for own, some in groupby(messages, lambda message: message["role"] == "assistant")]
+    if turns[0][0] or not turns[-1][0]:
+        roles = ", ".join(message["role"] for message in messages)
+        raise ValueError(f"the roles are {roles}; a demonstration ends with `assistant` and begins before it")
+    if any(own and len(some) > 1 for own, some in turns):
+        raise ValueError("two messages of the assistant follow each other; join them")
+    (_, opening), *others = turns
+    says = [str(message["content"]) for own, some in others for message in some if own]
+    return opening, says, [some for own, some in others if not own]

@@ -144,10 +144,10 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
     settings.training.check()
     split = open_split(settings.env, {"split": "train", **settings.options})
     check_levels(split.env)
-    held = out / SETTINGS
-    if not resume and (held.exists() or (out / "config.json").exists()):
-        raise ValueError(f"{out} already holds a policy; continue with --resume, or choose another folder with --out")
-    checkpoint = _resumable(settings, out) if resume else None
+    before = read_json(out / SETTINGS) if (out / SETTINGS).exists() else {}
+    checkpoint = resumable(out, before, settings.to_json(), resume)
+    if resume and (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
+        raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
     next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
     if find_spec("torch") is None:
         raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
@@ -230,18 +230,22 @@ def _about(played: list[Demonstration], examples: list[Example], chat: Chat) -> 
     )
 
 
-def _resumable(settings: Settings, out: Path) -> Path | None:
-    """Return the checkpoint to go on from; None where there is none yet."""
-    try:
-        before: Mapping[str, Any] = read_json(out / SETTINGS)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one") from None
-    if (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
-        raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
-    now = json.loads(json.dumps(settings.to_json()))
-    for name, value in now.items():
-        if before.get(name) != value:
+def resumable(out: Path, before: Mapping[str, Any], now: dict[str, Any], resume: bool) -> Path | None:
+    """Return the checkpoint in `out` to go on from; None where there is none yet. `before` are the settings there.
+
+    Raises FileNotFoundError where there is nothing to go on from, and ValueError where `out` is not free, or the
+    settings `now` are others.
+    """
+    if not resume:
+        if before or (out / "config.json").exists():
             raise ValueError(
-                f"{name} is {value!r}, but the warm-up in {out} was started with {before.get(name)!r}; use that"
+                f"{out} already holds a policy; continue with --resume, or choose another folder with --out"
             )
+        return None
+    if not before:
+        raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one")
+    for name, value in json.loads(json.dumps(now)).items():
+        if before.get(name) != value:
+            was = before.get(name)
+            raise ValueError(f"{name} is {value!r}, but the warm-up in {out} was started with {was!r}; use that")
     return latest(out / CHECKPOINTS)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
+from torch.nn import Parameter
 
 from ...envs import Message
 from ..chat.chat import Chat
@@ -159,9 +160,10 @@ class Trainer:
 
     def __init__(self, model: Any, options: WarmupOptions, context_weight: float = 0.0) -> None:
         self.model, self.options, self.context_weight, self.step = model, options, context_weight, 0
-        ends = {model.model.embed_tokens.weight, model.lm_head.weight}
-        inner = [weight for weight in model.parameters() if weight.ndim == 2 and weight not in ends]
-        others = [weight for weight in model.parameters() if weight.ndim != 2 or weight in ends]
+        self.weights: dict[str, Parameter] = dict(model.named_parameters())
+        ends, weights = {model.model.embed_tokens.weight, model.lm_head.weight}, self.weights.values()
+        inner = [weight for weight in weights if weight.ndim == 2 and weight not in ends]
+        others = [weight for weight in weights if weight.ndim != 2 or weight in ends]
         self.optimizers: tuple[torch.optim.Optimizer, ...] = (
             torch.optim.Muon(inner, lr=options.lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.98), weight_decay=0.01),
@@ -170,56 +172,106 @@ class Trainer:
     def learn(self, examples: Sequence[Example]) -> Iterator[float]:
         """Take the steps that are left, yielding the loss of each on the agent's tokens (nats a token)."""
         for batch in left(examples, self.options, self.step):
-            yield self._step(*pad(batch))
+            losses, own = self._losses(batch)
+            weight = torch.where(own, 1.0, self.context_weight)
+            descend(
+                (losses * weight).sum() / weight.sum(),
+                self.weights.values(),
+                self.options.lr * self._share(),
+                *self.optimizers,
+            )
+            self.step += 1
+            yield float(losses[own].detach().mean())
 
-    def _step(self, tokens: Tensor, kinds: Tensor) -> float:
-        options = self.options
-        rate = min((self.step + 1) / WARM, 1.0)
-        rate *= 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / options.steps))
-        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            group["lr"] = options.lr * rate
-        weights = torch.tensor([0.0, self.context_weight, 1.0])[kinds[:, 1:]]
-        learned = weights > 0
-        hidden = self.model.model(input_ids=tokens).last_hidden_state[:, :-1][learned]
-        losses = torch.nn.functional.cross_entropy(self.model.lm_head(hidden), tokens[:, 1:][learned], reduction="none")
-        weight, assistant = weights[learned], kinds[:, 1:][learned] == TARGET
-        self.model.zero_grad()
-        ((losses * weight).sum() / weight.sum()).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        self.step += 1
-        return float(losses[assistant].detach().mean())
+    def _share(self) -> float:
+        """Return the share of the learning rate in the next step."""
+        share = min((self.step + 1) / WARM, 1.0)
+        return share * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / self.options.steps)))
+
+    def _losses(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
+        """Return of each token that is learned its loss, given all before it (nats), and whether it is the agent's."""
+        tokens, kinds = (part.to(self.model.device) for part in pad(examples))
+        learned = kinds[:, 1:] >= (CONTEXT if self.context_weight else TARGET)
+        # Padding is on the right, where a causal model does not see it.
+        hidden = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1][learned]
+        logits = self.model.get_output_embeddings()(hidden).float()
+        losses = torch.nn.functional.cross_entropy(logits, tokens[:, 1:][learned], reduction="none")
+        return losses, kinds[:, 1:][learned] == TARGET
+
+    def _moments(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """Yield the name of every weight, and what its optimizer knows of it."""
+        of = {weight: one for one in self.optimizers for group in one.param_groups for weight in group["params"]}
+        yield from ((name, of[weight].state[weight]) for name, weight in self.weights.items())
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizers."""
-        tensors: dict[str, Tensor] = {}
-        for name, weight, moments in self._learned():
-            tensors |= {name: weight.detach()} | {f"{name}/{part}": moments[part] for part in moments}
-        save_file(tensors, folder / "trainer.safetensors")
+        moments = {f"{name}/{part}": value for name, parts in self._moments() for part, value in parts.items()}
+        weights = {name: weight.detach() for name, weight in self.weights.items()}
+        save_file(weights | moments, folder / "trainer.safetensors")
 
     @torch.no_grad()
     def load(self, folder: Path, step: int) -> None:
         """Go on from what `save` wrote after `step` steps."""
         header(file := folder / "trainer.safetensors")  # a damaged file is named
         tensors = load_file(file)
-        for name, weight, moments in self._learned():
-            if name not in tensors or tensors[name].shape != weight.shape:
+        for name, moments in self._moments():
+            if name not in tensors or tensors[name].shape != self.weights[name].shape:
                 raise ValueError(f"{file} does not fit the model at {name}; begin the warm-up again")
-            weight.copy_(tensors[name])
+            self.weights[name].copy_(tensors[name])
             moments.update({part[len(name) + 1 :]: tensors[part] for part in tensors if part.startswith(f"{name}/")})
         self.step = step
 
-    def _learned(self) -> Iterator[tuple[str, Tensor, dict[str, Tensor]]]:
-        """Yield name and value of every weight, and what its optimizer knows of it."""
-        of = {
-            weight: optimizer
-            for optimizer in self.optimizers
-            for group in optimizer.param_groups
-            for weight in group["params"]
-        }
-        for name, weight in self.model.named_parameters():
-            yield name, weight, of[weight].state[weight]
+
+class Tuner(Trainer):
+    """The LoRA weights of `policy`, by AdamW (Loshchilov and Hutter, arXiv:1711.05101) without weight decay."""
+
+    def __init__(self, policy: Policy, options: WarmupOptions) -> None:
+        self.model, self.options, self.context_weight, self.step = policy.base, options, 0.0, 0
+        self.policy, self.weights = policy, policy.trainable_parameters()
+        adam = torch.optim.AdamW(self.weights.values(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)
+        self.optimizers = (adam,)
+
+    def _share(self) -> float:
+        return min((self.step + 1) / RISE, 1 - 0.9 * self.step / self.options.steps)
+
+    @torch.no_grad()
+    def loss(self, examples: Sequence[Example], rows: int) -> float:
+        """Return the mean loss on the assistant's tokens of `examples` (nats a token), `rows` examples at a time."""
+        parts = [self._losses(examples[at : at + rows])[0] for at in range(0, len(examples), rows)]
+        return float(torch.cat(parts).mean())
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter as peft reads it, and what the optimizer knows."""
+        self.policy.save_adapter(folder / "adapter")
+        moments = {f"{name}/{part}": parts[part] for name, parts in self._moments() for part in _MOMENTS}
+        save_file(moments, folder / "optimizer.safetensors")
+
+    def load(self, folder: Path, step: int) -> None:
+        """Go on from what `save` wrote after `step` steps."""
+        self.policy.load_adapter(folder / "adapter")
+        header(file := folder / "optimizer.safetensors")  # a damaged file is named
+        tensors = load_file(file)
+        for name, moments in self._moments():
+            device = self.weights[name].device
+            moments.update({part: tensors[f"{name}/{part}"].to(device) for part in _MOMENTS})
+            moments["step"] = torch.tensor(float(step))
+        self.step = step
+
+
+def descend(loss: Tensor, weights: Iterable[Tensor], rate: float, *optimizers: torch.optim.Optimizer) -> None:
+    """Take a step at the learning rate `rate` down the gradient, whose norm is at most 1.
+
+    Raises ValueError where the gradient is not finite.
+    """
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        group["lr"] = rate
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    if not torch.isfinite(torch.nn.utils.clip_grad_norm_(weights, 1.0)):
+        raise ValueError("the gradient is not finite; use a smaller --lr")
+    for optimizer in optimizers:
+        optimizer.step()
 
 
 def left(examples: Sequence[Example], options: WarmupOptions, step: int) -> Iterator[list[Example]]:
@@ -255,66 +307,3 @@ def pad(examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
         tokens[row, : len(example.tokens)] = torch.from_numpy(example.tokens)
         kinds[row, : len(example.assistant)] = torch.where(torch.from_numpy(example.assistant), TARGET, CONTEXT)
     return tokens, kinds
-
-
-class Tuner:
-    """AdamW (Loshchilov and Hutter, arXiv:1711.05101) on the LoRA weights of `policy`, without weight decay."""
-
-    def __init__(self, policy: Policy, options: WarmupOptions) -> None:
-        self.policy, self.options, self.step = policy, options, 0
-        self.weights = policy.trainable_parameters()
-        self.optimizer = torch.optim.AdamW(self.weights.values(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)
-
-    def learn(self, examples: Sequence[Example]) -> Iterator[float]:
-        """Take the steps that are left, yielding the loss of each on the assistant's tokens (nats a token)."""
-        for batch in left(examples, self.options, self.step):
-            yield self._step(batch)
-
-    def _step(self, examples: Sequence[Example]) -> float:
-        share = min((self.step + 1) / RISE, 1 - 0.9 * self.step / self.options.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.options.lr * share
-        losses = self._losses(examples)
-        self.optimizer.zero_grad()
-        losses.mean().backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self.weights.values(), 1.0)
-        if not torch.isfinite(norm):
-            raise ValueError(f"the gradient of step {self.step + 1} is not finite; use a smaller --lr")
-        self.optimizer.step()
-        self.step += 1
-        return float(losses.detach().mean())
-
-    def _losses(self, examples: Sequence[Example]) -> Tensor:
-        """Return the loss of each token of the assistant's `[n]` (nats), given all before it."""
-        tokens, kinds = (part.to(self.policy.device) for part in pad(examples))
-        learned = kinds[:, 1:] == TARGET
-        body = self.policy.base.get_decoder()
-        hidden = body(input_ids=tokens, attention_mask=(kinds != PADDING).long(), use_cache=False).last_hidden_state
-        logits = self.policy.base.get_output_embeddings()(hidden[:, :-1][learned])
-        return torch.nn.functional.cross_entropy(logits.float(), tokens[:, 1:][learned], reduction="none")
-
-    @torch.no_grad()
-    def loss(self, examples: Sequence[Example], rows: int) -> float:
-        """Return the mean loss on the assistant's tokens of `examples` (nats a token), `rows` examples at a time."""
-        parts = [self._losses(examples[at : at + rows]) for at in range(0, len(examples), rows)]
-        return float(torch.cat(parts).mean())
-
-    def save(self, folder: Path) -> None:
-        """Write the adapter as peft reads it, and what the optimizer knows."""
-        self.policy.save_adapter(folder / "adapter")
-        moments = {
-            f"{name}/{part}": self.optimizer.state[weight][part]
-            for name, weight in self.weights.items()
-            for part in _MOMENTS
-        }
-        save_file(moments, folder / "optimizer.safetensors")
-
-    def load(self, folder: Path, step: int) -> None:
-        """Go on from what `save` wrote after `step` steps."""
-        self.policy.load_adapter(folder / "adapter")
-        header(file := folder / "optimizer.safetensors")  # a damaged file is named
-        moments = load_file(file)
-        for name, weight in self.weights.items():
-            found = {part: moments[f"{name}/{part}"].to(weight.device) for part in _MOMENTS}
-            self.optimizer.state[weight] = {"step": torch.tensor(float(step)), **found}
-        self.step = step
