@@ -19,7 +19,7 @@ from ..agents.settings import check_device
 from ..agents.source import Source, find, max_tokens, suited
 from ..agents.terminal import console, said_of
 from ..envs import TextEnv
-from ..envs.registry import check_levels, levels_of
+from ..envs.registry import check_levels, defaults_of, levels_of
 from ..envs.splits import Split, begin
 from .config import TrainConfig, adjust
 from .methods import check_group, check_methods
@@ -31,6 +31,7 @@ OPENINGS = 64  # tasks whose opening is measured
 SLOTS = 64  # conversations that the embedded engine keeps at a time
 PROBE = 13_312  # tokens of its test, at its start, whether rows of a batch depend on each other
 CHARACTERS = 3  # of a token, where there is no tokenizer to count with
+ASSUMED = 1024  # tokens of an opening, where there are no tasks to measure
 SHAPE: tuple[str, ...] = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 SHAPE += ("num_key_value_heads", "vocab_size", "tie_word_embeddings", "max_position_embeddings")
 PUBLISHED: dict[str, tuple[Any, ...]] = {  # `SHAPE` in the config.json of models that recipes name
@@ -125,6 +126,9 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         speaker, asked = None, suited(config.env, options, None)
     splits = found.check("tasks", lambda: open_splits(config, {**asked, **options}), _counted)
     if splits is None:
+        found.lines.append(Line("prompts", f"taken to be of {ASSUMED:,} tokens, as there are no tasks to measure"))
+        turns = int({**defaults_of(config.env), **options}.get("max_turns") or 1)
+        _size(found, config, source, [ASSUMED], turns, here)
         return found
     with closing(splits[0].env) as env, closing(splits[1].env):
         found.check("tools", lambda: check_levels(env), lambda _: _tools(env))
@@ -136,13 +140,8 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         if chat is not None and sound:
             found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
-        shape = read_config(source.folder) if source is not None else _published(config.policy)
-        if openings is not None and shape:
-            count = parameters(source.folder) if source is not None else count_of(shape)
-            limit = max_tokens(source) if config.sampling.max_tokens is None else config.sampling.max_tokens
-            lengths = Lengths(openings, limit, env.max_turns, int(shape["max_position_embeddings"]))
-            found.check("lengths", lambda: lengths.check(), str)
-            _check_memory(found, config, shape, count, lengths, here)
+        if openings is not None:
+            _size(found, config, source, openings, env.max_turns, here)
     return found
 
 
@@ -213,6 +212,20 @@ def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None)
 
 def _spread(lengths: list[int]) -> str:
     return f"{min(lengths)} to {max(lengths)} tokens in {len(lengths)} tasks, half of them up to {median(lengths):.0f}"
+
+
+def _size(
+    found: Findings, config: TrainConfig, source: Source | None, openings: list[int], turns: int, here: bool
+) -> None:
+    """Add lines about the length of paths and the memory, where the sizes of the model are known."""
+    shape = read_config(source.folder) if source is not None else _published(config.policy)
+    if not shape:
+        return
+    count = parameters(source.folder) if source is not None else count_of(shape)
+    limit = max_tokens(source) if config.sampling.max_tokens is None else config.sampling.max_tokens
+    lengths = Lengths(openings, limit, turns, int(shape["max_position_embeddings"]))
+    found.check("lengths", lambda: lengths.check(), str)
+    _check_memory(found, config, shape, count, lengths, here)
 
 
 def _published(name: str) -> dict[str, Any]:

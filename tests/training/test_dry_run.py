@@ -95,6 +95,18 @@ def test_each_mistake_is_a_line_of_its_own(change, what, said):
     assert failed.what == what and said in failed.about
 
 
+def test_without_tasks_the_memory_is_that_of_an_assumed_opening():
+    config = read_recipe("math-python")
+    found = dry_run(config.changed(tasks="missing.jsonl"), "", ())
+    lines = told(found)
+    assert lines["prompts"].about == "taken to be of 1,024 tokens, as there are no tasks to measure"
+    assert f"in 3 turns of up to {module.max_tokens(module.find('tiny'))}" in lines["lengths"].about
+    here = told(dry_run(config, "", ()))["memory"].about
+    assert lines["memory"].passed and "together; cpu has" in lines["memory"].about and "together" in here
+    gpu = told(dry_run(read_recipe("alfworld+qwen2.5-7b"), "", ()))  # neither the games nor the model
+    assert "23.90 GiB  together, beside 50% of the GPU" in gpu["memory"].about and not gpu["tasks"].passed
+
+
 def test_a_model_without_a_chat_template_is_named(small):
     (small / "chat_template.jinja").unlink(missing_ok=True)
     settings = json.loads((small / "tokenizer_config.json").read_text())
