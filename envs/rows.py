@@ -45,23 +45,18 @@ def final_answer(value: Any) -> str:
 class Fields:
     """Where rows hold problem and answer, and how these become prompt and gold.
 
-    Args:
-        problem: The problem's field; a dot reaches into a nested row.
-        answer: The answer's field, likewise.
-        prompt: Makes the prompt of what the problem's field holds; raises ValueError where it cannot.
-        gold: Makes the gold, or all right answers, of what the answer's field holds, likewise.
-        aliases: A field that may hold more right answers.
+    prompt: Makes the prompt of what the problem's field holds; raises ValueError where it cannot.
+    gold: Makes the gold, or all right answers, of what the answer's field holds, likewise.
     """
 
-    problem: str
-    answer: str
+    problem: str  # the problem's field; a dot reaches into a nested row
+    answer: str  # the answer's field, likewise
     prompt: Callable[[Any], str] = as_text
     gold: Callable[[Any], str | tuple[str, ...]] = final_answer
-    aliases: str | None = None
+    aliases: str | None = None  # a field that may hold more right answers
 
 
-SHAPES = (Fields("problem", "answer"), Fields("question", "answer"))
-"""The fields that need no naming."""
+SHAPES = (Fields("problem", "answer"), Fields("question", "answer"))  # the fields that need no naming
 
 
 def read_row(
@@ -130,29 +125,20 @@ def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str,
 class SourceOptions:
     """Options of task sets that are read.
 
-    Args:
-        split: What the tasks are for: `train`, `valid` or `test`.
-        holdout: The share of problems kept for `valid`; None is the source's own.
-        config: The part of a data set.
-        problem_field: The field of the problem, where the source does not say so itself.
-        answer_field: The field of the answer, likewise.
-        bad_rows: How many rows without a usable problem and gold may be left out.
-        check_gold: Raises ValueError for a gold that the grader could not use.
-        shapes: The fields that need no naming; named ones are read as the first of these are.
-        make: Makes a task of a row; raises ValueError, with the end of a sentence, where the row holds something wrong.
+    make: Makes a task of a row; raises ValueError, with the end of a sentence, where the row holds something wrong.
 
     Raises:
         ValueError: One of them cannot be.
     """
 
-    split: str = "train"
-    holdout: float | None = None
-    config: str | None = None
-    problem_field: str | None = None
-    answer_field: str | None = None
-    bad_rows: int = 0
-    check_gold: Callable[[str], None] | None = None
-    shapes: Sequence[Fields] = SHAPES
+    split: str = "train"  # what the tasks are for: `train`, `valid` or `test`
+    holdout: float | None = None  # the share of problems kept for `valid`; None is the source's own
+    config: str | None = None  # the part of a data set
+    problem_field: str | None = None  # the field of the problem, where the source does not say so itself
+    answer_field: str | None = None  # the field of the answer, likewise
+    bad_rows: int = 0  # how many rows without a usable problem and gold may be left out
+    check_gold: Callable[[str], None] | None = None  # raises ValueError for a gold that the grader could not use
+    shapes: Sequence[Fields] = SHAPES  # the fields that need no naming; named ones are read as the first of these are
     make: Make = plain_task
 
     def __post_init__(self) -> None:

@@ -24,20 +24,16 @@ HOLDOUT = 0.05  # share of a train split that is `valid` where the data set has 
 class DataSet:
     """A data set of the hub.
 
-    Args:
-        path: Its name there.
-        fields: Where its rows hold problem and answer.
-        splits: Which of its splits serves each of ours; without a `valid` it is a part of `train`. None: as they are
-            called.
-        configs: Its parts, read one after another; empty where it has one.
-        repeats: Whether its rows come several times, in the same order: each is taken once, and a problem with two
-            answers not at all.
+    splits: Which of its splits serves each of ours; without a `valid` it is a part of `train`. None: as they are
+        called.
+    repeats: Whether its rows come several times, in the same order: each is taken once, and a problem with two
+        answers not at all.
     """
 
-    path: str
-    fields: Sequence[Fields] = SHAPES
+    path: str  # its name there
+    fields: Sequence[Fields] = SHAPES  # where its rows hold problem and answer
     splits: Mapping[str, str] | None = None
-    configs: Sequence[str] = ()
+    configs: Sequence[str] = ()  # its parts, read one after another; empty where it has one
     repeats: bool = False
 
 

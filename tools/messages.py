@@ -26,8 +26,7 @@ _ANCILLARY = socket.CMSG_SPACE(6 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 _CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _REPORT = struct.Struct("=Bi")
 
-EXIT, MEMORY = 0, 1
-"""Reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory."""
+EXIT, MEMORY = 0, 1  # reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory
 
 
 def write_frame(sock: socket.socket, payload: Any) -> None:

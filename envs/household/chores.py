@@ -22,18 +22,14 @@ LAMP = "desklamp"
 class ThingKind:
     """A kind of things.
 
-    Args:
-        name: Its name.
-        can: What can be done with it: `clean`, `heat`, `cool`, `slice`; `cut` for knives, `vessel` for what can hold
-            other things, `lamp` for what is switched on and cannot be picked up.
-        usual: The kinds of receptacles where it is likely to lie.
-        fits: These and the others where it may be put.
+    can: What can be done with it: `clean`, `heat`, `cool`, `slice`; `cut` for knives, `vessel` for what can hold
+        other things, `lamp` for what is switched on and cannot be picked up.
     """
 
-    name: str
+    name: str  # its name
     can: frozenset[str]
-    usual: tuple[str, ...]
-    fits: tuple[str, ...]
+    usual: tuple[str, ...]  # the kinds of receptacles where it is likely to lie
+    fits: tuple[str, ...]  # these and the others where it may be put
 
 
 def _thing(line: str) -> ThingKind:
@@ -78,17 +74,11 @@ _GOALS = {
 
 @dataclass(frozen=True)
 class Chore:
-    """A task: what has to be done with one or two things of a kind.
+    """A task: what has to be done with one or two things of a kind."""
 
-    Args:
-        task_type: One of `TASK_TYPES`.
-        thing: The kind of the wanted things.
-        target: The kind of receptacles where they belong; for a look the kind of the lamp.
-    """
-
-    task_type: str
-    thing: str
-    target: str
+    task_type: str  # one of `TASK_TYPES`
+    thing: str  # the kind of the wanted things
+    target: str  # the kind of receptacles where they belong; for a look the kind of the lamp
 
     @property
     def number(self) -> int:

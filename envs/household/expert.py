@@ -22,14 +22,12 @@ RARE = 0.002  # of a kind of receptacle, or of thing, that was not counted
 class Priors:
     """How often things are where at the start of a game.
 
-    Args:
-        found: For each kind of thing and kind of receptacle the share of such receptacles that hold such a thing, in
-            the games that have both.
-        shut: For each kind of receptacle the share that is closed at first.
+    found: For each kind of thing and kind of receptacle the share of such receptacles that hold such a thing, in
+        the games that have both.
     """
 
     found: dict[str, dict[str, float]]
-    shut: dict[str, float]
+    shut: dict[str, float]  # for each kind of receptacle the share that is closed at first
 
     def chance(self, thing: str, receptacle: str) -> float:
         """Return how likely one receptacle of a kind holds a thing of a kind."""
@@ -58,21 +56,13 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class ParsedTask:
-    """The parts of the sentence that states a task.
+    """The parts of the sentence that states a task."""
 
-    Args:
-        kind: The kind of thing, as in `mug`.
-        target: The kind of receptacle it goes to; empty where it is to be looked at.
-        state: `clean`, `hot`, `cool` or empty.
-        number: How many things.
-        lamp: The kind of lamp to look at the thing with; empty where it is to be put somewhere.
-    """
-
-    kind: str
-    target: str = ""
-    state: str = ""
-    number: int = 1
-    lamp: str = ""
+    kind: str  # the kind of thing, as in `mug`
+    target: str = ""  # the kind of receptacle it goes to; empty where it is to be looked at
+    state: str = ""  # `clean`, `hot`, `cool` or empty
+    number: int = 1  # how many things
+    lamp: str = ""  # the kind of lamp to look at the thing with; empty where it is to be put somewhere
 
 
 def parse_task(text: str) -> ParsedTask:
@@ -118,27 +108,20 @@ def kind_of(name: str) -> str:
 class Memory:
     """What is known of a house.
 
-    Args:
-        receptacles: The receptacles that the first text lists, from the last to the first.
-        contents: What was last seen in or on each receptacle that was looked into.
-        shut: The receptacles that are closed.
-        held: The thing in hand, empty for none.
-        states: For each thing that was treated, `clean`, `hot` or `cool`; both where both were done.
-        here: The receptacles within reach, as far as known.
-        groups: For each receptacle those that are known to be at the same place, itself among them.
-        old: Whether the text is that before alfworld 0.4; None while that is not known.
-        refused: The commands that the game answered with `Nothing happens.`.
+    contents: What was last seen in or on each receptacle that was looked into.
+    states: For each thing that was treated, `clean`, `hot` or `cool`; both where both were done.
+    groups: For each receptacle those that are known to be at the same place, itself among them.
     """
 
-    receptacles: list[str]
+    receptacles: list[str]  # the receptacles that the first text lists, from the last to the first
     contents: dict[str, list[str]] = field(default_factory=dict)
-    shut: set[str] = field(default_factory=set)
-    held: str = ""
+    shut: set[str] = field(default_factory=set)  # the receptacles that are closed
+    held: str = ""  # the thing in hand, empty for none
     states: dict[str, set[str]] = field(default_factory=dict)
-    here: set[str] = field(default_factory=set)
+    here: set[str] = field(default_factory=set)  # the receptacles within reach, as far as known
     groups: dict[str, set[str]] = field(default_factory=dict)
-    old: bool | None = None
-    refused: set[str] = field(default_factory=set)
+    old: bool | None = None  # whether the text is that before alfworld 0.4; None while that is not known
+    refused: set[str] = field(default_factory=set)  # the commands that the game answered with `Nothing happens.`
 
     @classmethod
     def of_room(cls, text: str) -> Memory:

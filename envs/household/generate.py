@@ -27,34 +27,22 @@ _SHARED = 6  # one receptacle in so many is reached from the place of the one be
 
 @dataclass(frozen=True)
 class Size:
-    """How large houses are.
+    """How large houses are."""
 
-    Args:
-        rooms: The least and the most of rooms; likewise `receptacles` and `things`.
-        turns: How many turns an episode has: enough to look everywhere and do the chore.
-        shared: Whether two receptacles may be reached from one place.
-    """
-
-    rooms: tuple[int, int]
+    rooms: tuple[int, int]  # the least and the most of rooms; likewise `receptacles` and `things`
     receptacles: tuple[int, int]
     things: tuple[int, int]
-    turns: int
-    shared: bool = True
+    turns: int  # how many turns an episode has: enough to look everywhere and do the chore
+    shared: bool = True  # whether two receptacles may be reached from one place
 
 
 @dataclass(frozen=True)
 class Difficulty:
-    """How hard it is to find the wanted things.
+    """How hard it is to find the wanted things."""
 
-    Args:
-        usual: Whether they lie where such things usually do.
-        hidden: Whether something has to be opened to see them; None for either.
-        spare: How many more than needed there are, at most.
-    """
-
-    usual: bool
-    hidden: bool | None
-    spare: int
+    usual: bool  # whether they lie where such things usually do
+    hidden: bool | None  # whether something has to be opened to see them; None for either
+    spare: int  # how many more than needed there are, at most
 
 
 SIZES = {

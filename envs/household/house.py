@@ -42,23 +42,14 @@ class Thing(NamedTuple):
 
 @dataclass(frozen=True)
 class House:
-    """A house with a task.
+    """A house with a task."""
 
-    Args:
-        chore: What is to be done.
-        form: In which of two sentences the task is stated.
-        rooms: The rooms of the house; the text does not tell of them.
-        receptacles: Its receptacles; places are numbered from 1, the agent begins at place 0.
-        things: Its things, the wanted ones first.
-        target: The receptacle to which the walkthrough leads.
-    """
-
-    chore: Chore
-    form: int
-    rooms: tuple[str, ...]
-    receptacles: tuple[Receptacle, ...]
-    things: tuple[Thing, ...]
-    target: int
+    chore: Chore  # what is to be done
+    form: int  # in which of two sentences the task is stated
+    rooms: tuple[str, ...]  # the rooms of the house; the text does not tell of them
+    receptacles: tuple[Receptacle, ...]  # its receptacles; places are numbered from 1, the agent begins at place 0
+    things: tuple[Thing, ...]  # its things, the wanted ones first
+    target: int  # the receptacle to which the walkthrough leads
 
     @property
     def signature(self) -> str:

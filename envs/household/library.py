@@ -1,71 +1,39 @@
 """Where ALFWorld games are found: official folders and JSONL files, indexed once and read when they are played.
 
-Large JSONL files are read once, then kept on disk with an index, each row on its own. Such a store is one file: the
-index as a line of JSON, then the rows, each compressed. It is written under another name and renamed, so that any
-number of processes may make it at once; a file that changed gets a store of its own.
+Large JSONL files are read once, then kept on disk as an index and rows, each compressed; so is the index of a folder. A
+file or folder that changed is read again.
 """
 
-import contextlib
-import hashlib
 import json
 import os
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from io import BytesIO
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tools.search.cache import Arrays, Texts, cache_folder, digest, joined, kept
 from ..rows import json_rows
 from ..tasks import check_index, did_you_mean
 from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game
 from .world import World
 
-VERSION = 1  # of what a store holds
+VERSION = 2  # of what is kept of a source
 
 
-def cache_folder() -> Path:
-    """Return where indexes are kept: `turngym/household` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "turngym" / "household"
+def indexed(key: str, make: Callable[[], Arrays]) -> tuple[list[list[Any]], Arrays]:
+    """Return the index of a source, which `make` makes as `index` where it is not kept yet, and all that it made."""
+    arrays = kept(cache_folder("household"), digest([VERSION, key]), make)
+    return json.loads(bytes(arrays["index"])), arrays
 
 
-def cached(key: str, make: Callable[[], bytes]) -> Path | bytes:
-    """Return the file in the cache that `make` filled for this key, or what it made where nothing can be written."""
-    digest = hashlib.sha256(f"{VERSION} {key}".encode()).hexdigest()[:32]
-    path = cache_folder() / f"{digest}.games"
-    if path.is_file():
-        return path
-    data = make()
-    written = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, written = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(written).replace(path)
-    except OSError:  # a read-only home, a full disk: everything works, opening just takes its time again
-        with contextlib.suppress(OSError):
-            Path(written).unlink()
-        return data
-    return path
-
-
-def opened(made: Path | bytes) -> IO[bytes]:
-    """Open what `cached` returned."""
-    return BytesIO(made) if isinstance(made, bytes) else made.open("rb")
-
-
-def read_index(file: IO[bytes]) -> list[list[Any]]:
-    """Return the index in the first line of a file of the cache."""
-    try:
-        index: list[list[Any]] = json.loads(file.readline())
-    except ValueError:
-        raise ValueError(f"the index {getattr(file, 'name', 'in memory')} is damaged; delete the file") from None
-    return index
+def _array(index: Sequence[Sequence[Any]]) -> NDArray[np.uint8]:
+    return np.frombuffer(json.dumps(index).encode(), np.uint8)
 
 
 def file_key(path: Path) -> str:
@@ -86,28 +54,21 @@ class Store:
     """
 
     def __init__(self, path: Path, head: Callable[[Any, str], Sequence[Any]]) -> None:
-        self.path = path
-        self._at = cached(f"rows {file_key(path)}", lambda: _packed(path, head))
-        with opened(self._at) as file:
-            self.index = read_index(file)
-            self._start = file.tell()
+        self.index, arrays = indexed(f"rows {file_key(path)}", partial(_packed, path, head))
+        self._rows = Texts(arrays["rows"], arrays["ends"])
 
     def __getitem__(self, i: int) -> Any:
         """Return row `i`."""
-        offset, size = self.index[i][-2:]
-        with opened(self._at) as file:
-            file.seek(self._start + offset)
-            return json.loads(zlib.decompress(file.read(size)))
+        return json.loads(zlib.decompress(self._rows[i]))
 
 
-def _packed(path: Path, head: Callable[[Any, str], Sequence[Any]]) -> bytes:
-    index, packed, offset = [], [], 0
+def _packed(path: Path, head: Callable[[Any, str], Sequence[Any]]) -> Arrays:
+    index, rows = [], []
     for number, row in json_rows(path):
-        blob = zlib.compress(json.dumps(row).encode(), 1)
-        index.append([*head(row, f"{path.name}:{number}"), offset, len(blob)])
-        packed.append(blob)
-        offset += len(blob)
-    return json.dumps(index).encode() + b"\n" + b"".join(packed)
+        index.append(head(row, f"{path.name}:{number}"))
+        rows.append(zlib.compress(json.dumps(row).encode(), 1))
+    data, ends = joined(rows)
+    return {"index": _array(index), "rows": data, "ends": ends}
 
 
 GET = (
@@ -145,7 +106,7 @@ class GameRows:
 
     def __init__(self, path: Path) -> None:
         self._store = Store(path, _head)
-        self.entries = [GameEntry(*row[:4]) for row in self._store.index]
+        self.entries = [GameEntry(*row) for row in self._store.index]
 
     def read(self, i: int) -> Game:
         """Return game `i`."""
@@ -159,16 +120,15 @@ class GameFolder:
         self._path, self._split = path, path.name
         with os.scandir(path) as tasks:
             state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
-        made = cached(f"folder {path.resolve()} {state}", self._index)
-        with opened(made) as file:
-            self.entries = [GameEntry(*row) for row in read_index(file)]
+        index, _ = indexed(f"folder {path.resolve()} {state}", self._index)
+        self.entries = [GameEntry(*row) for row in index]
 
     def read(self, i: int) -> Game:
         """Return game `i`."""
         entry = self.entries[i]
         return read_game(self._path.parent / entry.id / "game.tw-pddl", entry.id, entry.split)
 
-    def _index(self) -> bytes:
+    def _index(self) -> Arrays:
         found = []
         for file in sorted(self._path.glob("*/*/game.tw-pddl")):
             id = "/".join((self._split, *file.parts[-3:-1]))
@@ -176,7 +136,7 @@ class GameFolder:
                 continue
             game = read_game(file, id, self._split)
             found.append([id, game.split, game.task_type, game.solvable])
-        return json.dumps(found).encode() + b"\n"
+        return {"index": _array(found)}
 
 
 class GameFile:

@@ -23,17 +23,11 @@ _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 @dataclass(frozen=True)
 class Problem:
-    """What a problem declares.
+    """What a problem declares."""
 
-    Args:
-        types: The type of each declared object.
-        facts: The initial facts, each a predicate and its arguments.
-        goal: The goal as nested lists.
-    """
-
-    types: dict[str, str]
-    facts: frozenset[Fact]
-    goal: Expression
+    types: dict[str, str]  # the type of each declared object
+    facts: frozenset[Fact]  # the initial facts, each a predicate and its arguments
+    goal: Expression  # the goal as nested lists
 
     @cached_property
     def by_predicate(self) -> dict[str, list[Fact]]:

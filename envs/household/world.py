@@ -25,19 +25,12 @@ _SIGNS = (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_
 
 @dataclass(frozen=True)
 class Dialect:
-    """One form of the text.
+    """One form of the text."""
 
-    Args:
-        put: The verb of putting a thing down.
-        into: The word between the thing and the receptacle.
-        anywhere: The commands that are always there, sorted.
-        arrives_at_place: Whether `go to` names the place (`loc 12`) instead of the receptacle.
-    """
-
-    put: str
-    into: str
-    anywhere: tuple[str, ...]
-    arrives_at_place: bool
+    put: str  # the verb of putting a thing down
+    into: str  # the word between the thing and the receptacle
+    anywhere: tuple[str, ...]  # the commands that are always there, sorted
+    arrives_at_place: bool  # whether `go to` names the place (`loc 12`) instead of the receptacle
 
 
 DIALECTS = {

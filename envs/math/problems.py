@@ -34,8 +34,7 @@ class Problem(NamedTuple):
 
 
 Kind = Callable[[KeyedRandom], Problem]
-Family = dict[int, tuple[Kind, ...]]
-"""The kinds of problem at each difficulty from 1 to 5."""
+Family = dict[int, tuple[Kind, ...]]  # the kinds of problem at each difficulty from 1 to 5
 
 WORDINGS = {
     "VALUE": ("What is {}?", "How much is {}?", "What is the value of {}?", "What do you get for {}?"),

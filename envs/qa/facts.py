@@ -99,27 +99,19 @@ SPOUSE, CAPITAL, COUNTRY = "spouse", "capital", "country"
 class Relation:
     """A relation gives each thing of a kind at most one other.
 
-    Args:
-        name: How it is called here.
-        subject: The kind of thing that has it.
-        object: The kind of thing that it leads to, or `YEAR`.
-        words: What to search for beside the subject's name.
-        asks: Questions about {x}.
-        phrases: How a question names the object of {x} when it asks on; none for years.
-        says: Sentences of the subject's passage, with {s} and {o}; none where the relation is another one's inverse.
-        inverse: The relation that this one reads backwards: it holds where that one leads to {x} from one thing alone.
-        after: The relation to the person in whose lifetime a year lies.
+    says: Sentences of the subject's passage, with {s} and {o}; none where the relation is another one's inverse.
+    inverse: The relation that this one reads backwards: it holds where that one leads to {x} from one thing alone.
     """
 
-    name: str
-    subject: str
-    object: str
-    words: str
-    asks: Sequence[str]
-    phrases: Sequence[str] = ()
+    name: str  # how it is called here
+    subject: str  # the kind of thing that has it
+    object: str  # the kind of thing that it leads to, or `YEAR`
+    words: str  # what to search for beside the subject's name
+    asks: Sequence[str]  # questions about {x}
+    phrases: Sequence[str] = ()  # how a question names the object of {x} when it asks on; none for years
     says: Sequence[str] = ()
     inverse: str = ""
-    after: str = ""
+    after: str = ""  # the relation to the person in whose lifetime a year lies
 
 
 _ROWS = tomllib.loads(Path(__file__).with_name("relations.toml").read_text("utf-8"))
@@ -134,15 +126,12 @@ _AGES = (20, 70)  # so many years that an answer cannot be guessed from another;
 class Size:
     """How large a world is.
 
-    Args:
-        counts: How many things of each kind there are; the number of persons is even.
-        relations: What can be asked about them; what reads another relation backwards comes behind that one.
-        brief: Whether passages and questions are as short as they can be.
+    relations: What can be asked about them; what reads another relation backwards comes behind that one.
     """
 
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # how many things of each kind there are; the number of persons is even
     relations: tuple[str, ...] = tuple(RELATIONS)
-    brief: bool = False
+    brief: bool = False  # whether passages and questions are as short as they can be
 
 
 def _counts(total: int) -> dict[str, int]:

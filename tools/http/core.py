@@ -34,17 +34,11 @@ class HttpFailure(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may take.
+    """What a request may take."""
 
-    Attributes:
-        deadline: Seconds for all tries together.
-        tries: The most attempts.
-        max_bytes: The largest answer, as sent and as unpacked.
-    """
-
-    deadline: float = 10.0
-    tries: int = 4
-    max_bytes: int = 8 * 2**20
+    deadline: float = 10.0  # seconds for all tries together
+    tries: int = 4  # the most attempts
+    max_bytes: int = 8 * 2**20  # the largest answer, as sent and as unpacked
 
     def __post_init__(self) -> None:
         if not 0 < self.deadline < math.inf:

@@ -22,10 +22,8 @@ from .judge import judge
 from .view import visible
 from .worker import WorkerSpec, work
 
-SPARE = 2
-"""Boundaries of a kind that are ready beyond those asked for."""
-TRIES = 5
-"""Boundaries in a row that may be lost without a reason before callers that wait are told."""
+SPARE = 2  # boundaries of a kind that are ready beyond those asked for
+TRIES = 5  # boundaries in a row that may be lost without a reason before callers that wait are told
 _NAMESPACES = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWPID | linux.NEWNET
 
 
@@ -33,21 +31,13 @@ _NAMESPACES = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.
 class Boundary:
     """A boundary as the supervisor knows it.
 
-    Attributes:
-        ours: Descriptors for the caller: control socket, output pipe, exit pipe, and what tells of its control
-            group, if it has one; empty once they are handed out.
-        theirs: The worker's ends of the first two, and what it joins its control group by.
-        exit_pipe: The writing end of the exit pipe.
-        prepared: The socket on which its init reports that namespaces and file systems are ready, and then hears
-            from its worker about what to judge.
-        init, pidfd: Its init process; 0 and -1 until it is known.
-        memory: Bytes that it may hold; 0 until it is used.
-        members: Its sessions.
-        until: When the call under way is to end, by `time.monotonic`; None between calls.
-        active: Whether it works: in a call, or between calls in processes or threads that one has left behind.
-        looked: When it was last looked at.
-        shared: Bytes of shared memory on the machine, the least there were since it was handed out.
-        handed: Whether it was handed out.
+    ours: Descriptors for the caller: control socket, output pipe, exit pipe, and what tells of its control group,
+        if it has one; empty once they are handed out.
+    theirs: The worker's ends of the first two, and what it joins its control group by.
+    prepared: The socket on which its init reports that namespaces and file systems are ready, and then hears from
+        its worker about what to judge.
+    init, pidfd: Its init process; 0 and -1 until it is known.
+    active: Whether it works: in a call, or between calls in processes or threads that one has left behind.
     """
 
     kind: str
@@ -55,17 +45,17 @@ class Boundary:
     ours: list[int] = field(default_factory=list)
     theirs: list[int] = field(default_factory=list)
     prepared: socket.socket | None = None
-    exit_pipe: int = -1
+    exit_pipe: int = -1  # the writing end of the exit pipe
     init: int = 0
     pidfd: int = -1
     worker: int = 0
-    memory: int = 0
-    members: int = 1
-    until: float | None = None
+    memory: int = 0  # bytes that it may hold; 0 until it is used
+    members: int = 1  # its sessions
+    until: float | None = None  # when the call under way is to end, by `time.monotonic`; None between calls
     active: bool = False
-    looked: float = 0.0
-    shared: int = 0
-    handed: bool = False
+    looked: float = 0.0  # when it was last looked at
+    shared: int = 0  # bytes of shared memory on the machine, the least there were since it was handed out
+    handed: bool = False  # whether it was handed out
 
     def connect(self) -> None:
         ours, theirs = messages.pair()
@@ -129,16 +119,13 @@ class Stock:
     Inits and zygotes may die at any moment, also before they hand anything out. Whatever dies, one invariant holds:
     once `missing` boundaries are begun, no fewer are on their way than there are callers that wait.
 
-    Attributes:
-        asked: Callers so far, of whom `asked - handed` wait; where that is negative, so many boundaries are ready.
-        begun: Boundaries begun and not lost, of which `begun - handed` are on their way.
-        handed: Boundaries and failures handed out, in order, one for each caller.
-        faults: Boundaries lost in a row; `TRIES` at once where the reason is known and would hold for the next one too.
+    asked: Callers so far, of whom `asked - handed` wait; where that is negative, so many boundaries are ready.
+    faults: Boundaries lost in a row; `TRIES` at once where the reason is known and would hold for the next one too.
     """
 
     asked: int = 0
-    begun: int = 0
-    handed: int = 0
+    begun: int = 0  # boundaries begun and not lost, of which `begun - handed` are on their way
+    handed: int = 0  # boundaries and failures handed out, in order, one for each caller
     faults: int = 0
 
     @property

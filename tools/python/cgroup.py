@@ -14,8 +14,7 @@ from pathlib import Path
 from .isolation import DISK, PROCESSES
 
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-SLACK = 64 * 2**20
-"""Bytes for what a program does not ask for: page tables, stacks of the kernel, inodes."""
+SLACK = 64 * 2**20  # bytes for what a program does not ask for: page tables, stacks of the kernel, inodes
 _PREFIX, _ON = "python-tool-", "+memory +pids"
 _LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus")
 _OURS = re.compile(rb"^oom [1-9].*^oom_kill [1-9]", re.MULTILINE | re.DOTALL)  # not that of a group above, or of all

@@ -25,8 +25,7 @@ from typing import Any
 from .. import messages
 from .isolation import limit_memory
 
-MEMORY_SIGNAL = signal.SIGRTMAX
-"""Ends a program that runs `once` and dies of a MemoryError."""
+MEMORY_SIGNAL = signal.SIGRTMAX  # ends a program that runs `once` and dies of a MemoryError
 
 _write, _exit, _kill, _dup2, _getpid = os.write, os._exit, os.kill, os.dup2, os.getpid
 _shutdown_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defined]

@@ -24,30 +24,20 @@ from .. import messages
 from . import linux
 from .view import View
 
-LEVELS = ("namespaces", "landlock", "rlimits-only")
-"""The strongest first."""
+LEVELS = ("namespaces", "landlock", "rlimits-only")  # the strongest first
 
-LIBRARIES = ("numpy", "sympy")
-"""What a zygote may have preloaded for programs of its kind."""
+LIBRARIES = ("numpy", "sympy")  # what a zygote may have preloaded for programs of its kind
 KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
 
-SOURCE_CAP = 2**20
-"""Bytes of a program."""
-OUTPUT_CAP = 2**20
-"""Bytes of output that are read; a program that writes more is stopped."""
-DISK = 64 * 2**20
-"""Bytes of all files, in memory, of a session and its forks."""
-INODES = 8192
-"""Files and folders of a session and its forks."""
-PROCESSES = 64
-"""Processes and threads of a session and its forks."""
-FILE = 16 * 2**20
-"""Bytes of one file."""
-OPEN_FILES = 128
-"""Open files of a process."""
+SOURCE_CAP = 2**20  # bytes of a program
+OUTPUT_CAP = 2**20  # bytes of output that are read; a program that writes more is stopped
+DISK = 64 * 2**20  # bytes of all files, in memory, of a session and its forks
+INODES = 8192  # files and folders of a session and its forks
+PROCESSES = 64  # processes and threads of a session and its forks
+FILE = 16 * 2**20  # bytes of one file
+OPEN_FILES = 128  # open files of a process
 
-USER = 1000
-"""The user and group that sandboxed code runs as, in its own user namespace."""
+USER = 1000  # the user and group that sandboxed code runs as, in its own user namespace
 HOME = "/tmp/home"
 
 DEVICES = ("null", "zero", "full", "random", "urandom")

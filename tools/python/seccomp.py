@@ -13,11 +13,13 @@ Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers
 import ctypes
 import errno
 import functools
+import json
 import os
 import socket
 import struct
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
 from . import linux
 
@@ -60,68 +62,27 @@ _PRCTLS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
 _Numbers = dict[str, tuple[int, int | None]]
 
 
-def _table(text: str) -> _Numbers:
+def _table(lines: Sequence[str]) -> _Numbers:
     """Read lines of calls, each with its numbers on x86_64 and aarch64; `-` where the machine has no such call."""
-    rows = (entry.split() for entry in text.replace("\n", " ").split(","))
+    rows = (entry.split() for line in lines for entry in line.split(","))
     return {name: (int(x86_64), None if aarch64 == "-" else int(aarch64)) for name, x86_64, aarch64 in rows}
 
 
-_ALLOWED = _table("""
-    brk 12 214, mmap 9 222, mprotect 10 226, munmap 11 215, mremap 25 216, msync 26 227, madvise 28 233,
-    membarrier 324 283, fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, exit 60 93, exit_group 231 94,
-    wait4 61 260, waitid 247 95, getpid 39 172, getppid 110 173, gettid 186 178, getpgrp 111 -, setsid 112 157,
-    set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, futex 202 98, arch_prctl 158 -,
-    restart_syscall 219 128, sched_yield 24 124, getcpu 309 168, rt_sigaction 13 134, rt_sigprocmask 14 135,
-    rt_sigreturn 15 139, rt_sigpending 127 136, rt_sigtimedwait 128 137, rt_sigsuspend 130 133, sigaltstack 131 132,
-    pause 34 -, alarm 37 -, getitimer 36 102, setitimer 38 103, nanosleep 35 101, clock_nanosleep 230 115,
-    clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153, timer_create 222 107,
-    timer_settime 223 110, timer_gettime 224 108, timer_getoverrun 225 109, timer_delete 226 111,
-    timerfd_create 283 85, timerfd_settime 286 86, timerfd_gettime 287 87, signalfd 282 -, signalfd4 289 74,
-    getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177, getresuid 118 148, getresgid 120 150,
-    getgroups 115 158, capget 125 90, getrlimit 97 163, setrlimit 160 164, getrusage 98 165, umask 95 166, uname 63 160,
-    sysinfo 99 179, getrandom 318 278, sched_get_priority_max 146 125, sched_get_priority_min 147 126,
-    read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69, pwritev 296 70,
-    preadv2 327 286, pwritev2 328 287, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,
-    pipe 22 -, pipe2 293 59, sendfile 40 71, splice 275 76, copy_file_range 326 285, poll 7 -, ppoll 271 73,
-    select 23 -, pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -,
-    epoll_pwait 281 22, epoll_pwait2 441 441, eventfd 284 -, eventfd2 290 19, flock 73 32, fsync 74 82, fdatasync 75 83,
-    ftruncate 77 46, fallocate 285 47, fadvise64 221 223, open 2 -, openat 257 56, openat2 437 437, creat 85 -,
-    stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, statfs 137 43, fstatfs 138 44, access 21 -,
-    faccessat 269 48, faccessat2 439 439, readlink 89 -, readlinkat 267 78, getdents 78 -, getdents64 217 61,
-    getcwd 79 17, chdir 80 49, fchdir 81 50, mkdir 83 -, mkdirat 258 34, mknod 133 -, mknodat 259 33, rmdir 84 -,
-    unlink 87 -, unlinkat 263 35, link 86 -, linkat 265 37, symlink 88 -, symlinkat 266 36, rename 82 -,
-    renameat 264 38, renameat2 316 276, truncate 76 45, getsockname 51 204, getpeername 52 205, getsockopt 55 209,
-    setsockopt 54 208, sendto 44 206, sendmsg 46 211, sendmmsg 307 269, recvfrom 45 207, recvmsg 47 212,
-    recvmmsg 299 243, shutdown 48 210""")
-# With these a program would reach what lies outside, where no file tree and no network of its own keep that away.
-_INSIDE = _table("""
-    chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, bind 49 200,
-    connect 42 203, listen 50 201, accept 43 202, accept4 288 242""")
-CHANGES = _table("chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, utimensat 280 88")
-"""Changes of files that the judge makes itself at level `landlock`, in the session's folder."""
-# Needed on the way in; the second filter refuses them.
-_ENTERING = _table("""
-    setns 308 268, setgroups 116 159, setresuid 117 147, setresgid 119 149, capset 126 91, seccomp 317 277""")
-# What names a process, by its first argument.
-_ABOUT_PROCESSES = _table("""
-    kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
-    pidfd_open 434 434, prlimit64 302 261, getpgid 121 155, setpgid 109 154, getsid 124 156,
-    sched_setaffinity 203 122, sched_getaffinity 204 123, sched_setscheduler 144 119, sched_getscheduler 145 120,
-    sched_setparam 142 118, sched_getparam 143 121, sched_setattr 314 274, sched_getattr 315 275,
-    sched_rr_get_interval 148 127""")
-_PRIORITIES = _table("getpriority 140 141, setpriority 141 140")  # by the second, where the first is 0
-# As on a file system that has no extended attributes, which those who copy files expect.
-_ATTRIBUTES = _table("""
-    setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10,
-    listxattr 194 11, llistxattr 195 12, flistxattr 196 13, removexattr 197 14, lremovexattr 198 15,
-    fremovexattr 199 16""")
-_JUDGED = _table("""
-    clone 56 220, clone3 435 435, ioctl 16 29, fcntl 72 25, prctl 157 167, personality 135 92, socket 41 198,
-    socketpair 53 199""")
-CALLS = _ALLOWED | _INSIDE | CHANGES | _ENTERING | _ABOUT_PROCESSES | _PRIORITIES | _ATTRIBUTES | _JUDGED
-"""The numbers of all calls that are named here, on x86_64 and aarch64."""
-NEWEST = 469
-"""The newest call that is known here: file_setattr, of Linux 6.17."""
+_TABLES = {
+    name: _table(lines) for name, lines in json.loads(Path(__file__).with_name("calls.json").read_text()).items()
+}
+_ALLOWED = _TABLES["allowed"]
+_INSIDE = _TABLES[
+    "inside"
+]  # would reach what lies outside, where no file tree and no network of its own keep that away
+CHANGES = _TABLES["changes"]  # of files, which the judge makes itself at level `landlock`, in the session's folder
+_ENTERING = _TABLES["entering"]  # needed on the way in; the second filter refuses them
+_ABOUT_PROCESSES = _TABLES["about_processes"]  # name a process by their first argument
+_PRIORITIES = _TABLES["priorities"]  # by the second, where the first is 0
+_ATTRIBUTES = _TABLES["attributes"]  # fail as on a file system without extended ones, as those who copy files expect
+_JUDGED = _TABLES["judged"]
+CALLS = {name: numbers for table in _TABLES.values() for name, numbers in table.items()}
+NEWEST = 469  # the newest call that is known here: file_setattr, of Linux 6.17
 
 
 def reached(level: str) -> set[str]:

@@ -26,8 +26,7 @@ from .cgroup import overstepped
 from .isolation import KINDS, LEVELS, LIBRARIES, check_level, remove_folder
 from .view import make_view, plain
 
-DEADLINE = 60.0
-"""Seconds in which the server must have started, and found a worker for whoever waits."""
+DEADLINE = 60.0  # seconds in which the server must have started, and found a worker for whoever waits
 
 # One arena for all threads: each would take 64 MiB of an address space that is limited.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "1", "PATH": os.defpath}
@@ -142,10 +141,8 @@ class Server:
             messages.close(*held)
 
 
-_DESCRIPTORS = 7
-"""Open files of this process that a session takes at most while it is opened or called."""
-_REMOVED = 200
-"""Folders that one fork removes at most: their numbers have to fit into a packet."""
+_DESCRIPTORS = 7  # open files of this process that a session takes at most while it is opened or called
+_REMOVED = 200  # folders that one fork removes at most: their numbers have to fit into a packet
 
 
 class SessionGroup:

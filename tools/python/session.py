@@ -30,10 +30,8 @@ from .server import DEADLINE, LevelRefused, SessionGroup, current_server, wait
 CLOSED = "the Python session was closed while it ran a program: the tool was closed or reset, or the process ended"
 _PIECE = 2**16
 _ANSWERS: dict[str, Status] = {status: status for status in (Status.OK, Status.ERROR, Status.MEMORY)}
-_ANSWERED = 10.0
-"""Seconds in which a session must have been forked."""
-_REAPED = 1.0
-"""Seconds in which the end of a process must be known after its init's end."""
+_ANSWERED = 10.0  # seconds in which a session must have been forked
+_REAPED = 1.0  # seconds in which the end of a process must be known after its init's end
 _STRAY = 0.001
 """Seconds that pass after a packet that is no answer: a program that floods its socket waits for us, not we for it."""
 

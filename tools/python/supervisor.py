@@ -27,16 +27,11 @@ from .zygote import Zygote, start_zygote
 
 STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}
 """What ends a boundary, sent to its init."""
-_QUERY = 0xFFFFFFFF
-"""Asks `linux.personality` for the present one."""
-_REST, _AFTER = 0.05, 0.002
-"""Seconds for which no boundary is begun after a call began, and after one ended."""
-LOOK, GLANCE = 0.05, 0.25
-"""Seconds between two looks at the boundaries that work, and at the others."""
-_GRACE = 0.5
-"""Seconds after the end of its call's time in which the parent has ended a boundary itself, if it can."""
-_DYING = 0.02
-"""Seconds in which a process that was killed, and cannot be used any more, has ended."""
+_QUERY = 0xFFFFFFFF  # asks `linux.personality` for the present one
+_REST, _AFTER = 0.05, 0.002  # seconds for which no boundary is begun after a call began, and after one ended
+LOOK, GLANCE = 0.05, 0.25  # seconds between two looks at the boundaries that work, and at the others
+_GRACE = 0.5  # seconds after the end of its call's time in which the parent has ended a boundary itself, if it can
+_DYING = 0.02  # seconds in which a process that was killed, and cannot be used any more, has ended
 
 
 def main(level: str, folder: str) -> None:

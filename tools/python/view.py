@@ -27,24 +27,20 @@ _OF_LIBRARIES = re.compile(
 )
 _PYTHON = re.compile(r"python\d\.\d+t?")
 _PROGRAM = re.compile(r"python[\d.]*t?")
-PACKAGES = "packages"
-"""The folder of the allowed packages, where there are no namespaces, in that of the server."""
+PACKAGES = "packages"  # the folder of the allowed packages, where there are no namespaces, in that of the server
 
 
 @dataclass(frozen=True)
 class View:
     """What programs see of the machine's files: a path is seen where the nearest of these, itself or above, is shown.
 
-    Attributes:
-        shown: Files, folders and links: the interpreter, its libraries, the system's programs, the allowed packages.
-        hidden: What lies below a shown folder and is not seen.
-        packages: The entries of installed folders that are shown, by folder.
-        prefix, exec_prefix: Where the interpreter says that it is installed.
+    shown: Files, folders and links: the interpreter, its libraries, the system's programs, the allowed packages.
+    prefix, exec_prefix: Where the interpreter says that it is installed.
     """
 
     shown: tuple[str, ...]
-    hidden: tuple[str, ...]
-    packages: dict[str, tuple[str, ...]]
+    hidden: tuple[str, ...]  # what lies below a shown folder and is not seen
+    packages: dict[str, tuple[str, ...]]  # the entries of installed folders that are shown, by folder
     prefix: str
     exec_prefix: str
 

@@ -34,25 +34,17 @@ _REHEARSALS = {
 class WorkerSpec:
     """What a worker is to be.
 
-    Attributes:
-        level: What confines it.
-        kind: The libraries with which it rehearses.
-        folder: Where it works, a folder that it makes.
-        mapped: Bytes of address space that it has from the start.
-        group: What it joins its control group by; -1 where there is none.
-        init: At level `namespaces`, a pidfd of the process whose namespaces it joins; else -1.
-        judge: A socket to the process that decides about calls which name another one; -1 at level `rlimits-only`.
-        ruleset: At level `landlock`, the descriptor of its rules; else -1.
+    judge: A socket to the process that decides about calls which name another one; -1 at level `rlimits-only`.
     """
 
-    level: str
-    kind: str
-    folder: str
-    mapped: int
-    group: int = -1
-    init: int = -1
+    level: str  # what confines it
+    kind: str  # the libraries with which it rehearses
+    folder: str  # where it works, a folder that it makes
+    mapped: int  # bytes of address space that it has from the start
+    group: int = -1  # what it joins its control group by; -1 where there is none
+    init: int = -1  # at level `namespaces`, a pidfd of the process whose namespaces it joins; else -1
     judge: int = -1
-    ruleset: int = -1
+    ruleset: int = -1  # at level `landlock`, the descriptor of its rules; else -1
 
 
 def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:

@@ -28,10 +28,10 @@ _ALIGN = 64  # so that no array begins amid a word of the processor
 log = logging.getLogger(__name__)
 
 
-def cache_folder() -> Path:
-    """Return where indexes are kept: `turngym/search` in `$XDG_CACHE_HOME` or `~/.cache`."""
+def cache_folder(of: str = "search") -> Path:
+    """Return where indexes are kept: `turngym/search` in `$XDG_CACHE_HOME` or `~/.cache`; likewise `of` others."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "turngym" / "search"
+    return (Path(base) if base else Path.home() / ".cache") / "turngym" / of
 
 
 def digest(parts: Iterable[object]) -> str:
