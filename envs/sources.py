@@ -5,8 +5,9 @@ Data sets are read with the `datasets` library (extra `tasks`).
 
 import importlib
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,22 @@ class DataSet:
     splits: Mapping[str, str] | None = None
     configs: Sequence[str] = ()  # its parts, read one after another; empty where it has one
     repeats: bool = False
+
+
+def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:
+    """Return the data sets of a table by name; where one names no fields it has `shapes`.
+
+    Its fields name those of `makers` that make prompt and gold.
+    """
+    named = {maker.__name__: maker for maker in makers}
+    sets = {}
+    for name, row in tomllib.loads(file.read_text("utf-8")).items():
+        made = [
+            {key: value if key in ("problem", "answer") else named[value] for key, value in one.items()}
+            for one in row.pop("fields", ())
+        ]
+        sets[name] = DataSet(**row, fields=[Fields(**one) for one in made] or shapes)
+    return sets
 
 
 def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, DataSet], others: str = "") -> Tasks:

@@ -5,7 +5,7 @@ the others `train`, so no two splits ever share a problem, whatever their seeds,
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 from ...tools import AnyTool, PythonTool
 from ...tools.plugins import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
-from ..rows import SHAPES, Fields, SourceOptions, as_text, refuse
-from ..sources import DataSet, is_file, load_tasks
+from ..rows import SHAPES, SourceOptions, as_text, refuse
+from ..sources import data_sets, is_file, load_tasks
 from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split, strict
 from .extract import extract_answer
 from .grade import MathGrader
@@ -242,40 +242,4 @@ def unframed(value: Any) -> str:
     return as_text(_FRAME.sub("", as_text(value[0].get("content"))))
 
 
-_SPLIT = {"train": "train", "test": "test"}
-_SUBJECTS = (
-    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
-    *("number_theory", "prealgebra", "precalculus"),
-)
-# Each by its card, https://huggingface.co/datasets/PATH: the fields that it names.
-DATA_SETS: Mapping[str, DataSet] = {
-    # question, answer (a rationale that ends in #### 42)
-    "gsm8k": DataSet("openai/gsm8k", SHAPES, _SPLIT, ("main",)),
-    # problem, level, type, solution (with the answer in a box); seven configs
-    "math": DataSet("EleutherAI/hendrycks_math", [Fields("problem", "solution", gold=boxed)], _SPLIT, _SUBJECTS),
-    "math500": DataSet("HuggingFaceH4/MATH-500", SHAPES, {"test": "test"}),
-    "aime24": DataSet("HuggingFaceH4/aime_2024", SHAPES, {"test": "train"}),
-    "aime25": DataSet("math-ai/aime25", SHAPES, {"test": "test"}),
-    "amc23": DataSet("math-ai/amc23", SHAPES, {"test": "test"}),
-    "minerva": DataSet("math-ai/minervamath", SHAPES, {"test": "test"}),
-    "olympiadbench": DataSet(
-        "Hothan/OlympiadBench",
-        [Fields("question", "final_answer", gold=joined)],
-        {"test": "train"},
-        ("OE_TO_maths_en_COMP",),
-    ),
-    # data_source, prompt (a chat), ability, reward_model (ground_truth, style), extra_info; 17,917 rows, 100 times
-    "dapo-math": DataSet(
-        "BytedTsinghua-SIA/DAPO-Math-17k",
-        [Fields("prompt", "reward_model.ground_truth", prompt=unframed)],
-        {"train": "train"},
-        repeats=True,
-    ),
-    # problem_idx, problem, answer, problem_type
-    "hmmt25": DataSet("MathArena/hmmt_feb_2025", SHAPES, {"test": "train"}),
-    "brumo25": DataSet("MathArena/brumo_2025", SHAPES, {"test": "train"}),
-    "cmimc25": DataSet("MathArena/cmimc_2025", SHAPES, {"test": "train"}),
-    # domain, difficulty, problem, solution, answer, source
-    "omni-math": DataSet("KbsdJames/Omni-MATH", SHAPES, {"test": "test"}),
-    "deepscaler": DataSet("agentica-org/DeepScaleR-Preview-Dataset", SHAPES, {"train": "train"}),
-}
+DATA_SETS = data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, boxed, joined, unframed)

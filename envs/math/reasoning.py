@@ -8,6 +8,7 @@ import functools
 import importlib
 import math
 import re
+import tomllib
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,30 +23,7 @@ from .numbers import read_number
 PREFIX = "reasoning-gym:"
 SIZE = 1_000_000  # tasks of a data set in each split; entry i of a split is drawn with the seed of the split + i
 MAX_ANSWER = 20_000
-_CHANGES, _SILENT = "its tasks differ from process to process", "its entries hold no answer"
-REFUSED: Mapping[str, str] = {
-    "acre": "it makes all its tasks before the first",
-    "boxnet": _SILENT,
-    "codeio": _CHANGES,
-    "coin_flip": "its scorer pays 0 for nearly all of its probabilities",
-    "composite": "it is a mixture: name its parts, with commas between them",
-    "futoshiki": "a task can take half a minute to make",
-    "game_of_life_halting": "its scorer pays for any answer where the right one is False",
-    "graph_color": _SILENT,
-    "intermediate_integration": "some of its answers are integrals that are not worked out",
-    "isomorphic_strings": _CHANGES,
-    "knight_swap": _CHANGES,
-    "list_functions": _CHANGES,
-    "maze": "some of its tasks cannot be made",
-    "polynomial_multiplication": _CHANGES,
-    "propositional_logic": _SILENT,
-    "puzzle24": "its scorer pays for any four numbers that make 24",
-    "ransom_note": _CHANGES,
-    "rubiks_cube": _SILENT,
-    "rush_hour": _SILENT,
-    "string_insertion": "most of its answers are the text of the question as it is",
-    "word_ladder": _CHANGES,
-}
+REFUSED: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("refused.toml").read_text("utf-8"))  # and why
 _FULL = {"polynomial_equations": 0.99}  # its scorer measures distances, and rounding is no mistake
 # Scorers that evaluate the answer; what they get may call nothing but these functions.
 _EVALUATING = {"binary_matrix", "countdown", "n_queens", "simple_integration", "spiral_matrix", "string_insertion"}

@@ -12,7 +12,7 @@ from ...tools.plugins import load_tools
 from ...tools.search.index import BM25, open_index
 from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
 from ..rows import Fields, SourceOptions, as_text, as_texts, refuse
-from ..sources import DataSet, load_tasks
+from ..sources import data_sets, load_tasks
 from ..tasks import Tasks, strict
 from .search import SYSTEM, QAGrader, QATask, SearchEnv
 from .wording import SearchExpert
@@ -168,26 +168,7 @@ def listed(value: Any) -> tuple[str, ...]:
         raise ValueError("it needs a list in JSON") from None
 
 
-# The validation split of those without a test split of their own is what is reported of them.
-_SPLIT = {"train": "train", "test": "validation"}
-# Each by its card, https://huggingface.co/datasets/PATH: the fields that it names.
-DATA_SETS: Mapping[str, DataSet] = {
-    # id, question, answer, type, level, supporting_facts, context; config fullwiki has another context
-    "hotpotqa": DataSet("hotpotqa/hotpot_qa", SHAPES, _SPLIT, ("distractor",)),
-    "nq": DataSet("google-research-datasets/nq_open", SHAPES, _SPLIT),
-    "2wiki": DataSet("framolfese/2WikiMultihopQA", SHAPES, _SPLIT),
-    "musique": DataSet("dgslibisey/MuSiQue", SHAPES, _SPLIT),
-    "bamboogle": DataSet("chiayewken/bamboogle", [Fields("Question", "Answer", gold=as_texts)], {"test": "test"}),
-    # question, question_id, question_source, answer (value, aliases, type, …); the answers of its test are withheld
-    "triviaqa": DataSet(
-        "mandarjoshi/trivia_qa", [Fields("question", "answer", gold=entity)], _SPLIT, ("unfiltered.nocontext",)
-    ),
-    "popqa": DataSet("akariasai/PopQA", [Fields("question", "possible_answers", gold=listed)], {"test": "test"}),
-    # id, question, golden_answers, data_source, prompt, ability, reward_model, …: NQ and HotpotQA
-    "search-r1": DataSet("PeterJinGo/nq_hotpotqa_train", SHAPES, {"train": "train", "test": "test"}),
-    # id, question, golden_answers, metadata; a config for each of nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, …
-    "flashrag": DataSet("RUC-NLPIR/FlashRAG_datasets", SHAPES),
-}
+DATA_SETS = data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, as_texts, entity, listed)
 
 
 def load(source: str | Path, options: SourceOptions) -> Tasks:

@@ -65,7 +65,7 @@ def known(monkeypatch):
     """Make a template one of a known family."""
 
     def add(source, family):
-        table = {**FAMILIES, family: f"{FAMILIES[family]} {template_digest(source)}"}
+        table = {**FAMILIES, family: [*FAMILIES[family], template_digest(source)]}
         monkeypatch.setattr(module, "FAMILIES", table)
         return Template(source, SPECIAL, family)
 
