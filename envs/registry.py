@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium
@@ -42,33 +43,8 @@ class Entry:
     needs: str = ""  # what has to be there that no package brings; without it `make` says what to do
 
 
-_DIAGNOSTIC = "turngym.envs.diagnostic:make"
-ENVS = (
-    Entry("turngym/Math-v0", "turngym.envs.math:make_math", "math questions answered in one turn"),
-    Entry(
-        "turngym/MathPython-v0",
-        "turngym.envs.math:make_math_python",
-        "math questions with a Python tool, several turns",
-    ),
-    Entry("turngym/Search-v0", "turngym.envs.qa:make_search", "questions of fact with a search tool, several turns"),
-    Entry(
-        "turngym/ALFWorld-v0",
-        "turngym.envs.household:make_alfworld",
-        "official ALFWorld games, from $ALFWORLD_DATA",
-        needs="the games",
-    ),
-    Entry(
-        "turngym/BFCL-v0",
-        "turngym.envs.suites:make_bfcl",
-        "function calls of the Berkeley leaderboard, from the package bfcl-eval",
-        needs="bfcl-eval",
-    ),
-    Entry("turngym/Household-v0", "turngym.envs.household:make_household", "generated houses with ALFWorld's tasks"),
-    Entry("turngym/LateBloomer-v0", f"{_DIAGNOSTIC}_late_bloomer", "diagnostic: a tool that pays once it is mastered"),
-    Entry("turngym/UselessChoice-v0", f"{_DIAGNOSTIC}_useless_choice", "diagnostic: the same with allowed idle words"),
-    Entry("turngym/ManyWays-v0", f"{_DIAGNOSTIC}_many_ways", "diagnostic: six ways that are equally good"),
-    Entry("turngym/Distractor-v0", f"{_DIAGNOSTIC}_distractor", "diagnostic: the late bloomer beside free text"),
-)
+_TABLES = tomllib.loads(Path(__file__).with_name("registry.toml").read_text("utf-8"))
+ENVS = tuple(Entry(**row) for row in _TABLES["envs"])
 
 
 class Limited(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
@@ -297,20 +273,7 @@ def check_levels(env: TextEnv) -> None:
 
 
 _MOST = {"memory_mb": 512, "timeout": 10}  # limits of tools that data may set
-_WIDER = {
-    "packages": "shows programs more than they see by default",
-    "memory_mb": f"is more than the {_MOST['memory_mb']} MiB that a file may allow",
-    "timeout": f"is more than the {_MOST['timeout']} seconds that a file may allow",
-    "url": "is a server that would be asked",
-    "visit": "opens pages of the internet",
-    "tasks": "is a data set of the hub that turngym does not know",
-    "env": "is of another package, whose code would be imported",
-    "method": "is of another package, whose code would be imported",
-    "tools": "is of another package, whose code would be imported",
-    "server": "is a server that would be asked",
-    "chat_template": "is a program in a file that would be run",
-    "server_option": "may change what code the server runs",
-}
+_WIDER: dict[str, str] = _TABLES["reserved"]
 _WORDS = ("env", "method", "tasks", "server", "server_option", "chat_template")  # options of commands themselves
 
 
@@ -381,7 +344,7 @@ def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -
             continue
         what = f"asks for isolation level {one!r}, which is weaker than the default {LEVELS[0]!r}"
         if (name := one.partition("=")[0]) in _WIDER:
-            what = f"asks for {one!r:.120}, which {_WIDER[name]}"
+            what = f"asks for {one!r:.120}, which {_WIDER[name].format(most=_MOST.get(name))}"
         raise ValueError(
             f"{where} {what}; a file cannot choose that. If you trust its code, add {flag_of(one)} to the command"
         )

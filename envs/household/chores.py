@@ -48,28 +48,6 @@ PICKED_UP = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.ca
 PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 _VERBS = {CLEAN: "clean", HEAT: "heat", COOL: "cool"}
 _BECOMES = {"clean": "clean", "heat": "hot", "cool": "cool"}
-_SENTENCES = {
-    PLACE: ("put a {thing} in {target}", "put some {thing} on {target}"),
-    LOOK: ("look at {thing} under the {target}", "examine the {thing} with the {target}"),
-    CLEAN: ("put a clean {thing} in {target}", "clean some {thing} and put it in {target}"),
-    HEAT: ("put a hot {thing} in {target}", "heat some {thing} and put it in {target}"),
-    COOL: ("put a cool {thing} in {target}", "cool some {thing} and put it in {target}"),
-    TWO: ("put two {thing} in {target}", "find two {thing} and put them in {target}"),
-}
-
-
-_GOAL = (
-    "(and (exists (?r - receptacle) (exists (?o - object) "
-    "(and {able}(objecttype ?o {thing}) (receptacletype ?r {target}) (inreceptacle ?o ?r)))))"
-)
-_GOALS = {
-    LOOK: "(and (exists (?ot - object ?r - receptacle ?a - agent ?l - location) (and (objecttype ?ot {target}) "
-    "(toggleable ?ot) (istoggled ?ot) (receptacleatlocation ?r ?l) (atlocation ?a ?l) (inreceptacle ?ot ?r))) "
-    "(exists (?o - object ?a - agent) (and (objecttype ?o {thing}) (holds ?a ?o))))",
-    TWO: "(and (exists (?r - receptacle) (exists (?o1 - object) (and (objecttype ?o1 {thing}) "
-    "(receptacletype ?r {target}) (inreceptacle ?o1 ?r) (exists (?o2 - object) (and (not (= ?o1 ?o2)) "
-    "(objecttype ?o2 {thing}) (receptacletype ?r {target}) (inreceptacle ?o2 ?r)))))))",
-}
 
 
 @dataclass(frozen=True)
@@ -97,7 +75,8 @@ class Chore:
 
     def sentence(self, form: int) -> str:
         """Return the sentence that states the task, in form 0 or 1."""
-        return f"Your task is to: {_SENTENCES[self.task_type][form].format(thing=self.thing, target=self.target)}."
+        words: str = _TABLES["sentences"][self.task_type][form]
+        return f"Your task is to: {words.format(thing=self.thing, target=self.target)}."
 
     def sources(self) -> tuple[str, ...]:
         """Return the kinds of receptacles where a wanted thing may lie in the beginning, the usual ones first."""
@@ -105,7 +84,7 @@ class Chore:
 
     def goal(self) -> Expression:
         """Return the goal as PDDL in nested lists."""
-        form = _GOALS.get(self.task_type, _GOAL)
+        form = _TABLES["goals"].get(self.task_type, _TABLES["goals"]["other"])
         able = f"({self.verb}able ?o) (is{_BECOMES[self.verb]} ?o) " if self.verb else ""
         return nested(form.format(thing=f"{self.thing}type", target=f"{self.target}type", able=able))
 

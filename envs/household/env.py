@@ -15,20 +15,12 @@ from .expert import Expert
 from .game import Game
 from .generate import SIZES, Houses
 from .library import Games, open_games
-from .play import NOTHING, commands, intro, step
+from .play import NOTHING, TEXTS, commands, intro, step
 from .state import State
 from .world import World, get_dialect
 
-SYSTEM = (
-    "You are in a house and have a task. Answer with one command, for example:\n"
-    "{anywhere} | go to RECEPTACLE | open RECEPTACLE | close RECEPTACLE | examine SOMETHING | "
-    "take OBJECT from RECEPTACLE | {put} OBJECT {into} RECEPTACLE | use OBJECT | heat OBJECT with RECEPTACLE | "
-    "clean OBJECT with RECEPTACLE | cool OBJECT with RECEPTACLE | slice OBJECT with OBJECT\n"
-    "Things are called by name and number, as in: go to desk 1. You may think first and put the command "
-    "between <action> and </action>."
-)
-
-SHORT = "You are in a house and have a task. Answer with one command."
+SYSTEM: str = TEXTS["system"]
+SHORT: str = TEXTS["short"]
 
 _ACTION = re.compile(r"<action>(.*?)(?:</action>|\Z)", re.DOTALL)
 _SHOWN = 60  # characters of a wrong command that its error repeats

@@ -6,37 +6,24 @@ present one and the one before 0.4, which differ in the answer to `go to` and in
 Only the present one has `help`.
 """
 
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
 from .state import State, changed, members
 from .world import World
 
 NOTHING = "Nothing happens."
-INTRO = "-= Welcome to TextWorld, ALFRED! =-\n\n{look}\n\n{task}"
-
-HELP = """\
-Available commands:
-  look:                             look around your current location
-  inventory:                        check your current inventory
-  go to (receptacle):               move to a receptacle
-  open (receptacle):                open a receptacle
-  close (receptacle):               close a receptacle
-  take (object) from (receptacle):  take an object from a receptacle
-  move (object) to (receptacle):  place an object in or on a receptacle
-  examine (something):              examine a receptacle or an object
-  use (object):                     use an object
-  heat (object) with (receptacle):  heat an object using a receptacle
-  clean (object) with (receptacle): clean an object using a receptacle
-  cool (object) with (receptacle):  cool an object using a receptacle
-  slice (object) with (object):     slice an object using a sharp object
-"""
+TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
+HELP: str = TEXTS["help"]
 
 
 def intro(world: World) -> str:
     """Return what the agent reads first."""
     here = world.here[world.start.place]
     room = _room([world.receptacles[r] for r in range(len(world.receptacles))])
-    return INTRO.format(look=_facing(world, world.start, here) if here else room, task=world.task)
+    text: str = TEXTS["intro"]
+    return text.format(look=_facing(world, world.start, here) if here else room, task=world.task)
 
 
 def step(world: World, state: State, command: str) -> tuple[State, str]:

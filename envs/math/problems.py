@@ -33,13 +33,12 @@ class Problem(NamedTuple):
     solution: str
 
 
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+WORDINGS: dict[str, list[str]] = _WORDS.pop("WORDINGS")
+PEOPLE: list[str] = _WORDS["PEOPLE"]
 Kind = Callable[[KeyedRandom], Problem]
 Family = dict[int, tuple[Kind, ...]]  # the kinds of problem at each difficulty from 1 to 5
 
-WORDINGS = {
-    "VALUE": ("What is {}?", "How much is {}?", "What is the value of {}?", "What do you get for {}?"),
-    "SOLVE": ("{}. What is x?", "If {}, what is x?", "For which x is {}?"),
-}
 _STEPS = {  # of a row, and what they are in Python
     r"if (.+)": r"if not (\1): continue",
     r"(\w+) in (.+)\.\.(.+)": r"\1 = rng.integer(\2, \3)",
@@ -137,19 +136,7 @@ def pair(rng: KeyedRandom) -> tuple[str, str]:
     return PEOPLE[first], PEOPLE[first - rng.integer(1, len(PEOPLE) - 1)]
 
 
-PEOPLE = ("Anna", "Ben", "Cara", "Dan", "Ella", "Finn", "Gina", "Hugo")
-THINGS = ("apples", "books", "coins", "cards", "eggs", "pens", "shells", "stamps")
-BOXES = ("bags", "boxes", "rows", "jars")
 SHORT = (2, 4, 5, 8, 10, 20)  # denominators of short decimals
-UNITS = (
-    ("hours", "minutes", 60),
-    ("minutes", "seconds", 60),
-    ("days", "hours", 24),
-    ("weeks", "days", 7),
-    ("years", "months", 12),
-    ("meters", "centimeters", 100),
-    ("kilograms", "grams", 1000),
-)
 
 
 def divisors(n: int) -> set[int]:
@@ -192,7 +179,7 @@ print((det(3,1,2)+det(0,3,2)+det(0,1,3))//det(0,1,2))"""
 
 _CALLED = (Fraction, gcd, lcm, problem, signed, side, decimal, tree, closed, ratio, pair, divisors, term, two_lines)
 NAMES: dict[str, Any] = {made.__name__: made for made in (*_CALLED, three_planes)}
-NAMES |= {"PEOPLE": PEOPLE, "THINGS": THINGS, "BOXES": BOXES, "SHORT": SHORT, "UNITS": UNITS}
+NAMES |= {**_WORDS, "SHORT": SHORT}
 
 _TABLES = Path(__file__).with_name("families.toml").read_text("utf-8")
 FAMILIES = {name: read(table) for name, table in tomllib.loads(_TABLES).items()}

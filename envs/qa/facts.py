@@ -51,14 +51,8 @@ def _spell(number: int, syllables: int) -> str:
 NAMESAKE = "namesake"  # a sight called like something else, about which nothing is asked
 ARTICLES = {"organisation": "the ", "event": "the ", NAMESAKE: "the "}
 SHARED = {"person": (8, 4), "book": (2, 2), "film": (2, 2)}  # things of a kind for each first word and second word
-NOUNS = {
-    "organisation": (
-        *("Academy", "Bureau", "Company", "Foundation", "Guild", "Institute", "Museum", "Observatory", "Press"),
-        *("Society", "Studio", "University"),
-    ),
-    "event": ("Cup", "Derby", "Festival", "Marathon", "Rally", "Regatta", "Tournament", "Trophy"),
-    NAMESAKE: ("Bridge", "Canal", "Fountain", "Gate", "Harbour", "Lighthouse", "Mill", "Theatre", "Tower"),
-}
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+NOUNS: dict[str, list[str]] = WORDS["nouns"]
 
 
 def name_all(seed: int, counts: Mapping[str, int], syllables: int) -> dict[str, list[str]]:

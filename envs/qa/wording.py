@@ -7,32 +7,11 @@ from dataclasses import dataclass
 from ...tools import ToolCall, get_format
 from ...tools.search.core import Passage
 from ..tasks import KeyedRandom
-from .facts import ARTICLES, NAMESAKE, RELATIONS, YEAR, Graph, Relation
+from .facts import ARTICLES, RELATIONS, WORDS, YEAR, Graph, Relation
 
 NAME = "[A-Z][a-z]+(?: [A-Z][a-z]+)?"
 _PRONOUNS = {"person": ("He", "She")}
-_INTROS = {  # all of a kind share a word that a query can name
-    "person": ("was a painter", "was a sailor", "was a teacher", "was a judge", "was a baker", "was a doctor"),
-    "city": (
-        "is a port city",
-        "is a market city",
-        "is a mining city",
-        "is a city on a river",
-        "is a city in the hills",
-    ),
-    "country": ("is a country of islands", "is a country of plains", "is a country in the mountains"),
-    "organisation": ("is a small organisation", "is a large organisation", "is a well-known organisation"),
-    "book": ("is a book of letters", "is a book of poems", "is a travel book", "is a cookery book"),
-    "film": ("is a silent film", "is a short film", "is a film in black and white", "is a film for children"),
-    "event": ("was a contest of one day", "was a contest of three days", "was a contest with many visitors"),
-    NAMESAKE: ("is a sight that many visit", "is a landmark", "is a building under repair"),
-}
-_ASIDES = (  # that no question asks for, each with the least and the most of its number
-    ("{s} was built in {o}", 1000, 1899),
-    ("{s} is {o} metres long", 20, 900),
-    ("{s} cost {o} crowns", 1000, 99_999),
-    ("{s} was repaired in {o}", 1900, 1999),
-)
+_INTROS, _ASIDES = WORDS["intros"], [(text, *numbers) for text, numbers in WORDS["asides"].items()]
 
 
 def write(graph: Graph, kind: str, number: int, seed: int, brief: bool) -> Passage:

@@ -12,8 +12,10 @@ import codecs
 import html
 import re
 import ssl
+import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
@@ -24,20 +26,10 @@ from .guard import Blocked, Guard, Resolve, look_up
 
 TAGS = 100_000  # of a page; the rest is left out
 TITLE = 200  # characters
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_BLOCKS = _names(
-    "address article aside blockquote body br caption dd details dialog div dl dt fieldset figcaption figure footer "
-    "form h1 h2 h3 h4 h5 h6 header hr legend li main nav ol optgroup option p pre section summary table tbody tfoot "
-    "thead title tr ul"
+_TABLES = tomllib.loads(Path(__file__).with_name("html.toml").read_text("utf-8"))
+_BLOCKS, _DROPPED, _RAW, _VOID, _CODECS = (
+    frozenset(_TABLES[name].split()) for name in ("blocks", "dropped", "raw", "void", "codecs")
 )
-_DROPPED = _names("audio canvas datalist math object svg template video")
-_RAW = _names("iframe noembed noframes script style textarea title xmp")  # hold no tags but their own end
-_VOID = _names("area base br col embed hr img input link meta param source track wbr")
 _MARKS = {"li": "- ", **{f"h{level}": "#" * level + " " for level in range(1, 7)}}
 _OPENING = re.compile(r"<(?:!--|(/?)([a-zA-Z][^\s/>]*+)|[!/?])")
 # Quotes count behind `=` alone. Where one is never closed no later one is, either, so few look far ahead in vain.
@@ -50,12 +42,6 @@ _LONG_NUMBER = re.compile("&#[xX]?[0-9a-fA-F]{9,}+;?")  # no character; int() re
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _META = re.compile(rb"""<meta\s[^>]{0,400}charset\s*+=\s*+["']?([\w.:-]{1,40})""", re.IGNORECASE)
 _MARKS_OF_ORDER = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-# What browsers read, too. Python has codecs beyond these that are slow, or give what no page should hold.
-_CODECS = _names(
-    "utf-8 utf-16 utf-16-le utf-16-be gbk gb2312 gb18030 big5 big5hkscs euc_jp shift_jis cp932 iso2022_jp euc_kr cp949 "
-    "koi8-r koi8-u mac-roman mac-cyrillic cp866 cp874"
-) | {f"iso8859-{part}" for part in range(2, 17)}
-_CODECS |= {f"cp{page}" for page in range(1250, 1259)}
 
 
 class Visit(StatelessTool):
