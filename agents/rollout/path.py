@@ -21,19 +21,7 @@ from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..journal import Incident, OnIncident
 from ..settings import Deadlines
-from ..trajectory import (
-    NO_TOKENS,
-    Key,
-    Leaf,
-    Spawn,
-    StepResult,
-    Tree,
-    Turn,
-    earns_reward,
-    failed_step,
-    root_turn,
-    step,
-)
+from ..trajectory import NO_TOKENS, Key, Leaf, Spawn, StepResult, Tree, Turn, earns_reward, failed_step, root_turn, step
 
 T = TypeVar("T")
 

@@ -121,10 +121,5 @@ def _ways() -> World:
     return World("many-ways", {START: first, **_copying(2)}, 3, tool="")
 
 
-_ALL = (
-    _bloomer("late-bloomer"),
-    _bloomer("useless-choice", idle=IDLE),
-    _ways(),
-    _bloomer("distractor", free=True),
-)
+_ALL = (_bloomer("late-bloomer"), _bloomer("useless-choice", idle=IDLE), _ways(), _bloomer("distractor", free=True))
 WORLDS = {world.name: world for world in _ALL}

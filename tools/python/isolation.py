@@ -41,10 +41,7 @@ USER = 1000  # the user and group that sandboxed code runs as, in its own user n
 HOME = "/tmp/home"
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
-_LINKS = {
-    "dev/shm": "/tmp/shm",
-    "var/tmp": "/tmp",
-}
+_LINKS = {"dev/shm": "/tmp/shm", "var/tmp": "/tmp"}
 _FILES = {
     "etc/passwd": f"agent:x:{USER}:{USER}::{HOME}:/bin/sh\n",
     "etc/group": f"agent:x:{USER}:\n",

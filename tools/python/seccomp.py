@@ -40,10 +40,7 @@ _SET_MODE_FILTER, _TSYNC, _NEW_LISTENER = 1, 1, 8
 OWN = int.from_bytes(b"held own")
 """What `setsid` is given, which the kernel does not read, by a process that the judge is to hold apart."""
 
-SOCKETS = {
-    "namespaces": (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK),
-    "landlock": (),
-}
+SOCKETS = {"namespaces": (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK), "landlock": ()}
 """The families of `socket` at each level; `socketpair` makes AF_UNIX ones at all."""
 _PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
 _DATAGRAM = 2  # the bit of SOCK_DGRAM and SOCK_RAW: a pair of these can still send to any address

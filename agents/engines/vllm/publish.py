@@ -258,10 +258,7 @@ def allowed(found: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
 
 
 def compare(
-    answer: Answer,
-    new: NDArray[np.float32],
-    others: Mapping[str, NDArray[np.float32]],
-    accepted: NDArray[np.float64],
+    answer: Answer, new: NDArray[np.float32], others: Mapping[str, NDArray[np.float32]], accepted: NDArray[np.float64]
 ) -> tuple[str, list[str]]:
     """Return what is wrong with an answer, "" where it is right, and which of `others` it cannot be told from.
 
