@@ -74,8 +74,7 @@ def turngym_clause(request: pytest.FixtureRequest) -> Callable[[], None]:
 def declared(root: Path) -> list[str]:
     """Return the ids of the environments that the package in the folder `root` declares.
 
-    Raises:
-        pytest.UsageError: it has no name, or is installed without such a declaration.
+    Raises pytest.UsageError where it has no name, or is installed without such a declaration.
     """
     from ..envs.registry import GROUP, entries
 

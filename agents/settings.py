@@ -265,8 +265,7 @@ def flat(settings: Any) -> dict[str, Any]:
 def changed(settings: T, values: Mapping[str, Any]) -> T:
     """Return settings with other values, which are given by the names of fields, nested ones included.
 
-    Raises:
-        TypeError: there is no field of a name.
+    Raises TypeError where there is no field of a name.
     """
     known, new = flat(settings), dict[str, Any]()
     if unknown := sorted(values.keys() - known.keys()):
@@ -284,8 +283,7 @@ def changed(settings: T, values: Mapping[str, Any]) -> T:
 def parsed(settings: T, values: Mapping[str, Any], where: str) -> T:
     """Return settings with the values of a file, whose lists become tuples; `where` names it in errors.
 
-    Raises:
-        ValueError: a key is unknown, or a value has the wrong type.
+    Raises ValueError where a key is unknown, or a value has the wrong type.
     """
     known = {field.name: (field, kind) for field, kind in _flat_fields(type(settings))}
     for key, value in values.items():

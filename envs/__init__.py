@@ -19,17 +19,5 @@ from .registry import register_all
 from .rewards import Rewards, Rubric
 from .vector import TextVectorEnv
 
-__all__ = [
-    "EnvFailure",
-    "Message",
-    "Outcome",
-    "Reply",
-    "Rewards",
-    "Rubric",
-    "StopReason",
-    "TextEnv",
-    "TextVectorEnv",
-    "fork",
-    "outcome_of",
-    "register_all",
-]
+__all__ = ["EnvFailure", "Message", "Outcome", "Reply", "Rewards", "Rubric", "StopReason", "TextEnv", "TextVectorEnv"]
+__all__ += ["fork", "outcome_of", "register_all"]

@@ -52,8 +52,7 @@ def check_weights(names: Mapping[str, Any], weights: Named) -> dict[str, float]:
 def added(before: Mapping[str, dict[str, float]], reward: Rewards) -> dict[str, dict[str, float]]:
     """Return what `info` holds behind a turn that pays `reward`: `rewards`, their sums so far by name, and `weights`.
 
-    Raises:
-        ValueError: a reward has another weight than before.
+    Raises ValueError where a reward has another weight than before.
     """
     sums, weights = dict(before.get("rewards", {})), dict(before.get("weights", {}))
     for name, value in reward.rewards.items():

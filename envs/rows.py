@@ -127,8 +127,7 @@ class SourceOptions:
 
     make: Makes a task of a row; raises ValueError, with the end of a sentence, where the row holds something wrong.
 
-    Raises:
-        ValueError: One of them cannot be.
+    Raises ValueError where one of them cannot be.
     """
 
     split: str = "train"  # what the tasks are for: `train`, `valid` or `test`
@@ -189,8 +188,7 @@ def tasks_of(
         shapes: The fields that a row may hold; the first pair that it has is used.
         options: How tasks are made and checked.
 
-    Raises:
-        ValueError: More than `bad_rows` rows cannot be used; the message names the first.
+    Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first.
     """
     tasks, faults = [], []
     for where, name, row in rows:
@@ -240,8 +238,7 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
         path: The file; blank lines are skipped.
         number_type: Makes a number of its text; an int or a float when left out.
 
-    Raises:
-        ValueError: A line is not JSON, or the file is not complete.
+    Raises ValueError where a line is not JSON, or the file is not complete.
     """
     number = 0
     try:

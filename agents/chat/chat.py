@@ -150,8 +150,7 @@ def _calm(template: Template) -> Iterator[MarkedText]:
 def check_fit(template: Template, env: TextEnv) -> None:
     """Check that `template` can open an episode of `env`, show its tools, and carry its answers.
 
-    Raises:
-        TemplateError: it cannot; the message says what can be done.
+    Raises TemplateError where it cannot; the message says what can be done.
     """
     question = isinstance(env, QuestionEnv)
     plain: list[Message] = [{"role": "user", "content": "question"}]
@@ -211,8 +210,7 @@ class Encoder:
     def encode(self, text: MarkedText, *, inside: bool = False) -> NDArray[np.int32]:
         """Return the ids `(n,)` of `text`; `inside` says that it continues another text.
 
-        Raises:
-            ValueError: the vocabulary spells a single character with a control token.
+        Raises ValueError where the vocabulary spells a single character with a control token.
         """
         base = next(char for char in _BASES if char not in text)
         tokenizer, kept = self._named.get(base) or self._tokenizer(base)
@@ -269,11 +267,7 @@ class Encoder:
 
 
 def read_tokenizer(file: Path) -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`.
-
-    Raises:
-        ValueError: it cannot be read, or is too large.
-    """
+    """Return the tokenizer of a `tokenizer.json`; raises ValueError where it cannot be read, or is too large."""
     try:
         return Tokenizer.from_buffer(read_bytes(file, LARGEST))
     except (KeyboardInterrupt, MemoryError):
@@ -286,8 +280,7 @@ def read_tokenizer(file: Path) -> Tokenizer:
 def add_named_tokens(tokenizer: Tokenizer, config: Mapping[str, Any]) -> None:
     """Add the control tokens that a `tokenizer_config.json` names and the tokenizer lacks, as transformers does.
 
-    Raises:
-        ValueError: a token would get another id than the config says.
+    Raises ValueError where a token would get another id than the config says.
     """
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     listed = sorted((int(index), entry) for index, entry in config.get("added_tokens_decoder", {}).items())

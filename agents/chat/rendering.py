@@ -119,8 +119,7 @@ def begin(values: Iterable[Any]) -> None:
 def _spend(*values: Any, repeating: bool = False) -> None:
     """Take from the allowance what `values` cost, and what comes of `repeating` one for each piece of another.
 
-    Raises:
-        SecurityError: it is used up.
+    Raises SecurityError where it is used up.
     """
     cost, largest = 1, [0, 0]
     for value in values:
@@ -224,8 +223,7 @@ class MarkedEnvironment(ImmutableSandboxedEnvironment):
     def compile_text(self, source: str) -> jinja2.Template:
         """Compile a template whose strings are `MarkedText`.
 
-        Raises:
-            jinja2.TemplateSyntaxError: it is not jinja.
+        Raises jinja2.TemplateSyntaxError where it is not jinja.
         """
         tree: nodes.Template = _Writer(self.written).visit(self.parse(source))
         return self.from_string(tree)

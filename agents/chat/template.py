@@ -101,8 +101,7 @@ class Template:
 
         Where the template refuses system messages, their text stands in front of the first question.
 
-        Raises:
-            TemplateError: the template itself refuses the messages.
+        Raises TemplateError where the template itself refuses the messages.
         """
         roles = [message.get("role") for message in messages]
         if roles[:2] == ["system", "user"] and not self.takes_system:

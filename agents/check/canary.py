@@ -125,8 +125,7 @@ def _check_ids(case: Case) -> None:
 def hunt(case: Case) -> bool:
     """Search all that is seen of the episode of a seed whose gold is a canary; False where there is no gold text.
 
-    Raises:
-        Broken: the canary was seen, or the environment only says that it has put it in place.
+    Raises Broken where the canary was seen, or the environment only says that it has put it in place.
     """
     rng = np.random.default_rng((case.seed, 0xCA))
     canary = str(rng.integers(10 ** (DIGITS - 1), 10**DIGITS))

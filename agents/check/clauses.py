@@ -235,8 +235,7 @@ def check(env_id: str, options: Mapping[str, Any] | None = None, seed: int = 0) 
 
     seed: chooses tasks, actions and the canary.
 
-    Raises:
-        ValueError, TypeError: there is no such environment, its options are others, or it is no `TextEnv`.
+    Raises ValueError, TypeError where there is no such environment, its options are others, or it is no `TextEnv`.
     """
     case = Case(env_id, options or {}, seed)
     make(env_id, **case.options).close()

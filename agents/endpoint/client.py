@@ -179,8 +179,7 @@ class Endpoint:
         sampling: Temperature and length of an answer.
         seed: Of the requests and of the pauses between tries.
 
-    Raises:
-        ValueError: an option is wrong, or the key is not there.
+    Raises ValueError where an option is wrong, or the key is not there.
     """
 
     def __init__(self, options: EndpointOptions, sampling: Sampling = Sampling(), seed: int = 0) -> None:  # noqa: B008

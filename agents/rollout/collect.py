@@ -150,8 +150,7 @@ class TreeGrower:
     def _start_of(self, spawn: Spawn) -> tuple[Point, FirstTurn]:
         """Return where a path starts, and how its first turn is drawn.
 
-        Raises:
-            ValueError: no path can start there.
+        Raises ValueError where no path can start there.
         """
         turns, node = self.tree.turns, spawn.node
         if spawn.token and node < len(turns):

@@ -57,8 +57,7 @@ class Watch:
     async def wait(self, work: Awaitable[T], key: Key, what: str, ends: float) -> T:
         """Return what `work` gives. `key` is who waits, `what` for what, `ends` when its episode must have ended.
 
-        Raises:
-            Overdue: a deadline passed first; `work` was cancelled.
+        Raises Overdue where a deadline passed first; `work` was cancelled.
         """
         turn_ends = self._clock() + self.deadlines.turn_deadline
         until, name = min((turn_ends, "turn"), (ends, "episode"), (self._step_ends, "step"))
@@ -237,8 +236,7 @@ class Driver:
     async def turn(self, path: Path) -> Leaf | None:
         """Draw a turn, let the environment answer and add both to the tree; return the path's end if this is it.
 
-        Raises:
-            PathFailed: an infrastructure failure ended the path.
+        Raises PathFailed where an infrastructure failure ended the path.
         """
         tree = path.tree
         drawn, turn = await self._draw(path)

@@ -9,14 +9,5 @@ from .env import WorldEnv, make_distractor, make_late_bloomer, make_many_ways, m
 from .start import Start
 from .worlds import WORLDS, State, World
 
-__all__ = [
-    "WORLDS",
-    "Start",
-    "State",
-    "World",
-    "WorldEnv",
-    "make_distractor",
-    "make_late_bloomer",
-    "make_many_ways",
-    "make_useless_choice",
-]
+__all__ = ["WORLDS", "Start", "State", "World", "WorldEnv", "make_distractor", "make_late_bloomer", "make_many_ways"]
+__all__ += ["make_useless_choice"]

@@ -68,8 +68,7 @@ class ParsedTask:
 def parse_task(text: str) -> ParsedTask:
     """Return the task that the first text of a game states.
 
-    Raises:
-        ValueError: it states none, or in words that ALFWorld's templates do not have.
+    Raises ValueError where it states none, or in words that ALFWorld's templates do not have.
     """
     _, mark, rest = text.partition(MARK)
     sentence = rest.strip().partition("\n")[0].rstrip(". ")
@@ -208,8 +207,7 @@ class Expert:
     def act(self, observation: str) -> str:
         """Return the next command, given what the game last said.
 
-        Raises:
-            ValueError: the first text states no task, or one of an unknown form.
+        Raises ValueError where the first text states no task, or one of an unknown form.
         """
         text = observation.partition(_ADMISSIBLE)[0].strip()
         if MARK in text:

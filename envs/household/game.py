@@ -83,8 +83,7 @@ class Game:
 def game_of_row(row: Any, where: str) -> Game:
     """Return the game of one JSON row: `task, pddl_problem`, and maybe `id, split, task_type, walkthrough, solvable`.
 
-    Raises:
-        ValueError: a field is missing or of another kind; the message begins with `where`.
+    Raises ValueError where a field is missing or of another kind; the message begins with `where`.
     """
     if not isinstance(row, dict):
         raise ValueError(f"{where} is a {type(row).__name__}; a game is a JSON object with task and pddl_problem")

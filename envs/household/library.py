@@ -49,8 +49,7 @@ class Store:
         path: The file.
         head: Makes the index entry of a row, given with its file and line; raises ValueError for a bad one.
 
-    Raises:
-        ValueError: a line is not JSON, the file not complete, or `head` refuses a row.
+    Raises ValueError where a line is not JSON, the file not complete, or `head` refuses a row.
     """
 
     def __init__(self, path: Path, head: Callable[[Any, str], Sequence[Any]]) -> None:

@@ -41,8 +41,7 @@ class Problem:
 def parse_problem(text: str) -> Problem:
     """Read a PDDL problem.
 
-    Raises:
-        ValueError: it is no problem, or one of its parts is missing; the message is the end of a sentence.
+    Raises ValueError where it is no problem, or one of its parts is missing; the message is the end of a sentence.
     """
     define = nested(text)
     if not isinstance(define, list) or not define or define[0] != "define":
@@ -119,8 +118,7 @@ def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ..
             have a property (`cleanable`, "").
         here: For each place, the receptacles there.
 
-    Raises:
-        ValueError: the goal is of no kind that ALFWorld has; the message is the end of a sentence.
+    Raises ValueError where the goal is of no kind that ALFWorld has; the message is the end of a sentence.
     """
     conditions = []
     for part in goal[1:] if isinstance(goal, list) and goal[:1] == ["and"] else [goal]:

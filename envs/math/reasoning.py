@@ -46,8 +46,7 @@ class ReasoningTasks:
         names: The data sets.
         split: `train`, `valid` or `test`: their entries are drawn with other seeds, though easy tasks may be equal.
 
-    Raises:
-        ValueError: reasoning-gym is missing or has no such data set, or its tasks cannot be used.
+    Raises ValueError where reasoning-gym is missing or has no such data set, or its tasks cannot be used.
     """
 
     def __init__(self, names: Sequence[str], split: str = "train") -> None:

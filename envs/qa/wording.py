@@ -137,8 +137,7 @@ class SearchExpert:
     def act(self, observation: str) -> str:
         """Return the next search or the answer, given what was last observed.
 
-        Raises:
-            ValueError: the first text is no question of the world.
+        Raises ValueError where the first text is no question of the world.
         """
         question = parse(observation.strip())
         if question:

@@ -28,8 +28,7 @@ class InventedTasks:
         split: `train`, `valid` or `test`.
         hops: How many facts lead to the answer: 1 to 4, one number or several mixed evenly.
 
-    Raises:
-        ValueError: An argument is none of these.
+    Raises ValueError where an argument is none of these.
     """
 
     def __init__(self, world: InventedWorld, split: str, hops: int | tuple[int, ...]) -> None:

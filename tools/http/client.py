@@ -41,8 +41,7 @@ class JsonClient:
         authorization: The value of that header; never shown.
         limits: For each request.
 
-    Raises:
-        ValueError: The URL is none, or no header can carry the authorization.
+    Raises ValueError where the URL is none, or no header can carry the authorization.
     """
 
     def __init__(self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None) -> None:

@@ -220,8 +220,7 @@ def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Seque
     everything but device nodes can also be changed or made. From version 2 on files move between write paths, from 4
     there is no TCP, from 6 signals and abstract unix sockets reach only what is under the same restriction.
 
-    Raises:
-        OSError: The kernel has no Landlock, or a path, which is named, cannot be opened.
+    Raises OSError where the kernel has no Landlock, or a path, which is named, cannot be opened.
     """
     version = landlock_version()
     if not version:

@@ -29,8 +29,7 @@ _WHOLE = (".dist-info", ".egg-info", ".libs")
 def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of distributions, in a text separated by commas, in a normal form, sorted.
 
-    Raises:
-        ValueError: one is not installed, is installed from a folder of sources, or needs turngym itself.
+    Raises ValueError where one is not installed, is installed from a folder of sources, or needs turngym itself.
     """
     names = set(filter(None, map(str.strip, packages.split(",") if isinstance(packages, str) else packages)))
     for name in names:

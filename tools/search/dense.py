@@ -28,8 +28,7 @@ class Dense:
         query_prefix: Put before each query; "query: " for the E5 models.
         passage_prefix: Put before each passage, which is its title, a line break and its text; "passage: " for E5.
 
-    Raises:
-        ValueError: there are no passages, or `encode` does not return one finite vector a text.
+    Raises ValueError where there are no passages, or `encode` does not return one finite vector a text.
     """
 
     def __init__(
@@ -48,8 +47,7 @@ class Dense:
     def search(self, query: str, k: int) -> list[Passage]:
         """Return up to `k` passages, best first, ties in the order of the corpus; none for an empty query.
 
-        Raises:
-            SearchFailure: the encoder failed.
+        Raises SearchFailure where the encoder failed.
         """
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least one passage")
@@ -80,8 +78,7 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
         device: Where it runs; None leaves the choice to sentence-transformers.
         normalize: Whether vectors get length 1, so that their inner product is a cosine.
 
-    Raises:
-        ImportError: sentence-transformers is not installed.
+    Raises ImportError where sentence-transformers is not installed.
     """
     try:
         from sentence_transformers import SentenceTransformer

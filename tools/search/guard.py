@@ -126,8 +126,7 @@ class Guard:
             `:port` for that port of all public hosts.
         resolve: Gives the addresses of a name, as `look_up` does.
 
-    Raises:
-        ValueError: An entry of `allow` is none.
+    Raises ValueError where an entry of `allow` is none.
     """
 
     def __init__(self, allow: Collection[str] = (), resolve: Resolve = look_up) -> None:

@@ -103,8 +103,7 @@ class SearchR1(_Server):
         token: What a server asks for that was started with one; sent as a bearer token.
         limits: Time, tries and bytes of one search.
 
-    Raises:
-        ValueError: The URL or the token cannot be one.
+    Raises ValueError where the URL or the token cannot be one.
     """
 
     down = "start one with `turngym serve-search CORPUS`, or correct the URL"
@@ -137,8 +136,7 @@ class Elastic(_Server):
         index: The name of one index.
         limits: Time, tries and bytes of one search.
 
-    Raises:
-        ValueError: There can be no such index, or the URL cannot be one.
+    Raises ValueError where there can be no such index, or the URL cannot be one.
     """
 
     down = "start Elasticsearch or OpenSearch there, or correct the URL"

@@ -57,8 +57,7 @@ class Visit(StatelessTool):
         resolve: Gives the addresses of a name, as `look_up` does.
         tls: Whom to trust; None is the usual authorities.
 
-    Raises:
-        ValueError: A limit is out of range, or an entry of `allow` is none.
+    Raises ValueError where a limit is out of range, or an entry of `allow` is none.
     """
 
     name = "visit"

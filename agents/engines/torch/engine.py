@@ -38,8 +38,7 @@ class TorchEngine:
         max_context: Tokens; lowers the policy's own limit.
         threads: CPU threads of its worker alone (None: as the process; 1 suits small models next to busy tools).
 
-    Raises:
-        ValueError: a value is out of range, or the model does not fit, also not into memory.
+    Raises ValueError where a value is out of range, or the model does not fit, also not into memory.
     """
 
     def __init__(
