@@ -188,8 +188,7 @@ class QuestionEnv(TextEnv):
         tool_timeout: float = TOOL_TIMEOUT,
     ) -> None:
         super().__init__(max_turns if tools else 1)
-        self.tasks = tasks
-        self.grader = grader
+        self.tasks, self.grader = tasks, grader
         self.toolbox = Toolbox(tools, tool_timeout)
         self.format: Format = get_format(format)
         self.format.instructions(self.toolbox.schemas)  # refuses tools that it cannot call

@@ -48,8 +48,7 @@ class Chat:
     def __init__(self, tokenizer: Tokenizer, template: Template) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        self.tokenizer = tokenizer
-        self.template = template
+        self.tokenizer, self.template = tokenizer, template
         self.encoder = Encoder(tokenizer)
         template.check()
         self.opened = template.opened

@@ -12,10 +12,12 @@ reach makes much of little: what could is paid for before it runs (`replace`, `i
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from functools import wraps
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import jinja2
@@ -34,19 +36,8 @@ FOR_ITEM, FOR_CHARACTER = 1000, 64  # and what each item and character of its me
 
 _TEMPLATE, _MESSAGE = "1", "0"
 _FREE = ("count", "d", "default", "first", "last", "length")  # take the same time for any value
-_FILTERS = """abs attr capitalize dictsort e escape float forceescape indent int items join list lower map max min
-    reject rejectattr replace reverse round safe select selectattr sort string striptags title trim truncate unique
-    upper urlencode wordcount""".split()  # noqa: SIM905 (a name a line would be a page)
-_COMPARE = "== != < <= > >= eq equalto ge greaterthan gt in le lessthan lt ne".split()  # noqa: SIM905
-_OF_TEXT = """capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit islower isnumeric
-    isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit
-    rstrip split splitlines startswith strip swapcase title upper"""
-_METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(_OF_TEXT.split()),
-    dict: frozenset(("get", "items", "keys", "values")),
-    list: frozenset(("count", "index")),
-    tuple: frozenset(("count", "index")),
-}
+_ALLOWED = json.loads(Path(__file__).with_name("allowed.json").read_text("utf-8"))  # what templates may use
+_METHODS = {kind: frozenset(_ALLOWED["methods"][kind.__name__].split()) for kind in (str, dict, list, tuple)}
 _REPEATING = ("replace", "indent", "join")  # filters and methods that can make much of little
 _NESTED: tuple[type, ...] = (dict, list, tuple, set, frozenset, range, Namespace, KeysView, ValuesView, ItemsView)
 
@@ -215,9 +206,9 @@ class MarkedEnvironment(ImmutableSandboxedEnvironment):
         self.written: list[MarkedText] = []  # the strings that stand in the template
         known = self.filters
         self.filters = {name: known[name] for name in _FREE} | {"kept": _kept, "each": _each, "marked": limited(join)}
-        self.filters |= {name: limited(known[name], name in _REPEATING) for name in _FILTERS}
+        self.filters |= {name: limited(known[name], name in _REPEATING) for name in _ALLOWED["filters"].split()}
         tests: dict[str, Any] = self.tests
-        tests |= {name: limited(tests[name]) for name in _COMPARE}
+        tests |= {name: limited(tests[name]) for name in _ALLOWED["tests"].split()}
         self.globals = {name: self.globals[name] for name in ("dict", "namespace", "range")}
 
     def compile_text(self, source: str) -> jinja2.Template:

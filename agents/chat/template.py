@@ -53,8 +53,7 @@ class Template:
     """
 
     def __init__(self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template") -> None:
-        self.name = name
-        self.source = source
+        self.name, self.source = name, source
         self.family = family_of(source)
         self.special = {key: template_text(token) for key, token in (special or {}).items()}
         try:

@@ -54,10 +54,7 @@ class ALFWorldEnv(TextEnv):
         super().__init__(max_turns)
         if text is not None:
             get_dialect(text)
-        self.tasks = games
-        self.admissible = admissible
-        self.text = text
-        self.system = system
+        self.tasks, self.admissible, self.text, self.system = games, admissible, text, system
         self.game: Game | None = None
         self.world: World | None = None
         self.state: State | None = None

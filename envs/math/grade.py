@@ -70,8 +70,7 @@ class MathGrader:
             raise ValueError(f"deadline is {deadline} seconds; it must be above 0")
         if isinstance(extract, str) and extract not in EXTRACTIONS:
             raise ValueError(f"extract is {extract!r}; it must be one of {', '.join(EXTRACTIONS)}, or a function")
-        self.deadline = deadline
-        self.shortcuts = shortcuts
+        self.deadline, self.shortcuts = deadline, shortcuts
         self._extract = EXTRACTIONS[extract] if isinstance(extract, str) else extract
         self._quick = isinstance(extract, str)  # either of them takes a box
 

@@ -66,8 +66,7 @@ class MathTasks:
             raise ValueError(f"size is {size}; a task set needs at least one task")
         self.split = check_split(split)
         self.families = tuple(name for name in FAMILIES if name in families)
-        self.seed = seed
-        self.size = size
+        self.seed, self.size = seed, size
         self.name = "math"
 
     def __len__(self) -> int:

@@ -41,8 +41,7 @@ class Interpreter:
 
     def __init__(self, control: socket.socket, output: int, folder: str, mapped: int) -> None:
         self.control, self.output, self.folder = control, output, folder
-        self.mapped = mapped
-        self.calls = 0
+        self.mapped, self.calls = mapped, 0
         main = types.ModuleType("__main__")
         main.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = main

@@ -164,8 +164,7 @@ class SessionGroup:
         self.left: list[int] = []
         self.out_of_memory = False
         self.exit_status: int | None = None
-        self.lost = False
-        self.alive = True
+        self.lost, self.alive = False, True
         self._lock = threading.Lock()
         os.set_blocking(exit_pipe, False)
 

@@ -7,6 +7,7 @@ own.
 import contextlib
 import fcntl
 import gc
+import json
 import os
 import random
 import shutil
@@ -23,11 +24,7 @@ from . import linux, seccomp
 from .interpreter import Interpreter
 from .isolation import HOME, OPEN_FILES, become_agent, open_files, remove_folder, set_limits
 
-_REHEARSALS = {
-    "": "x = [i * i for i in range(9)]\nprint(sum(x), f'{x[1]:.2f}')\nlen(x)",
-    "numpy": "import numpy as np\nprint(np.arange(4).sum(), np.linspace(0, 1, 3) @ np.ones(3))",
-    "sympy": "import sympy as s\nx = s.symbols('x')\nprint(s.solve(2 * x**2 - 7 * x + 3, x))",
-}
+PROGRAMS = json.loads(Path(__file__).with_name("programs.json").read_text())  # in lines
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
     nowhere = os.open("/dev/null", os.O_WRONLY)
     for library in {"", *spec.kind.split("+")}:
         if not library or library in sys.modules:
-            Interpreter(sock, nowhere, spec.folder, spec.mapped).run(_REHEARSALS[library])
+            Interpreter(sock, nowhere, spec.folder, spec.mapped).run("\n".join(PROGRAMS["rehearsals"][library]))
     os.close(nowhere)
     gc.freeze()
 

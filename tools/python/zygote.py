@@ -25,7 +25,7 @@ from . import linux, seccomp
 from .boundary import run_subreaper
 from .isolation import HOME
 from .view import PACKAGES
-from .worker import WorkerSpec, work
+from .worker import PROGRAMS, WorkerSpec, work
 
 _NUMPY_RANDOM = "numpy.random"
 _STANDARD = (
@@ -34,26 +34,7 @@ _STANDARD = (
 )
 # The first use of sympy fills its caches, which costs more than most programs do, and the first few let the interpreter
 # adapt its bytecode.
-_EXERCISE = """
-from sympy import *
-x, y, n = symbols("x y n")
-for f in (x**2 - 5*x + 6, x**3 - 6*x**2 + 11*x - 6, sqrt(x + 1) - 2, Eq(x / 3 + Rational(1, 2), 2)):
-    str(solve(f, x))
-for a, b in ((1, 4), (5, 2), (-1, 3), (7, -2), (3, 8), (1, 9), (4, -5), (2, 3)):
-    str(solve(x**2 - (a + b)*x + a*b, x))
-str(solve([x + y - 3, 2*x - y], [x, y]))
-e = (x + 1)**3 * sin(x) / (x**2 - 1) + exp(-x) * log(x + 2)
-for f in (expand, factor, simplify, together, lambda e: diff(e, x), lambda e: e.subs(x, 2).evalf(), latex, str):
-    f(e)
-for f in (integrate(x**2 * exp(x), x), integrate(sin(x), (x, 0, pi)), limit(sin(x) / x, x, 0), series(cos(x), x, 0, 4)):
-    str(f)
-str(summation(n**2, (n, 1, 10))), str(Matrix([[1, 2], [3, 4]]).inv()), str(Matrix([[2, 1], [1, 2]]).eigenvals())
-str(nsimplify(0.75)), str(sqrt(8)), str(Rational(3, 4) + Rational(1, 6)), str(N(pi, 20))
-str(simplify(sin(x)**2 + cos(x)**2))
-factorint(360), isprime(97), gcd(48, 36), binomial(10, 3), factorial(10), divisors(28), prime(10), sympify("x**2 + 1")
-"""
-
-
+_EXERCISE = "\n".join(PROGRAMS["exercise"])
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",

@@ -6,9 +6,11 @@ special-purpose registries (RFC 6890), names those of RFC 6761, RFC 8375 and ICA
 
 import re
 import socket
+import tomllib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from pathlib import Path
 from urllib.parse import quote, urljoin
 
 import httpx
@@ -21,22 +23,11 @@ PORTS = {"http": 80, "https": 443}
 LONGEST = 2048  # characters of a URL
 
 
-def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    return tuple(map(ip_network, text.split()))
-
-
-_SPECIAL4 = _networks(
-    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
-    "192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 "
-    "203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 "
-    "168.63.129.16/32"  # a service of the host on Azure, which no registry lists
+_SPECIAL = tomllib.loads(Path(__file__).with_name("special.toml").read_text("utf-8"))
+_SPECIAL4, _SPECIAL6, _GLOBAL6, _EMBEDDING = (
+    tuple(map(ip_network, _SPECIAL[name].split())) for name in ("ipv4", "ipv6", "global6", "embedding")
 )
-_GLOBAL6 = IPv6Network("2000::/3")  # all that is given out for unicast
-_SPECIAL6 = _networks("2001::/23 2001:db8::/32 2002::/16 2620:4f:8000::/48 3fff::/20")  # Teredo, 6to4, examples
-_EMBEDDING = _networks("::ffff:0:0/96 64:ff9b::/96")  # IPv4-mapped, NAT64: the last 32 bits are the address
-_PRIVATE_NAMES = frozenset(
-    ("arpa", "corp", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain", "localhost")
-) | frozenset(("onion", "private", "svc", "test"))
+_PRIVATE_NAMES = frozenset(_SPECIAL["names"].split())
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]")
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{0,5}))?")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -109,7 +100,7 @@ def is_public(address: str) -> bool:
         return False
     if any(ip in network for network in _EMBEDDING):
         return is_public(str(IPv4Address(int(ip) & 0xFFFFFFFF)))
-    return ip in _GLOBAL6 and not any(ip in network for network in _SPECIAL6)
+    return ip in _GLOBAL6[0] and not any(ip in network for network in _SPECIAL6)
 
 
 def look_up(host: str, port: int) -> list[str]:
