@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,66 +88,46 @@ class GameEntry:
     solvable: bool
 
 
-class GameSource(Protocol):
-    """Something that holds games."""
+@dataclass(frozen=True, eq=False)
+class GameSource:
+    """Something that holds games: what the index knows of each, and what reads one by its place there."""
 
     entries: list[GameEntry]
-
-    def __hash__(self) -> int:
-        """Hash by identity: what is read from a source is kept."""
-
-    def read(self, i: int) -> Game:
-        """Return game `i` of `entries`."""
+    read: Callable[[int], Game]
 
 
-class GameRows:
-    """The games of a JSONL file."""
-
-    def __init__(self, path: Path) -> None:
-        self._store = Store(path, _head)
-        self.entries = [GameEntry(*row) for row in self._store.index]
-
-    def read(self, i: int) -> Game:
-        """Return game `i`."""
-        return game_of_row(self._store[i], self.entries[i].id)
+def game_rows(path: Path) -> GameSource:
+    """Return the games of a JSONL file."""
+    store = Store(path, _head)
+    entries = [GameEntry(*row) for row in store.index]
+    return GameSource(entries, lambda i: game_of_row(store[i], entries[i].id))
 
 
-class GameFolder:
-    """The games of one split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._split = path, path.name
-        with os.scandir(path) as tasks:
-            state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
-        index, _ = indexed(f"folder {path.resolve()} {state}", self._index)
-        self.entries = [GameEntry(*row) for row in index]
-
-    def read(self, i: int) -> Game:
-        """Return game `i`."""
-        entry = self.entries[i]
-        return read_game(self._path.parent / entry.id / "game.tw-pddl", entry.id, entry.split)
-
-    def _index(self) -> Arrays:
-        found = []
-        for file in sorted(self._path.glob("*/*/game.tw-pddl")):
-            id = "/".join((self._split, *file.parts[-3:-1]))
-            if "movable" in id or "Sliced" in id:  # as alfworld leaves them out
-                continue
-            game = read_game(file, id, self._split)
-            found.append([id, game.split, game.task_type, game.solvable])
-        return {"index": _array(found)}
+def game_folder(path: Path) -> GameSource:
+    """Return the games of a split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
+    with os.scandir(path) as tasks:
+        state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
+    index, _ = indexed(f"folder {path.resolve()} {state}", lambda: _scanned(path))
+    entries = [GameEntry(*row) for row in index]
+    file = "game.tw-pddl"
+    return GameSource(entries, lambda i: read_game(path.parent / entries[i].id / file, entries[i].id, entries[i].split))
 
 
-class GameFile:
-    """One official game file."""
+def _scanned(path: Path) -> Arrays:
+    found = []
+    for file in sorted(path.glob("*/*/game.tw-pddl")):
+        id = "/".join((path.name, *file.parts[-3:-1]))
+        if "movable" in id or "Sliced" in id:  # as alfworld leaves them out
+            continue
+        game = read_game(file, id, path.name)
+        found.append([id, game.split, game.task_type, game.solvable])
+    return {"index": _array(found)}
 
-    def __init__(self, path: Path) -> None:
-        self._game = read_game(path)
-        self.entries = [GameEntry(self._game.id, "", self._game.task_type, self._game.solvable)]
 
-    def read(self, i: int) -> Game:
-        """Return the game."""
-        return self._game
+def game_file(path: Path) -> GameSource:
+    """Return the game of one official game file."""
+    game = read_game(path)
+    return GameSource([GameEntry(game.id, "", game.task_type, game.solvable)], lambda i: game)
 
 
 class Games(Sequence[Game]):
@@ -252,13 +232,13 @@ def _path(games: str | Path | None) -> Path:
 
 def _sources(path: Path, split: str) -> list[GameSource]:
     if path.is_file():
-        return [_source(GameFile if path.suffix in (".tw-pddl", ".json") else GameRows, path)]
+        return [_source(game_file if path.suffix in (".tw-pddl", ".json") else game_rows, path)]
     files = [file for file in sorted(path.glob("games*.jsonl*")) if file.name.endswith((".jsonl", ".gz", ".xz"))]
     if files:
-        return [_source(GameRows, file) for file in files]
+        return [_source(game_rows, file) for file in files]
     folders = [folder for folder in _split_folders(path) if folder.name == split]
     if folders:
-        return [_source(GameFolder, folders[0])]
+        return [_source(game_folder, folders[0])]
     there = ", ".join(folder.name for folder in _split_folders(path))
     what = f"the splits {there} but not {split}" if there else "no games*.jsonl file and no folder of a split"
     raise FileNotFoundError(f"{path} has {what}; {GET}")

@@ -7,7 +7,7 @@ Only the present one has `help`.
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .state import State, changed, members
@@ -208,62 +208,37 @@ _TREATS = ("clean", "heat", "cool")
 
 def commands(world: World, state: State) -> list[str]:
     """Return the admissible commands, sorted."""
-    place, held, things, names = state.place, state.held, world.things, world.receptacles
-    here = world.here[place]
-    closes: list[str] = []
-    opens: list[str] = []
-    takes: list[str] = []
-    uses: list[str] = []
-    examines = [f"examine {names[r]}" for r in here]
-    pickup, toggle = world.can["pickup"] if held < 0 else 0, world.can["toggle"]
-    reached = 0
-    for r in here:
+    goings = (f"go to {name}" for name, where in zip(world.receptacles, world.where) if where != state.place)
+    return sorted([*world.dialect.anywhere, *goings, *_with_near(world, state), *_with_held(world, state)])
+
+
+def _with_near(world: World, state: State) -> Iterator[str]:
+    things, names, used = world.things, world.receptacles, 0
+    pickup = world.can["pickup"] if state.held < 0 else 0
+    for r in world.here[state.place]:
         inside, shut = state.inside[r], world.shut(state, r)
-        if shut:
-            opens.append(f"open {names[r]}")
-        elif world.openable >> r & 1:
-            closes.append(f"close {names[r]}")
-        if inside & pickup and not shut:
-            takes += [f"take {things[o]} from {names[r]}" for o in members(inside & pickup)]
-        if inside & toggle:
-            uses += [f"use {things[o]}" for o in members(inside & toggle & ~reached)]
-            reached |= inside
-    for found in (closes, opens, takes, uses):
-        found.sort()
-    if held < 0:
-        examines.sort()
-        return [*closes, *examines, *_goings(world, place), *world.dialect.anywhere, *opens, *takes, *uses]
-    examines.append(f"examine {things[held]}")
-    examines.sort()
-    cleans, cools, heats, puts, slices = _with_held(world, state, here)
-    going, anywhere = _goings(world, place), world.dialect.anywhere
-    last = (*opens, *puts) if world.dialect.put > "open" else (*puts, *opens)
-    return [*cleans, *closes, *cools, *examines, *going, *heats, *anywhere, *last, *slices, *uses]
+        yield f"examine {names[r]}"
+        if world.openable >> r & 1:
+            yield f"{'open' if shut else 'close'} {names[r]}"
+        if not shut:
+            yield from (f"take {things[o]} from {names[r]}" for o in members(inside & pickup))
+        yield from (f"use {things[o]}" for o in members(inside & world.can["toggle"] & ~used))
+        used |= inside
 
 
-def _with_held(world: World, state: State, here: tuple[int, ...]) -> tuple[list[str], ...]:
-    held, names = state.held, world.receptacles
-    thing, bit = world.things[held], 1 << held
-    treats = []
-    for verb in ("clean", "cool", "heat"):
-        using = world.used_to(verb)
-        able = world.can[verb] & bit
-        treats.append(sorted(f"{verb} {thing} with {names[r]}" for r in here if able and using >> r & 1))
-    put, into, shut = world.dialect.put, world.dialect.into, world.openable & ~state.opened
-    puts = [f"{put} {thing} {into} {names[r]}" for r in here if world.fits[r] & bit and not shut >> r & 1]
-    slices = []
+def _with_held(world: World, state: State) -> Iterator[str]:
+    if state.held < 0:
+        return
+    here, names, put, into = world.here[state.place], world.receptacles, world.dialect.put, world.dialect.into
+    thing, bit = world.things[state.held], 1 << state.held
+    yield f"examine {thing}"
+    for verb in _TREATS:
+        if world.can[verb] & bit:
+            yield from (f"{verb} {thing} with {names[r]}" for r in here if world.used_to(verb) >> r & 1)
+    yield from (f"{put} {thing} {into} {names[r]}" for r in here if world.fits[r] & bit and not world.shut(state, r))
     if world.can["cut"] & bit:
-        around, at = state.around, 1 << state.place
-        slices = [f"slice {world.things[o]} with {thing}" for o in members(world.can["slice"]) if around[o] & at]
-    return (*treats, sorted(puts), sorted(slices))
-
-
-def _goings(world: World, place: int) -> list[str]:
-    known = world.goings.get(place)
-    if known is None:  # going where one is does nothing, and is not offered
-        names = zip(world.receptacles, world.where)
-        known = world.goings[place] = sorted(f"go to {name}" for name, where in names if where != place)
-    return known
+        near = (o for o in members(world.can["slice"]) if state.around[o] >> state.place & 1)
+        yield from (f"slice {world.things[o]} with {thing}" for o in near)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-FLAGS = ("clean", "hot", "cool", "sliced", "toggled")
-
 
 class State(NamedTuple):
     """The state of a world.

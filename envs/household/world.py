@@ -5,7 +5,7 @@ Things and receptacles are numbered in the order of their ids, which is the orde
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .pddl import Problem, parse_goal
 from .state import Condition, State
@@ -68,7 +68,6 @@ class World:
         goal: The conditions of success.
         start: The state in which the game begins.
         thing: The number of each thing by name; likewise `receptacle`.
-        goings: For each place visited so far its `go to` commands, sorted; filled as the game is played.
     """
 
     task: str
@@ -89,7 +88,6 @@ class World:
     start: State
     thing: dict[str, int]
     receptacle: dict[str, int]
-    goings: dict[int, list[str]] = field(default_factory=dict, repr=False)
 
     def won(self, state: State) -> bool:
         """Return whether the task is done."""

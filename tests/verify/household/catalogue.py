@@ -9,7 +9,7 @@ from typing import Any
 
 from turngym.envs.household.env import ALFWorldEnv
 from turngym.envs.household.game import Game
-from turngym.envs.household.library import GameEntry, GameFile, GameRows, Games, GameSource
+from turngym.envs.household.library import GameEntry, Games, GameSource, game_file, game_rows
 
 GAME = "game.tw-pddl"
 COMMON = "game_common.json"
@@ -76,4 +76,4 @@ def _sources(path: Path) -> list[GameSource]:
         return [source for file in files for source in _sources(file)]
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; --games names files of games")
-    return [GameFile(path) if path.name.endswith((".tw-pddl", ".json")) else GameRows(path)]
+    return [game_file(path) if path.name.endswith((".tw-pddl", ".json")) else game_rows(path)]
