@@ -46,11 +46,11 @@ def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any
     named = {maker.__name__: maker for maker in makers}
     sets = {}
     for name, row in tomllib.loads(file.read_text("utf-8")).items():
-        made = [
-            {key: value if key in ("problem", "answer") else named[value] for key, value in one.items()}
-            for one in row.pop("fields", ())
-        ]
-        sets[name] = DataSet(**row, fields=[Fields(**one) for one in made] or shapes)
+        fields = []
+        for one in row.pop("fields", ()):
+            makes = {key: named[one[key]] for key in ("prompt", "gold") if key in one}
+            fields.append(Fields(**(one | makes)))
+        sets[name] = DataSet(**row, fields=fields or shapes)
     return sets
 
 
