@@ -294,7 +294,7 @@ def _compiled() -> Callable[..., Any]:
     return compiled
 
 
-def _intervals(chains: tuple[tuple[int, ...], ...]) -> tuple[Int[NDArray[np.int32], "n"], Int[NDArray[np.int32], "n"]]:
+def _intervals(chains: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return of each segment its number, depth first, and the first number behind those of the segments that see it."""
     enter, within = np.empty(len(chains), np.int32), np.ones(len(chains), np.int32)
     enter[sorted(range(len(chains)), key=chains.__getitem__)] = np.arange(len(chains))
@@ -304,7 +304,7 @@ def _intervals(chains: tuple[tuple[int, ...], ...]) -> tuple[Int[NDArray[np.int3
     return enter, enter + within
 
 
-def _pairs(sizes: tuple[int, ...], chains: tuple[tuple[int, ...], ...]) -> Int[NDArray[np.int64], "b b"]:
+def _pairs(sizes: tuple[int, ...], chains: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
     """Return of each block of queries how many of its pairs with each block of keys are seen."""
     ends = np.cumsum(sizes)
     count = int(ends[-1]) // BLOCK
