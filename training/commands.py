@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -228,23 +228,31 @@ def _options(args: list[str]) -> argparse.Namespace:
     return parser.parse_known_args(args)[0]
 
 
-def watch(records: Iterable[Any], steps: int, console: Console) -> None:
-    """Show each record of a run as it comes."""
-    with Work("step", steps) as work:
+def watch(records: Iterable[Any], steps: int, console: Console, run: str = "", whole: Work | None = None) -> None:
+    """Show each record of a run as it comes; of one of several also its name, `run`, and how far the `whole` is."""
+    say, before = partial(console.print, markup=False, soft_wrap=True), whole.done if whole else 0
+    with Work(f"{run}: step" if run else "step", steps) as work:
         for record in records:
             work.reach(record.step)
+            if whole:
+                whole.reach(before + record.step)
             work.text = step_line(record.metrics) if record.metrics else ""
-            tell(record, steps, partial(console.print, markup=False, soft_wrap=True))
+            step = f"{run}  step {record.step}" if run else f"step {record.step}"
+            if record.metrics and record.metrics["refused"]:
+                say(f"{step} was refused: {record.metrics['refused']}", style="red")
+            for alarm in record.begun:
+                say(f"{step}: {alarm}", style="yellow")
+            if record.valid is not None and not (run and record.step == steps):  # the outcome of a named run follows
+                say(f"{step}: held-out success {record.valid.success}", style="dim" if run else None)
 
 
-def tell(record: Any, steps: int, say: Callable[..., None], run: str = "") -> None:
-    """Print what is to be kept of a record, behind the name of its `run`."""
-    if record.metrics and record.metrics["refused"]:
-        say(f"{run}step {record.step} was refused: {record.metrics['refused']}", style="red")
-    for alarm in record.begun:
-        say(f"{run}step {record.step}: {alarm}", style="yellow")
-    if record.valid is not None and not (run and record.step == steps):  # the outcome of a named run follows
-        say(f"{run}step {record.step}: held-out success {record.valid.success}", style="dim" if run else None)
+def show_tables(tables: Iterable[Any], folder: Path, names: Iterable[str]) -> None:
+    """Print tables, and which files of `folder` they were written to."""
+    if not console.is_terminal:
+        console.width = WIDE
+    for table in tables:
+        console.print("", table)
+    console.print(f"\nwritten: {', '.join(str(folder / name) for name in names)}", soft_wrap=True)
 
 
 def step_line(metrics: dict[str, Any]) -> str:

@@ -25,11 +25,6 @@ class Place:
     resumed: bool
 
     @property
-    def folder(self) -> Path:
-        """Return where this logger keeps its files."""
-        return self.run / LOGGERS
-
-    @property
     def name(self) -> str:
         """Return what the run is called."""
         return "-".join(self.run.resolve().parts[-2:])
@@ -53,7 +48,7 @@ class TensorBoard:
     def __init__(self, place: Place, settings: Mapping[str, Any]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self.id, self.writer = place.id, EventFileWriter(str(place.folder / "tensorboard"))
+        self.id, self.writer = place.id, EventFileWriter(str(place.run / LOGGERS / "tensorboard"))
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -74,7 +69,7 @@ class Wandb:
         import wandb
 
         self.id, quiet = place.id, wandb.Settings(silent=True, console="off")
-        about = {"name": place.name, "config": dict(settings), "dir": str(place.folder), "settings": quiet}
+        about = {"name": place.name, "config": dict(settings), "dir": str(place.run / LOGGERS), "settings": quiet}
         self.run = wandb.init(project=os.environ.get("WANDB_PROJECT", PROJECT), id=self.id, resume="allow", **about)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -157,10 +152,7 @@ def traced(step: int, tree: Tree, leaf: Leaf) -> dict[str, Any]:
             if tool := turn.info.get("tool"):
                 call = {"id": f"{number}-call", "parent_id": f"{number}", "name": f"{tool}", "kind": "tool"}
                 spans.append({**call, "status": f"{turn.info.get('tool_status')}"})
-    score = None if math.isnan(leaf.score) else leaf.score
-    about = {"step": step, "task": tree.task, "task_id": tree.task_id, "branch": leaf.branch, "score": score}
-    return {
-        "messages": messages,
-        "metadata": {**about, "outcome": str(leaf.outcome), "stop": leaf.stop},
-        "spans": spans,
-    }
+    metadata = {"step": step, "task": tree.task, "task_id": tree.task_id, "branch": leaf.branch}
+    metadata |= {"score": None if math.isnan(leaf.score) else leaf.score}
+    metadata |= {"outcome": str(leaf.outcome), "stop": leaf.stop}
+    return {"messages": messages, "metadata": metadata, "spans": spans}

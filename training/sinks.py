@@ -66,7 +66,8 @@ def follow(kind: Callable[[Place, Mapping[str, Any]], Sink], run: Path, name: st
             if (step := line["step"]) > sent:
                 write_file(state, json.dumps({"id": sink.id, "step": step}) + "\n")
                 sent = step
-                sink.send(step, _numbers(line))
+                numbers = {name: float(value) for name, value in line.items() if isinstance(value, int | float)}
+                sink.send(step, {name: value for name, value in numbers.items() if name != "step"})
     sink.close(end == ENDED)
 
 
@@ -81,11 +82,6 @@ def _lines(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
     return [json.loads(line) for line in whole.splitlines()], offset + len(whole)
 
 
-def _numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    kept = {name: value for name, value in line.items() if isinstance(value, int | float) and name != "step"}
-    return {name: float(value) for name, value in kept.items()}
-
-
 def main() -> None:
     """Be the logger that the arguments name, until standard input says that the run is over, or ends with it."""
     name, run = sys.argv[1], Path(sys.argv[2])
@@ -98,12 +94,11 @@ def main() -> None:
                 if not left:
                     raise
                 time.sleep(POLL)
-        follow(SINKS[name], run, name, _heard)
 
+        def heard() -> str:  # what standard input says; it is closed where the run died
+            return (sys.stdin.read() or CUT) if select.select([sys.stdin], [], [], POLL)[0] else ""
 
-def _heard() -> str:
-    """Return what standard input says; it is closed where the run died."""
-    return (sys.stdin.read() or CUT) if select.select([sys.stdin], [], [], POLL)[0] else ""
+        follow(SINKS[name], run, name, heard)
 
 
 @contextmanager
@@ -115,9 +110,8 @@ def following(
     What is yielded is called with each step whose line of metrics is written: it begins the loggers, and reports those
     that have failed. No logger raises anything.
     """
-    at = 0
-    children: dict[str, subprocess.Popen[bytes]] = {}
-    failed: set[str] = set()
+    at, patience = 0, HASTE
+    children, failed = dict[str, subprocess.Popen[bytes]](), set[str]()
 
     def fail(name: str, why: str) -> None:
         failed.add(name)
@@ -129,14 +123,16 @@ def following(
         at = step
         for name in sorted({*names} - failed):
             if name in children and children[name].poll():
-                fail(name, _last_line(run / LOGGERS / name / OUTPUT))
+                output = run / LOGGERS / name / OUTPUT
+                said = output.read_bytes()[-4096:].decode("utf-8", "replace").split("\n") if output.exists() else []
+                last = next((line for line in reversed(said) if line.strip()), "it wrote no error message")
+                fail(name, " ".join(last.split())[:300])
             elif name not in children:
                 try:
                     children[name] = _begin(name, run)
                 except OSError as error:
                     fail(name, f"{error}")
 
-    patience = HASTE
     try:
         yield poll
         patience = PATIENCE
@@ -172,8 +168,3 @@ def _begin(name: str, run: Path) -> subprocess.Popen[bytes]:
             env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C is for the run, which then ends its loggers
         )
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_bytes()[-4096:].decode("utf-8", "replace").split("\n") if path.exists() else []
-    return next((" ".join(line.split())[:300] for line in reversed(lines) if line.strip()), "it wrote no error message")

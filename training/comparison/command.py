@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
-from ..commands import WIDE, step_line, tell
+from ..commands import show_tables, watch
 from ..report.command import write_report
 
 if TYPE_CHECKING:
@@ -104,11 +104,7 @@ class Compare(Shown):
             console.print(f"interrupted; continue with: {self._resume_command(plan)}", soft_wrap=True)
             write_report(plan.folder)
             raise
-        if not console.is_terminal:
-            console.width = WIDE
-        for table in report.write_report(plan):
-            console.print("", table)
-        console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in report.NAMES)}", soft_wrap=True)
+        show_tables(report.write_report(plan), plan.folder, report.NAMES)
         write_report(plan.folder)
         return 0
 
@@ -156,7 +152,7 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
                 continue
             whole.text, before = f"run {place}", whole.done
             try:
-                _follow(trial, say, whole)
+                watch(trial.records(), trial.config.schedule.steps, console, _name(trial), whole)
             except (Refusals, FloatingPointError) as error:
                 say(f"{_name(trial)} failed: {error}", style="red")
             else:
@@ -164,16 +160,6 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
             whole.reach(before + trial.config.schedule.steps)
             report()
     report()
-
-
-def _follow(trial: Trial, say: Callable[..., None], whole: Work) -> None:
-    name, steps, before = _name(trial), trial.config.schedule.steps, whole.done
-    with Work(f"{name}: step", steps) as work:
-        for record in trial.records():
-            work.reach(record.step)
-            whole.reach(before + record.step)
-            work.text = step_line(record.metrics) if record.metrics else ""
-            tell(record, steps, say, f"{name}  ")
 
 
 def _name(trial: Trial) -> str:

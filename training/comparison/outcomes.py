@@ -3,28 +3,17 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import rich.table
 
-from ...agents.significance import (
-    LEVEL,
-    POWER,
-    Mean,
-    fewest,
-    fisher,
-    holm,
-    mean_of,
-    paired_power,
-    power,
-    t_quantile,
-    t_test,
-)
+from ...agents import significance as tests
+from ...agents.significance import LEVEL, POWER, Mean, mean_of
 from .measure import Measured
-from .plan import Comparison, Trial
+from .plan import Comparison
 from .results import read_history
 
 SURE, RARE = 0.9, 0.1  # shares of seeds that are solved by a method that helps, and by one that does not
@@ -66,21 +55,25 @@ def foresight(seeds: int, effect: float = 0.0, sd: float = 0.0, methods: int = 2
         sd: Standard deviation of the difference over seeds, in points.
         methods: How many are compared, the reference among them.
     """
-    best = fisher(seeds, seeds, 0, seeds)
-    line = f"{seeds} seeds: all solved against none is p = {best:.2g}; "
     if effect:
-        seen, least = paired_power(seeds, effect, sd, _level(methods)), seeds_for_effect(effect, sd, methods)
-        line += f"a difference of {effect:g} points (sd {sd:.2g}, {max(methods - 1, 1)} tests) is seen (p ≤ {LEVEL})"
+        seen, least = _seen(seeds, effect, sd, methods), seeds_for_effect(effect, sd, methods)
+        what = f"a difference of {effect:g} points (sd {sd:.2g}, {max(methods - 1, 1)} tests)"
     else:
-        seen, least = power(seeds, SURE, RARE), fewest(lambda n: power(n, SURE, RARE), f"{SURE} against {RARE}")
-        line += f"{SURE:.0%} against {RARE:.0%} of seeds solved is seen (p ≤ {LEVEL})"
-    line += f" with power {seen:.0%}"
+        seen, what = tests.power(seeds, SURE, RARE), f"{SURE:.0%} against {RARE:.0%} of seeds solved"
+        least = tests.fewest(lambda n: tests.power(n, SURE, RARE), f"{SURE} against {RARE}")
+    line = f"{seeds} seeds: all solved against none is p = {tests.fisher(seeds, seeds, 0, seeds):.2g}; "
+    line += f"{what} is seen (p ≤ {LEVEL}) with power {seen:.0%}"
     return line if seen >= POWER else f"{line}, less than the wanted {POWER:.0%}: take --seeds {least}"
 
 
 def seeds_for_effect(effect: float, sd: float, methods: int) -> int:
     """Return the seeds that see a difference between methods. Raises ValueError where it takes too many."""
-    return fewest(lambda n: paired_power(n, effect, sd, _level(methods)), f"a difference of {effect:g} (sd {sd:.2g})")
+    return tests.fewest(lambda n: _seen(n, effect, sd, methods), f"a difference of {effect:g} (sd {sd:.2g})")
+
+
+def _seen(seeds: int, effect: float, sd: float, methods: int) -> float:
+    """Return the power at the level of the smallest of several p, which Holm's correction multiplies."""
+    return tests.paired_power(seeds, effect, sd, LEVEL / max(methods - 1, 1))
 
 
 def planned(
@@ -110,21 +103,17 @@ def spread(folder: Path) -> float:
     """
     try:
         results = json.loads((folder / "compare.json").read_text("utf-8"))["results"]
-        means = [
+        found = (
             one.get("final", {}).get("ahead", {}).get("success") or one["ahead_of_reference"]
             for one in results.values()
-        ]
-        sds = [one["half"] / t_quantile(one["n"] - 1) * math.sqrt(one["n"]) for one in means if one and one.get("half")]
+        )
+        known = [one for one in found if one and one.get("half")]
+        sds = [one["half"] / tests.t_quantile(one["n"] - 1) * math.sqrt(one["n"]) for one in known]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / 'compare.json'} cannot be read ({error}); give --sd") from None
     if not sds:
         raise ValueError(f"no method in {folder} has two seeds that differ; give --sd")
     return 100 * float(max(sds))
-
-
-def _level(methods: int) -> float:
-    """Return the level of the smallest of several p, which Holm's correction multiplies by their number."""
-    return LEVEL / max(methods - 1, 1)
 
 
 @dataclass(frozen=True)
@@ -136,8 +125,8 @@ class Outcome:
     seconds: dict[int, float]  # of a processor
     clipped: Mean | None  # share of slots, both bounds, over steps
     solved: int
-    p_solved: float | None  # corrected, as all p; None of the reference
-    ahead: dict[str, tuple[Mean | None, float | None]]  # by `COMPARED`: difference and p
+    p_solved: float | None = None  # corrected, as all p; None of the reference
+    ahead: Mapping[str, tuple[Mean | None, float | None]] = field(default_factory=dict)  # difference and p
 
     def to_json(self) -> dict[str, Any]:
         """Return all numbers as JSON data."""
@@ -151,53 +140,46 @@ class Outcome:
 
 def outcomes(comparison: Comparison) -> dict[str, Outcome]:
     """Return by method what its finished runs came to. Raises OSError or ValueError where one cannot be read."""
-    trials = {method: dict[int, Trial]() for method in comparison.methods}
-    for trial in comparison.trials:
-        if comparison.final.episodes and trial.finished:
-            trials[trial.method][trial.config.seed] = trial
-    found = {method: {seed: trial.result() for seed, trial in own.items()} for method, own in trials.items()}
-    won = {
-        name: sum(comparison.final.solved(Measured(**one["sampled"])) for one in own.values())
-        for name, own in found.items()
-    }
-    peer = comparison.reference
-    others = [name for name in found if name != peer]
-    exact = holm({name: fisher(won[name], len(found[name]), won[peer], len(found[peer])) for name in others})
-    ahead = {what: _ahead(found, peer, *place) for what, place in COMPARED.items()}
-    return {
-        name: Outcome(
-            sampled={seed: Measured(**one["sampled"]) for seed, one in own.items()},
-            greedy={seed: Measured(**one["greedy"]) for seed, one in own.items()},
-            seconds={seed: one["seconds"] for seed, one in own.items()},
-            clipped=_clipped(trials[name].values()),
-            solved=won[name],
-            p_solved=exact.get(name),
-            ahead={what: differences[name] for what, differences in ahead.items()} if name != peer else {},
+    final, peer, found = comparison.final, comparison.reference, dict[str, Outcome]()
+    for method in comparison.methods:
+        own = [one for one in comparison.trials if one.method == method and final.episodes and one.finished]
+        results = {trial.config.seed: trial.result() for trial in own}
+        sampled, greedy = (
+            {seed: Measured(**one[how]) for seed, one in results.items()} for how in ("sampled", "greedy")
         )
-        for name, own in found.items()
+        clips = [read_history(trial.folder).clipped for trial in own]
+        found[method] = Outcome(
+            sampled=sampled,
+            greedy=greedy,
+            seconds={seed: one["seconds"] for seed, one in results.items()},
+            clipped=mean_of(clip for clip in clips if clip is not None),
+            solved=sum(map(final.solved, sampled.values())),
+        )
+    counts = {name: (one.solved, len(one.sampled)) for name, one in found.items()}
+    others = [name for name in found if name != peer]
+    exact = tests.holm({name: tests.fisher(*counts[name], *counts[peer]) for name in others})
+    ahead = {what: _ahead(found, peer, *place) for what, place in COMPARED.items()}
+    differences = {name: {what: one[name] for what, one in ahead.items()} for name in others}
+    return {
+        name: replace(one, p_solved=exact.get(name), ahead=differences.get(name, {})) for name, one in found.items()
     }
 
 
 def _ahead(
-    found: Mapping[str, Mapping[int, Any]], peer: str, how: str, quantity: str
+    found: Mapping[str, Outcome], peer: str, how: str, quantity: str
 ) -> dict[str, tuple[Mean | None, float | None]]:
     """Return by method its difference to the reference, pairwise by seed, with p."""
     values = {
-        name: {seed: value for seed, one in own.items() if (value := one[how][quantity]) is not None}
-        for name, own in found.items()
+        name: {seed: value for seed, own in getattr(one, how).items() if (value := getattr(own, quantity)) is not None}
+        for name, one in found.items()
     }
     means = {
         name: mean_of(value - values[peer][seed] for seed, value in own.items() if seed in values[peer])
         for name, own in values.items()
         if name != peer
     }
-    chances = holm({name: t_test(mean) for name, mean in means.items()})
+    chances = tests.holm({name: tests.t_test(mean) for name, mean in means.items()})
     return {name: (mean, chances[name]) for name, mean in means.items()}
-
-
-def _clipped(trials: Iterable[Trial]) -> Mean | None:
-    histories = (read_history(trial.folder) for trial in trials)
-    return mean_of(history.clipped for history in histories if history.clipped is not None)
 
 
 def final_tables(
@@ -226,10 +208,13 @@ def final_tables(
         f"means over seeds ± half the 95 % t-interval, of {episodes} held-out episodes at temperature 1; entropy of "
         "turns 0, 1, … in nats; clipped: share of slots past a bound, over steps."
     )
-    tables = [_without_empty(Table(title, (*header, "CPU s"), rows, note))]
+    header = (*header, "CPU s")
+    kept = [i for i in range(len(header)) if i < 4 or any(row[i] not in (NONE, "") for row in rows)]
+    tables = [Table(title, tuple(header[i] for i in kept), [tuple(row[i] for i in kept) for row in rows], note)]
     if others := [(name, one) for name, one in found.items() if name != peer]:
         cells = [
-            (name, *(cell for what in COMPARED for cell in _ahead_cells(*one.ahead[what]))) for name, one in others
+            (name, *(cell for mean, p in one.ahead.values() for cell in (points(mean, "+.1f"), _chance(p))))
+            for name, one in others
         ]
         columns = ("method", *(cell for what in COMPARED for cell in (what, "p")))
         note = (
@@ -237,12 +222,6 @@ def final_tables(
         )
         tables.append(Table(f"{title}: differences to {peer}", columns, cells, note))
     return tables
-
-
-def _without_empty(table: Table) -> Table:
-    kept = [i for i in range(len(table.header)) if i < 4 or any(row[i] not in (NONE, "") for row in table.rows)]
-    rows = [tuple(row[i] for i in kept) for row in table.rows]
-    return Table(table.title, tuple(table.header[i] for i in kept), rows, table.note)
 
 
 def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[str, ...]:
@@ -275,10 +254,6 @@ def as_text(mean: Mean | None, form: str, scale: float = 1.0) -> str:
         return NONE
     half = "" if not mean.half else f" ± {format(scale * mean.half, form.removeprefix('+'))}"
     return format(scale * mean.value, form) + half
-
-
-def _ahead_cells(mean: Mean | None, p: float | None) -> tuple[str, str]:
-    return points(mean, "+.1f"), _chance(p)
 
 
 def _chance(p: float | None) -> str:

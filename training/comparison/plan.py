@@ -19,17 +19,9 @@ from ... import __version__
 from ...agents.journal import write_file
 from ...agents.settings import flat
 from ...agents.source import find
+from .. import config as recipes
 from .. import run
-from ..config import (
-    TrainConfig,
-    adjusted,
-    from_mapping,
-    read_recipe,
-    recipe_keys,
-    recipe_values,
-    reserved_of,
-    revision,
-)
+from ..config import TrainConfig, from_mapping, read_recipe, revision
 from ..methods import check_methods, foreign
 from ..process import launched
 from ..run_folder import CONFIG, METRICS
@@ -149,18 +141,15 @@ class Comparison:
     def trials(self) -> list[Trial]:
         """Return the trials in the order in which they are made."""
         return [
-            Trial(method, self._config(config, method, seed), self.final)
+            Trial(method, config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **own), self.final)
             for seed in self.seeds
+            for own in [{"policy": str(self.start(seed))} if self.final.world else {}]
             for method, config in self.methods.items()
         ]
 
     def start(self, seed: int) -> Path:
         """Return the folder of the policy that a seed begins with in a world."""
         return self.folder / "start" / f"seed-{seed}"
-
-    def _config(self, config: TrainConfig, method: str, seed: int) -> TrainConfig:
-        policy = {"policy": str(self.start(seed))} if self.final.world else {}
-        return config.changed(seed=seed, out=str(self.folder / method / f"seed-{seed}"), **policy)
 
     def check(self) -> None:
         """Raise ValueError where a run was begun with other settings."""
@@ -198,15 +187,8 @@ def plan(
 ) -> Comparison:
     """Check everything that can be wrong before the first rollout but the folder; return what is to be done.
 
-    Args:
-        methods: Recipes of methods, by name or path; or methods of others, as in `grpo,my_module:factory`.
-        on: The recipe whose other keys they share.
-        seeds: How many; the first is that of `on`.
-        changes: Keys that replace those of `on`.
-        out: Folder; the first free one of runs/compare, runs/compare-2, … when left out.
-        resume: Whether `out` holds a comparison to continue.
-        final: What trained policies are measured on.
-        against: The method that the others are compared with; `grpo` or else the first one when left out.
+    The arguments are options of the command, with those that replace keys of the recipe `on` in `changes`. The first of
+    the seeds is that of `on`.
 
     Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
     """
@@ -218,27 +200,36 @@ def plan(
         raise ValueError(f"seeds is {seeds}; a comparison needs at least 1")
     if 0 < final.episodes < SAMPLES or final.episodes < 0:
         raise ValueError(f"final is {final.episodes}; give at least {SAMPLES} episodes, or 0 for no final validation")
-    allowed = reserved_of(from_mapping(changes, "the command"))
+    allowed = recipes.reserved_of(from_mapping(changes, "the command"))
     _check_policy(on, changes.get("policy", read_recipe(on, allowed=allowed).policy))
-    base, lines = adjusted(on, changes, allowed)
+    base, lines = recipes.adjusted(on, changes, allowed)
     configs = method_configs(methods, flat(base))
-    if find_spec("matplotlib") is None:
-        raise ValueError(
-            "matplotlib is not installed; the picture of a comparison needs the report extra: "
-            'pip install "turngym[report]"'
-        )
-    for name, config in configs.items():
-        try:
-            check_methods(config.method)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+    check_picture("the picture of a comparison")
     first = next(iter(configs.values())).seed
     judged = tuple(range(first, first + seeds))
     comparison = Comparison(folder_of("compare", out, resume), on, configs, judged, lines, final, against, flat(base))
-    with TemporaryDirectory() as scratch:  # a mistake leaves nothing behind
-        for config in configs.values():
-            run.prepare(replace(config, out=scratch)).close()
+    try_runs(configs)
     return comparison
+
+
+def check_picture(what: str) -> None:
+    """Raise ValueError where nothing can draw a picture, which `what` needs."""
+    if find_spec("matplotlib") is None:
+        raise ValueError(f'matplotlib is not installed; {what} needs the report extra: pip install "turngym[report]"')
+
+
+def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
+    """Prepare a run of each config, with `changes`, in a folder that goes: a mistake leaves nothing behind.
+
+    Raises ValueError that names the method, and what else `run.prepare` raises.
+    """
+    for name, config in configs.items():
+        try:
+            check_methods(config.method)
+            with TemporaryDirectory() as scratch:
+                run.prepare(config.changed(out=scratch, **changes)).close()
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
@@ -254,13 +245,13 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
         if ":" in recipe:  # no recipe but a method itself, as the command has it
             configs[name] = replace(from_mapping({**base, "method": recipe}, recipe), resume=False)
             continue
-        method = recipe_values(recipe)[0].get("method", "")
+        method = recipes.recipe_values(recipe)[0].get("method", "")
         if method and foreign(method):
             raise ValueError(
                 f"the recipe {recipe!r} has the method {method!r} of another package; a file cannot choose that. If "
                 f"you trust its code, name it in place of the recipe: turngym compare {method}"
             )
-        if shared := [key for key in recipe_keys(recipe) if key not in OWN]:
+        if shared := [key for key in recipes.recipe_keys(recipe) if key not in OWN]:
             raise ValueError(
                 f"the recipe {recipe!r} sets {', '.join(shared)}, which all methods of a comparison share; "
                 f"leave them out there, and name a recipe that sets them with --on"

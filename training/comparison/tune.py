@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...agents.model_folder import read_toml
 from ...agents.significance import mean_of
-from .. import run
-from ..methods import check_methods, foreign
+from ..methods import foreign
 from .outcomes import outcomes, points
-from .plan import Comparison, method_configs
+from .plan import Comparison, method_configs, try_runs
 
 FOLDER = "tune"  # of the runs, in that of the comparison
 
@@ -43,10 +41,7 @@ def check_tuning(path: str, plan: Comparison) -> Tuning:
     if others := [name for name in names if foreign(name)]:
         raise ValueError(f"{path} names {others[0]!r} of another package; a file cannot choose that")
     configs = method_configs(names, dict(plan.values))
-    for config in configs.values():
-        check_methods(config.method)
-        with TemporaryDirectory() as scratch:
-            run.prepare(replace(config, out=scratch)).close()
+    try_runs(configs)
     stems = {name: Path(name).stem if name.endswith(".toml") else name for name in names}
     chosen = {method: tuple(stems[name] for name in some) for method, some in settings.items()}
     tried = replace(plan, folder=plan.folder / FOLDER, methods=configs, seeds=seeds, against=stems[names[0]])

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
-
-WIDE = 160  # columns of a table where there is no terminal
+from ..commands import show_tables
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ class Diagnose(Shown):
     def _diagnose(self, notes: Console) -> int:
         with mistakes(), Work("getting ready"):
             from ..comparison.outcomes import foresight
+            from ..comparison.plan import check_picture
             from ..comparison.work import carry_out
             from . import report
             from .begin import check_acting, make_starts
@@ -54,11 +54,10 @@ class Diagnose(Shown):
 
             if self.workers < 1:
                 raise ValueError(f"workers is {self.workers}; there must be at least 1")
-            report.check_picture(self.picture)
+            if self.picture:
+                check_picture("--picture")
             span = (self.seeds, self.seed, self.steps)
             plan = make_plan(self.methods, self.world, *span, self.out, self.resume, self.against)
-        if not console.is_terminal:
-            console.width = WIDE
         worlds = ", ".join(case.name for case, _ in plan.worlds)
         say = partial(notes.print, markup=False, soft_wrap=True)
         say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
@@ -77,8 +76,5 @@ class Diagnose(Shown):
             raise
         with mistakes():
             tables = report.write_report(plan, self.picture)
-        for table in tables:
-            console.print("", table)
-        names = (report.TABLES, report.DATA, *([report.PICTURE] if self.picture else []))
-        console.print(f"\nwritten: {', '.join(str(plan.folder / name) for name in names)}", soft_wrap=True)
+        show_tables(tables, plan.folder, (report.TABLES, report.DATA, *([report.PICTURE] if self.picture else [])))
         return 0

@@ -8,15 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ...agents.journal import writable
 from ...agents.settings import flat
-from .. import run
 from ..comparison.measure import Measured
-from ..comparison.plan import Comparison, Trial, folder_of, method_configs
+from ..comparison.plan import Comparison, Trial, folder_of, method_configs, try_runs
 from ..config import TrainConfig
-from ..methods import check_methods
 from .cases import FILE, Case, find_case
 
 BASE = {"prompts": 8, "group": 8, "lr": 3e-4, "lr_end": 0.1, "rank": 32, "eval_tasks": 64}
@@ -77,13 +74,7 @@ def plan(
     base = TrainConfig().changed(**BASE, steps=steps, eval_every=steps)
     base.check()
     configs = method_configs(methods, flat(base))
-    for name, config in configs.items():
-        try:
-            check_methods(config.method)
-            with TemporaryDirectory() as scratch:  # what does not fit a run is found with another policy, too
-                run.prepare(config.changed(env=cases[0].env, out=scratch)).close()
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+    try_runs(configs, env=cases[0].env)  # what does not fit a run is found with another policy, too
     folder = folder_of("diagnose", out, resume)
     judged = tuple(range(first, first + seeds))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from ...agents.journal import write_file
 from ..comparison.outcomes import Table, final_tables, outcomes
 from ..comparison.plan import Comparison
 from ..config import revision
-from ..report.picture import save
+from ..report.picture import plain, save
 from .plan import Diagnosis
 
 if TYPE_CHECKING:
@@ -27,41 +26,26 @@ RARE = 4  # uses of the tool in a step, below which its skill is not drawn
 COLOURS = ("#6e7781", "#1a7f5a", "#c4622d", "#3b6fb6", "#8a5fb0", "#b08d1a", "#b5446e", "#2a9aa8")
 
 
-def check_picture(picture: bool) -> None:
-    """Raise ValueError where a picture is asked for and nothing can draw it."""
-    if picture and find_spec("matplotlib") is None:
-        raise ValueError('matplotlib is not installed; --picture needs the report extra: pip install "turngym[report]"')
-
-
 def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:
     """Write the files from what has finished by now, and return the tables. Raises OSError or ValueError."""
-    tables, worlds = list[Table](), dict[str, Any]()
+    tables = list[Table]()
+    methods = {name: config.method for name, config in diagnosis.worlds[0][1].methods.items()}
+    data: dict[str, Any] = {"version": __version__, "revision": revision(), "methods": methods}
+    data |= {"starts": {}, "results": {}, "runs": []}
     for case, comparison in diagnosis.worlds:
         found, starts = outcomes(comparison), diagnosis.begun(case)
         note = f"Isolates {case.isolates}. The best possible success is {case.world.best():.0%}. "
         tables += final_tables(comparison, found, case.name, note, [*starts.values()])
-        results = {
-            method: {name: value for name, value in one.to_json().items() if name != "runs"}
-            for method, one in found.items()
-        }
-        worlds[case.name] = {"starts": {seed: asdict(one) for seed, one in starts.items()}, "results": results}
-    runs = [
-        {"world": comparison.base, "method": trial.method, "seed": trial.config.seed, **trial.result()}
-        for _, comparison in diagnosis.worlds
-        for trial in comparison.trials
-        if trial.finished
-    ]
+        data["starts"][case.name] = {seed: asdict(one) for seed, one in starts.items()}
+        data["results"][case.name] = results = {name: one.to_json() for name, one in found.items()}
+        for one in results.values():
+            del one["runs"]  # all runs stand together
+        for trial in (trial for trial in comparison.trials if trial.finished):
+            about = {"world": comparison.base, "method": trial.method, "seed": trial.config.seed}
+            data["runs"].append(about | trial.result())
     title = f"# {', '.join(diagnosis.methods)}\n\nSeeds {', '.join(map(str, diagnosis.seeds))}; "
     title += f"turngym {__version__}, revision {revision()[:12]}.\n"
     write_file(diagnosis.folder / TABLES, "\n".join([title, *(table.markdown() for table in tables)]))
-    data = {
-        "version": __version__,
-        "revision": revision(),
-        "methods": {name: config.method for name, config in diagnosis.worlds[0][1].methods.items()},
-        "starts": {name: world["starts"] for name, world in worlds.items()},
-        "results": {name: world["results"] for name, world in worlds.items()},
-        "runs": runs,
-    }
     write_file(diagnosis.folder / DATA, json.dumps(data, allow_nan=False) + "\n")
     if picture:
         draw(diagnosis)
@@ -99,10 +83,8 @@ def _lines(axes: Axes, comparison: Comparison, name: str) -> None:
         axes.plot(range(1, len(means) + 1), means, color=colour, linewidth=2, label=method)
     if name != "entropy":
         axes.set_ylim(-0.02, 1.02)
-    axes.set_facecolor(PAPER)
-    axes.set_xlabel("step")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
+    axes.set(facecolor=PAPER, xlabel="step")
+    plain(axes)
 
 
 def _value(point: Mapping[str, Any], name: str) -> float:

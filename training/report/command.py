@@ -18,13 +18,12 @@ def write_report(folder: Path) -> None:
     """Write the page into a folder and print where it is, or why there is none."""
     from .page import NAME, write_page
 
+    said = f"report: {folder / NAME}"
     try:
         with Work("writing the report"):
             write_page([folder], folder / NAME)
     except (OSError, ValueError) as error:
         said = f"no report: {error}"
-    else:
-        said = f"report: {folder / NAME}"
     console.print(said, markup=False, soft_wrap=True)
 
 
@@ -56,44 +55,39 @@ class View(Shown):
 
     def run(self) -> int:
         """Write the page or the picture, or serve it; what cannot be read is said in a line each."""
+        folders = list(self.folders)
         with mistakes():
-            if not self.folders:
+            if not folders:
                 raise ValueError("name a folder: turngym view RUN")
+            if self.text and (self.live or self.out is not None):
+                raise ValueError("--text prints, and --live and --out do something else; give one of them")
+            if self.live and self.out is not None:
+                raise ValueError(f"--out is {self.out}, and --live writes no file; leave one of them out")
             if self.text:
-                if self.live or self.out is not None:
-                    raise ValueError("--text prints, and --live and --out do something else; give one of them")
                 from .data import read
                 from .text import show
 
                 with self.shown(), Work("reading"):
-                    found = read(list(self.folders))
+                    found = read(folders)
                 show(found, console)
-                return 0
-            if self.live:
-                if self.out is not None:
-                    raise ValueError(f"--out is {self.out}, and --live writes no file; leave one of them out")
+            elif self.live:
                 from .live import serve
 
-                with serve(list(self.folders), self.port) as url:
+                with serve(folders, self.port) as url:
                     console.print(f"{url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)
                     threading.Event().wait()
-                return 0
-            out = self.out or (self.folders[0] if len(self.folders) == 1 else Path()) / "report.html"
-            with self.shown(), Work("drawing"):
-                self._write(out)
+            else:
+                with self.shown(), Work("drawing"):
+                    self._write(folders, self.out or (folders[0] if len(folders) == 1 else Path()) / "report.html")
         return 0
 
-    def _write(self, out: Path) -> None:
-        if out.suffix in PICTURES:
-            from .picture import write_picture
+    def _write(self, folders: list[Path], out: Path) -> None:
+        from .page import write_page
+        from .picture import write_picture
 
-            found = write_picture(list(self.folders), out)
-        elif out.suffix == ".html":
-            from .page import write_page
-
-            found = write_page(list(self.folders), out)
-        else:
+        if out.suffix not in (".html", *PICTURES):
             raise ValueError(f"--out is {out}; it must end in .html, .png or .svg")
+        found = (write_page if out.suffix == ".html" else write_picture)(folders, out)
         for run in found.runs:
             for note in run.notes:
                 console.print(f"{run.name}: {note}", style="yellow", markup=False, soft_wrap=True)

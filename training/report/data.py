@@ -13,7 +13,8 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,7 +113,8 @@ class Run:
     def family(self, name: str) -> dict[int, dict[int, float]]:
         """Return the values of the metrics NAME/T by T (a turn) and step."""
         names = {key for line in self.lines for key in line if re.fullmatch(rf"{re.escape(name)}/\d{{1,6}}", key)}
-        return {int(key.rpartition("/")[2]): self.series(key) for key in sorted(names, key=_turn)}
+        turns = sorted(int(key.rpartition("/")[2]) for key in names)
+        return {turn: self.series(f"{name}/{turn}") for turn in turns}
 
     def endings(self, step: int) -> Iterator[Ending]:
         """Yield how the episodes of a step ended, in the order of the journal, without reading what was said."""
@@ -167,14 +169,10 @@ class Run:
             return
         name = path.relative_to(self.folder)
         try:
-            first = 1
-            if path.name != EPISODES:
+            if headed := path.name != EPISODES:
                 read_origin(path)
-                first = 2
             with path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if number < first:
-                        continue
+                for number, line in islice(enumerate(file, 1), headed, None):
                     try:
                         yield f"{name}, line {number}", unsealed(line)
                     except ValueError as error:
@@ -219,8 +217,7 @@ def read(folders: list[Path]) -> Found:
                 "name a folder that `turngym train`, `eval --out` or `compare` wrote"
             )
     names = [run.name for run in runs]
-    runs = [Run(**{**vars(run), "name": str(run.folder)}) if names.count(run.name) > 1 else run for run in runs]
-    return Found(runs, comparison)
+    return Found([replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs], comparison)
 
 
 def number(value: Any) -> float | None:
@@ -234,7 +231,9 @@ def number(value: Any) -> float | None:
 
 
 def _run(folder: Path, name: str) -> Run:
-    run = Run(name, folder, "run", {}, {}, [], [], {}, _journals(folder / "trees"))
+    steps = ((re.fullmatch(r"step-(\d{1,12})\.jsonl", path.name), path) for path in folder.glob("trees/step-*.jsonl"))
+    journals = dict(sorted((int(step[1]), path) for step, path in steps if step))
+    run = Run(name, folder, "run", {}, {}, [], [], {}, journals)
     try:
         config = tomllib.loads((folder / CONFIG).read_text("utf-8"))
         run.settings.update(config.get("train", {}))
@@ -268,11 +267,6 @@ def _evaluation(folder: Path) -> Run:
     if journal is None:
         run.note(f"{TREES} is missing: there is nothing to show of single episodes")
     return run
-
-
-def _journals(folder: Path) -> dict[int, Path]:
-    named = ((re.fullmatch(r"step-(\d{1,12})\.jsonl", path.name), path) for path in folder.glob("step-*.jsonl"))
-    return dict(sorted((int(name[1]), path) for name, path in named if name))
 
 
 def _newer(run: Run, version: Any) -> None:
@@ -319,7 +313,7 @@ def _endings(step: int, text: bytes) -> Iterator[Ending]:
     for leaf in leaves:
         how = (str(leaf["outcome"]), str(leaf["stop"]), number(leaf["score"]))
         about = (int(leaf.get("parent", -1)), bool(leaf.get("trained", True)))
-        cut = any(turns[node]["ended"] == "length" for node in path_of(turns, leaf["node"])) if turns else False
+        cut = bool(turns) and any(turns[node]["ended"] == "length" for node in path_of(turns, leaf["node"]))
         yield Ending(step, int(task), int(leaf["branch"]), *how, *about, cut)
 
 
@@ -348,10 +342,6 @@ def _leaves(text: bytes) -> tuple[int, list[dict[str, Any]], list[dict[str, Any]
             pass  # the words stood elsewhere in the line
     data = json.loads(text)
     return data["task"], data["leaves"], data["turns"]
-
-
-def _turn(key: str) -> int:
-    return int(key.rpartition("/")[2])
 
 
 def _short(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from .data import DAMAGE, Found, read
+from .data import DAMAGE, read
 from .page import STEP, as_json, assembled, summary
 from .transcripts import transcripts
 
@@ -63,11 +63,6 @@ class _Source:
                 data |= {"whole": not (part and version), "seen": self.version}
         return {**data, "wait": max(WAIT, SHARE * (time.thread_time() - began))}
 
-    def step(self, index: int, step: int) -> dict[str, Any]:
-        """Return the transcripts of a step."""
-        run = self.found.runs[index]
-        return transcripts(run, step, STEP, run.vocabulary())
-
     def _mark(self) -> list[tuple[str, int, int]]:
         paths = (
             path for folder in self.folders for glob in ("*.json*", "*/seed-*/*.json*") for path in folder.glob(glob)
@@ -89,39 +84,30 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             match url.path.rpartition("/")[2]:
                 case "":
-                    return self._send(200, "text/html; charset=utf-8", _page(self.source.found).encode())
+                    page = assembled({}, ", ".join(run.name for run in self.source.found.runs), "'self'")
+                    page = page.replace("<html ", "<html data-live ", 1)
+                    return self._send(200, "text/html; charset=utf-8", page.encode())
                 case "news":
                     seen = [int(step) for step in asked.get("steps", "").split(",") if step]
-                    return self._json(self.source.news(int(asked.get("seen", 0)), seen))
+                    data = self.source.news(int(asked.get("seen", 0)), seen)
                 case "step":
-                    return self._json(self.source.step(int(asked["run"]), int(asked["step"])))
+                    run = self.source.found.runs[int(asked["run"])]
+                    data = transcripts(run, int(asked["step"]), STEP, run.vocabulary())
+                case _:
+                    return self._send(404, "text/plain", b"not found")
+            return self._send(200, "application/json", as_json(data))
         except DAMAGE as error:
             return self._send(500, "text/plain", f"{type(error).__name__}: {error}".encode())
-        return self._send(404, "text/plain", b"not found")
-
-    def _json(self, data: dict[str, Any]) -> None:
-        self._send(200, "application/json", as_json(data))
 
     def _send(self, status: int, kind: str, body: bytes) -> None:
-        body = gzip.compress(body, 1) if len(body) > 1000 else body
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+        if len(body) > 1000:
+            body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
         self.send_response(status)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(body))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
-        ):
+        for name, value in {**headers, "Content-Type": kind, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
-        if body[:2] == b"\x1f\x8b":
-            self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing of requests."""
-
-
-def _page(found: Found) -> str:
-    title = ", ".join(run.name for run in found.runs)
-    return assembled({}, title, "'self'").replace("<html ", "<html data-live ", 1)

@@ -63,11 +63,10 @@ def page(found: Found) -> str:
 
 def summary(found: Found, since: Mapping[int, int] = {}) -> dict[str, Any]:
     """Return all but the transcripts as JSON data; of a run in `since` only what came after that step."""
-    times = [t_quantile(freedom) for freedom in range(1, 30)]
     return {
         "version": __version__,
         "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "t": times,
+        "t": [t_quantile(freedom) for freedom in range(1, 30)],
         "runs": [_run(run, since.get(index, -1)) for index, run in enumerate(found.runs)],
         "comparison": found.comparison,
     }
@@ -77,8 +76,10 @@ def _run(run: Run, since: int) -> dict[str, Any]:
     journals = [step for step in run.played if step > since]
     endings = [ending for step in journals for ending in run.endings(step)]
     lines = [line for line in run.lines if line["step"] > since]
-    every = -(-len(lines) // LINES)
-    notes = list[str]()
+    names = dict.fromkeys(key for line in lines for key, value in line.items() if number(value) is not None)
+    stops, notes, every = dict[str, dict[int, int]](), list[str](), -(-len(lines) // LINES)
+    for (stop, step), count in sorted(Counter((ending.stop, ending.step) for ending in endings).items()):
+        stops.setdefault(stop, {})[step] = count
     if every > 1:
         lines = [line for line in lines if line["step"] % every == 0 or line is lines[-1]]
         notes.append(f"of {len(run.lines)} lines of metrics every {every}th is in this page")
@@ -92,45 +93,24 @@ def _run(run: Run, since: int) -> dict[str, Any]:
         "age": round(run.age),
         "last": run.steps,
         "steps": [line["step"] for line in lines],
-        "metrics": _columns(lines),
-        "alarms": [[line["step"], kind] for line in lines for kind in _texts(line.get("alarms"))],
+        "metrics": {name: [number(line.get(name)) for line in lines] for name in names if name != "step"},
+        "alarms": [
+            [line["step"], str(kind)]
+            for line in lines
+            if isinstance(line.get("alarms"), list)
+            for kind in line["alarms"]
+        ],
         "incidents": run.incidents[-INCIDENTS:],
         "journals": journals,
-        "stops": _stops(endings),
-        "endings": _table(endings[-ENDINGS:]),
+        "stops": stops,  # how many episodes of each step ended for each reason
+        "endings": {name: [getattr(one, name) for one in endings[-ENDINGS:]] for name in Ending.__dataclass_fields__},
         "notes": [*run.notes, *notes],
     }
 
 
-def _columns(lines: list[dict[str, Any]]) -> dict[str, list[float | None]]:
-    """Return each metric that is a number anywhere, by line."""
-    names = dict.fromkeys(key for line in lines for key, value in line.items() if number(value) is not None)
-    return {name: [number(line.get(name)) for line in lines] for name in names if name != "step"}
-
-
-def _stops(endings: list[Ending]) -> dict[str, dict[int, int]]:
-    """Return how many episodes of each step ended for each reason."""
-    found: dict[str, dict[int, int]] = {}
-    for (stop, step), count in sorted(Counter((ending.stop, ending.step) for ending in endings).items()):
-        found.setdefault(stop, {})[step] = count
-    return found
-
-
-def _table(endings: list[Ending]) -> dict[str, list[Any]]:
-    return {name: [getattr(ending, name) for ending in endings] for name in Ending.__dataclass_fields__}
-
-
-def _texts(value: Any) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
-
-
 def _order(steps: list[int]) -> Iterator[int]:
     """Yield the last step, the first, and then those that halve what lies between."""
-    if not steps:
-        return
-    yield steps[-1]
-    if len(steps) > 1:
-        yield steps[0]
+    yield from dict.fromkeys([*steps[-1:], *steps[:1]])
     spans = [(0, len(steps) - 1)]
     while spans:
         low, high = spans.pop(0)
@@ -166,20 +146,12 @@ def assembled(parts: Mapping[str, str], title: str, connect: str = "'none'") -> 
     web = files(__package__) / "web"
     script = "\n".join((web / name).read_text("utf-8") for name in _SCRIPTS)
     style = (web / "page.css").read_text("utf-8")
-    hashes = {name: _sha(text) for name, text in (("script", script), ("style", style))}
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            *(f"{name}-src 'sha256-{value}'" for name, value in hashes.items()),
-            f"connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'",
-        )
-    )
+    policy = "default-src 'none'; "
+    for name, text in (("script", script), ("style", style)):
+        policy += f"{name}-src 'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'; "
+    policy += f"connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'"
     data = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in parts.items())
     template = Template((web / "page.html").read_text("utf-8"))
     return template.substitute(
         policy=html.escape(policy), title=html.escape(title), style=style, data=data, script=script
     )
-
-
-def _sha(text: str) -> str:
-    return base64.b64encode(sha256(text.encode()).digest()).decode()

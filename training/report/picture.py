@@ -26,8 +26,7 @@ DASHES = ("-", "--", ":", "-.")  # so that curves on top of each other show
 def write_picture(folders: list[Path], path: Path) -> Found:
     """Write the picture of a run as PNG or SVG, and return what was read.
 
-    Raises ValueError where there is not one run with a step, or matplotlib is not installed, and OSError where a folder
-    is no run, or the picture cannot be written.
+    Raises ValueError or OSError where there is not one run with a step, or it cannot be drawn or written.
     """
     found = read(folders)
     if len(found.runs) != 1 or not found.runs[0].lines:
@@ -60,15 +59,14 @@ def draw_run(run: Run) -> Figure:
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
         axes.legend(fontsize=8, frameon=False)
-        _plain(axes)
+        plain(axes)
     return figure
 
 
 def _entropy_map(figure: Figure, axes: Axes, run: Run) -> None:
     rows = run.family("entropy_turn")
     axes.set_title("entropy by turn and step (nats)", fontsize=10)
-    axes.set_xlabel("step")
-    axes.set_ylabel("turn")
+    axes.set(xlabel="step", ylabel="turn")
     steps = sorted({step for row in rows.values() for step in row})
     if steps:
         values = np.array([[row.get(step, np.nan) for step in steps] for row in rows.values()])
@@ -105,12 +103,10 @@ def draw(found: Mapping[str, MethodResult]) -> Figure:
             color = colors(0.9 * turn / max(turns - 1, 1))
             _line(axes, entropies(one.histories.values(), turn), color, f"turn {turn}")
         axes.set_title(f"{method} ({_seeds(one)})", fontsize=10)
-        axes.set_xlabel("step")
-        if place % COLUMNS == 0:
-            axes.set_ylabel("entropy (nats)")
+        axes.set(xlabel="step", ylabel="" if place % COLUMNS else "entropy (nats)")
         if one.turns:
             axes.legend(fontsize=8, frameon=False, ncols=2)
-        _plain(axes)
+        plain(axes)
     return figure
 
 
@@ -137,17 +133,13 @@ def _band(points: Iterable[tuple[float, list[float]]]) -> Series:
 def _draw_success(axes: Axes, found: Mapping[str, MethodResult]) -> None:
     for place, (method, one) in enumerate(found.items()):
         series = successes(one.histories.values())
-        label = (
-            f"{method}: {100 * series[-1][2]:.1f} % ({_seeds(one)})" if series else f"{method}: no seed has finished"
-        )
-        _line(axes, series, f"C{place % 10}", label, DASHES[place % len(DASHES)])
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel("tokens drawn in training")
-    axes.set_ylabel("held-out success")
+        end = f"{100 * series[-1][2]:.1f} % ({_seeds(one)})" if series else "no seed has finished"
+        _line(axes, series, f"C{place % 10}", f"{method}: {end}", DASHES[place % len(DASHES)])
+    axes.set(ylim=(0, 1.02), xlabel="tokens drawn in training", ylabel="held-out success")
     axes.set_title("Held-out success: mean over seeds, band from the lowest to the highest", fontsize=11)
     axes.legend(loc="lower right", ncols=1 + len(found) // 5, fontsize=9, framealpha=0.7)
     axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / 1000:,g}k" if tokens else "0")
-    _plain(axes)
+    plain(axes)
 
 
 def _line(axes: Axes, series: Series, color: object, label: str, dashes: str = "-") -> None:
@@ -156,7 +148,8 @@ def _line(axes: Axes, series: Series, color: object, label: str, dashes: str = "
     axes.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
+    """Leave out two sides of the frame, and draw a faint grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
 

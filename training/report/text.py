@@ -99,15 +99,13 @@ def _by_turn(turns: dict[int, dict[int, float]], width: int) -> Table:
     highest = max((value for series in turns.values() for value in series.values()), default=0.0) or 1.0
     for turn, series in [*turns.items()][:MOST_TURNS]:
         cells = ((series[step], f"{series[step]:.2f}") if step in series else (None, "") for step in kept)
-        shaded = (Text(text, "" if value is None else _shade(value / highest)) for value, text in cells)
-        table.add_row(f"{turn}", *shaded)
+        shaded = ((text, 0 if value is None else value / highest) for value, text in cells)
+        last = len(SHADES) - 1
+        styled = (Text(text, SHADES[min(max(int(part * len(SHADES)), 0), last)]) for text, part in shaded)
+        table.add_row(f"{turn}", *styled)
     if len(turns) > MOST_TURNS:
         table.add_row(f"… {len(turns) - MOST_TURNS} more")
     return table
-
-
-def _shade(part: float) -> str:
-    return SHADES[min(max(int(part * len(SHADES)), 0), len(SHADES) - 1)]
 
 
 def _episodes(run: Run) -> Iterator[RenderableType]:

@@ -52,15 +52,16 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         found["left"] = left
     if turn["parent"] < 0:
         messages = turn["info"].get("messages", ())
-        found["messages"] = [[str(one["role"]), *_cut(_plain_text(one["content"]), CHARS)] for one in messages]
+        said = [(str(one["role"]), one["content"]) for one in messages]
+        texts = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False, default=str) for _, one in said)
+        found["messages"] = [[role, *_cut(text, CHARS)] for (role, _), text in zip(said, texts)]
         found["tools"] = len(turn["info"].get("tools", ()))
         return found
     if turn["role"] != "assistant":
         return found
     found |= {"reward": number(turn["reward"]), "ended": turn["ended"], "t": turn["temperature"], "v": turn["version"]}
-    found |= {
-        name: turn["info"][key] for name, key in (("tool", "tool"), ("status", "tool_status")) if key in turn["info"]
-    }
+    info, named = turn["info"], {"tool": "tool", "status": "tool_status"}
+    found |= {name: info[key] for name, key in named.items() if key in info}
     if turn["twin"] >= 0:
         found |= {"twin": turn["twin"], "copied": turn["copied"]}
     if drawn := sum(turn["sampled"]):
@@ -101,10 +102,6 @@ def _cut(text: str, most: int) -> tuple[str, int]:
         return text, 0
     head, tail = most * 3 // 4, most // 4
     return f"{text[:head]}\n…\n{text[-tail:]}", len(text) - head - tail
-
-
-def _plain_text(content: Any) -> str:
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
 
 
 def _text(piece: bytes) -> str | list[int]:
