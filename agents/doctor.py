@@ -21,21 +21,9 @@ from ..envs.math import MathGrader
 from ..envs.suites.bfcl import INSTALL
 from ..tools import PythonTool, Status, ToolFailure
 from ..tools.python import LEVELS, memory_mode, probe
+from .model_folder import read_toml
 
-EXTRAS = {  # what each adds, of those that are of interest to who uses turngym
-    "train": "policies that run here: training, warm-up, and their evaluation",
-    "gguf": "models in GGUF files, such as the policy smollm2-135m",
-    "tasks": "data sets by name, and reasoning-gym",
-    "search": "search in a corpus of one's own",
-    "serve": "`turngym serve-search`",
-    "dense": "search by meaning, with embeddings",
-    "report": "pictures of runs and comparisons",
-    "vllm": "turns drawn by vLLM servers that turngym starts",
-    "tensorboard": "the logger of that name",
-    "wandb": "the logger of that name",
-    "trackio": "the logger of that name",
-    "mlflow": "the logger of that name",
-}
+EXTRAS = read_toml(Path(__file__).with_name("extras.toml"))  # what each adds
 EXTRA = "packages of "  # in front of the name of an extra
 GRADER_SECONDS = 60.0  # for an answer that takes a hundredth of that: the process may have to start on a busy machine
 
@@ -58,7 +46,9 @@ def findings() -> Iterator[Finding]:
     yield from _packages()
     bfcl = _version("bfcl-eval")
     yield Finding("suite BFCL", f"bfcl-eval {bfcl}" if bfcl else f"its package is not installed: {INSTALL}", bool(bfcl))
-    yield Finding("processors", _processors())
+    count = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
+    yield Finding("processors", f"{count}" + (f", of which this process may use {usable}" if usable < count else ""))
     yield Finding("memory", _memory())
     yield _accelerator()
     yield from _levels()
@@ -91,12 +81,6 @@ def _version(name: str) -> str:
         return ""
 
 
-def _processors() -> str:
-    count = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
-    return f"{count}" if usable == count else f"{count}, of which this process may use {usable}"
-
-
 def _memory() -> str:
     text = f"{_gib(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}"
     with suppress(OSError, AttributeError, ValueError):
@@ -114,37 +98,35 @@ def _accelerator() -> Finding:
         import torch
     except (ImportError, OSError) as error:
         return Finding("accelerator", f"torch cannot be imported: {error}", False)
-    if torch.cuda.is_available():
-        cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-        return Finding("accelerator", ", ".join(f"cuda: {card.name} {_gib(card.total_memory)}" for card in cards), True)
-    if torch.backends.mps.is_available():
-        return Finding("accelerator", "mps", True)
-    return Finding("accelerator", f"torch {torch.__version__} finds none, and works on the processors", False)
+    cards = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    about = [torch.cuda.get_device_properties(card) for card in cards]
+    found = [f"cuda: {card.name} {_gib(card.total_memory)}" for card in about]
+    found += ["mps"] if torch.backends.mps.is_available() else []
+    none = f"torch {torch.__version__} finds none, and works on the processors"
+    return Finding("accelerator", ", ".join(found) or none, bool(found))
 
 
 def _levels() -> Iterator[Finding]:
     """Yield a line for each isolation level, and one for a call of the Python tool at the strongest there is."""
     default, reasons = PythonTool().level, probe()
     for level in LEVELS:
-        is_default = level == default
-        about = (reasons[level] or "this machine can give it") + ("; the default" if is_default else "")
-        yield Finding(f"isolation: {level}", about, reasons[level] is None, needed=is_default)
+        about = (reasons[level] or "this machine can give it") + ("; the default" if level == default else "")
+        yield Finding(f"isolation: {level}", about, reasons[level] is None, needed=level == default)
     able = [level for level in (default, *LEVELS) if reasons[level] is None]
     if able:
         yield Finding("memory of a session", memory_mode(able[0]))
         yield _tried("Python tool", lambda: _call(able[0]))
 
 
-def _tried(what: str, work: Callable[[], tuple[str, bool]]) -> Finding:
-    """Return what `work` says of a thing that turngym needs, and whether it works; it does not where it raises."""
+def _tried(what: str, work: Callable[[], str]) -> Finding:
+    """Return what `work` says of a thing that turngym needs; where it raises, it does not work."""
     try:
-        about, works = work()
+        return Finding(what, work(), True, needed=True)
     except (ToolFailure, EnvFailure, OSError) as failure:
-        about, works = str(failure), False
-    return Finding(what, about, works, needed=True)
+        return Finding(what, str(failure), False, needed=True)
 
 
-def _call(level: str) -> tuple[str, bool]:
+def _call(level: str) -> str:
     seconds = []
     with closing(PythonTool(level=level)) as tool:
         for _ in range(3):
@@ -152,32 +134,31 @@ def _call(level: str) -> tuple[str, bool]:
             result = tool.call({"code": "print(6 * 7)"})
             seconds.append(time.perf_counter() - began)
             if (result.status, result.text.strip()) != (Status.OK, "42"):
-                return f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}", False
-    first, warm = 1000 * seconds[0], 1000 * min(seconds[1:])
-    return f"a call at {level} took {first:.0f} ms at first, {warm:.1f} ms then", True
+                raise ToolFailure(f"print(6 * 7) at {level} gives {result.status}: {result.text!r:.200}")
+    return f"a call at {level} took {1000 * seconds[0]:.0f} ms at first, {1000 * min(seconds[1:]):.1f} ms then"
 
 
-def _grader() -> tuple[str, bool]:
+def _grader() -> str:
     began = time.perf_counter()
     grade = MathGrader(GRADER_SECONDS).grade(completion=r"\boxed{y^2 + x}", gold="x + y^2")
     if (grade.score, grade.how) != (1.0, "math-verify"):
-        return f"does not take y^2 + x for x + y^2: {grade}", False
-    return f"its process started and compared an answer in {time.perf_counter() - began:.1f} s", True
+        raise EnvFailure(f"does not take y^2 + x for x + y^2: {grade}")
+    return f"its process started and compared an answer in {time.perf_counter() - began:.1f} s"
 
 
-def _temporary() -> tuple[str, bool]:
+def _temporary() -> str:
     with tempfile.TemporaryFile() as file:
         file.write(bytes(4096))
     return _free(tempfile.gettempdir())
 
 
-def _shared() -> tuple[str, bool]:
+def _shared() -> str:
     multiprocessing.RawArray("b", 4096)  # what an asynchronous vector environment keeps its observations in
     return _free("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
 
 
-def _free(folder: str) -> tuple[str, bool]:
-    return f"{folder}, {_gib(shutil.disk_usage(folder).free)} free", True
+def _free(folder: str) -> str:
+    return f"{folder}, {_gib(shutil.disk_usage(folder).free)} free"
 
 
 def _gib(size: int) -> str:

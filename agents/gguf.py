@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import shutil
-from collections import Counter
 from contextlib import redirect_stderr, suppress
 from functools import lru_cache
 from importlib.util import find_spec
@@ -42,11 +41,10 @@ def smollm2() -> Path:
     Raises FileNotFoundError where it is not; the message says how to install it.
     """
     spec = find_spec(PACKAGE)
-    places = [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
-    found = [file for place in places for file in place.glob(f"*{SUFFIX}")]
-    if not found:
-        raise FileNotFoundError(f"the policy {NAME} is in a package that is not installed here: {INSTALL}")
-    return found[0]
+    for place in spec.submodule_search_locations or () if spec else ():
+        for file in Path(place).glob(f"*{SUFFIX}"):
+            return file
+    raise FileNotFoundError(f"the policy {NAME} is in a package that is not installed here: {INSTALL}")
 
 
 def cache_folder() -> Path:
@@ -70,11 +68,10 @@ def converted(file: Path) -> Path:
     folder = cache_folder() / f"{file.stem}-{source[:16]}"
     if not folder.exists():
         fields, tensors = _read(file)
-        kinds = Counter[str]()
-        for tensor in tensors:
-            kinds[tensor.tensor_type.name] += int(tensor.n_elements)
-        stored = f"dequantised from {kinds.most_common(1)[0][0]}"
-        _check_room(kinds.total(), folder.parent)
+        sizes = [(tensor.tensor_type.name, int(tensor.n_elements)) for tensor in tensors]
+        kinds = {kind: sum(size for other, size in sizes if other == kind) for kind, _ in sizes}
+        stored = f"dequantised from {max(kinds, key=kinds.__getitem__)}"
+        _check_room(sum(kinds.values()), folder.parent)
         log.warning("converting %s, once, into %s; its weights are %s", file, folder, stored)
         with TemporaryDirectory(dir=folder.parent, prefix=".") as spare:
             made = Path(spare) / "model"

@@ -66,17 +66,10 @@ def check_fits(
 ) -> Needed:
     """Return what a policy of the model in `folder` takes on `device`, if that is free.
 
-    What forward and backward passes take comes on top; it depends on the tokens of a micro-batch.
-
-    Args:
-        folder: With `config.json`, and weights or at least their index.
-        dtype: Of the frozen weights.
-        device: "cpu", "cuda", "cuda:1", …; of others nothing is known, and all fits.
-        lora: The adapter.
-        context: Tokens whose keys and values are kept.
-        free: Bytes that are free; asked of the device where not given.
-
-    Raises TooLarge where it does not fit; the message has the numbers.
+    What forward and backward passes take comes on top; it depends on the tokens of a micro-batch. Of the folder
+    `config.json` is read, and the headers of the weights or their index. Of devices other than "cpu" and "cuda" nothing
+    is known, and all fits. `context` is the tokens whose keys and values are kept, `free` the bytes that are free, of
+    which the device is asked where not given. Raises TooLarge where it does not fit; the message has the numbers.
     """
     takes = needed(read_config(folder), parameters(folder), dtype, lora, context)
     there = free_bytes(device) if free is None else free
@@ -101,25 +94,23 @@ def needed(
     work: Work | None = None,
 ) -> Needed:
     """Return what a policy of `count` parameters takes; the arguments are those of `check_fits`."""
-    size, learned = BYTES[dtype], 0 if lora is None else BYTES[lora.lora_dtype] * _lora_parameters(config, lora)
-    cache = context * cache_bytes(config, dtype) if context else 0
-    found = Needed(count * size, learned, 3 * learned, cache)
+    size, learned, shapes = BYTES[dtype], 0, linear_shapes(config)
+    if lora is not None:
+        sizes = (sum(shape) for name, shape in shapes if not lora.targets or name in lora.targets)
+        learned = BYTES[lora.lora_dtype] * lora.rank * sum(sizes)
+    found = Needed(count * size, learned, 3 * learned, context * cache_bytes(config, dtype) if context else 0)
     if work is None:
         return found
     width, layers, vocabulary = (int(config[name]) for name in ("hidden_size", "num_hidden_layers", "vocab_size"))
-    layer = _kept(config, dtype, lora)
-    rows = min(work.drawn, max(CHUNK // vocabulary, 1))
+    layer, rows = _kept(config, dtype, lora), min(work.drawn, max(CHUNK // vocabulary, 1))
+    adapts_head = lora is not None and (not lora.targets or "lm_head" in lora.targets)
     return replace(
         found,
-        copy=size * sum(prod(shape) for _, shape in linear_shapes(config)) if work.copied else 0,
+        copy=size * sum(prod(shape) for _, shape in shapes) if work.copied else 0,
         merging=BYTES["float32"] * width * max(vocabulary, 2 * _inner(config)) if work.copied else 0,
         activations=work.tokens * (size * width * layers + layer if work.checkpointing else layer * layers),
-        logits=LOGITS * rows * vocabulary * BYTES["float32"] if _adapts_head(lora) else 0,
+        logits=LOGITS * rows * vocabulary * BYTES["float32"] if adapts_head else 0,
     )
-
-
-def _adapts_head(lora: LoraOptions | None) -> bool:
-    return lora is not None and (not lora.targets or "lm_head" in lora.targets)
 
 
 def _kept(config: Mapping[str, Any], dtype: str, lora: LoraOptions | None) -> int:
@@ -189,22 +180,11 @@ def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]
     """Return name and (inputs, outputs) of every linear layer of a dense decoder, the head included; none of others."""
     if not {"hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"} <= config.keys():
         return []
-    width, (own, shared) = int(config["hidden_size"]), _heads(config)
-    inner = _inner(config)
-    layer = [
-        ("q_proj", (width, own)),
-        ("k_proj", (width, shared)),
-        ("v_proj", (width, shared)),
-        ("o_proj", (own, width)),
-        ("gate_proj", (width, inner)),
-        ("up_proj", (width, inner)),
-        ("down_proj", (inner, width)),
-    ]
+    width, (own, shared), inner = int(config["hidden_size"]), _heads(config), _inner(config)
+    outputs = {"q_proj": own, "k_proj": shared, "v_proj": shared, "gate_proj": inner, "up_proj": inner}
+    layer = [(name, (width, size)) for name, size in outputs.items()]
+    layer += [("o_proj", (own, width)), ("down_proj", (inner, width))]
     return [*layer * int(config["num_hidden_layers"]), ("lm_head", (width, int(config["vocab_size"])))]
-
-
-def _lora_parameters(config: Mapping[str, Any], lora: LoraOptions) -> int:
-    return lora.rank * sum(sum(s) for name, s in linear_shapes(config) if not lora.targets or name in lora.targets)
 
 
 def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:

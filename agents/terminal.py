@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..tools import ToolFailure
@@ -165,11 +165,8 @@ def line(works: Sequence[Work]) -> str:
 
 def rows(works: Sequence[Work]) -> RenderableType:
     """Return what goes on as a table with a row for each, which is as wide as its console."""
-    table = Table.grid(padding=(0, 1))
-    for _ in range(3):
-        table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    table.expand = True
+    columns = (Column(no_wrap=True) for _ in range(3))
+    table = Table.grid(*columns, Column(no_wrap=True, overflow="ellipsis", ratio=1), padding=(0, 1), expand=True)
     for work in works:
         bar = ProgressBar(work.total or None, work.done, width=16) if work.total else Text("")
         what, text = _parts(work)

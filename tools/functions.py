@@ -9,25 +9,11 @@ import copy
 import inspect
 import re
 import types
+import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import (
-    Annotated,
-    Any,
-    Generic,
-    Literal,
-    NotRequired,
-    ParamSpec,
-    Required,
-    Self,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Annotated, Any, Generic, Literal, NotRequired, ParamSpec, Required, Self, TypeVar, Union
 
 from .core import StatelessTool, Status, ToolFailure, ToolResult, brief, start
 
@@ -36,15 +22,8 @@ R = TypeVar("R")
 Schema = dict[str, Any]
 
 SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-WORDS = {
-    "string": "a string",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-    "array": "a list",
-    "object": "an object",
-}
+WORDS = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false"}
+WORDS |= {"null": "null", "array": "a list", "object": "an object"}
 LIFE = ("fork", "close")  # methods of a class that are no tools
 _UNIONS = (Union, types.UnionType)
 _MARKS = (Annotated, Required, NotRequired)  # what stands around an annotation
@@ -257,7 +236,7 @@ def check_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str | None:
 def hints_of(annotated: Any, what: str) -> dict[str, Any]:
     """Return the annotations of a function or a class; raises TypeError naming `what` where they cannot be read."""
     try:
-        return get_type_hints(annotated, include_extras=True)
+        return typing.get_type_hints(annotated, include_extras=True)
     except NameError as error:
         raise TypeError(f"the annotations of {what} cannot be read: {error}; import it where {what} is") from error
 
@@ -266,7 +245,7 @@ def annotation_schema(annotation: Any, where: str, inside: tuple[Any, ...] = ())
     """Return the schema of an annotation; raises TypeError that names `where`. `inside` are the classes around it."""
     if annotation in SCALARS:
         return {"type": SCALARS[annotation]}
-    origin, args = get_origin(annotation) or annotation, get_args(annotation)
+    origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if origin is Any:
         return {}
     if origin in _MARKS:
@@ -279,7 +258,8 @@ def annotation_schema(annotation: Any, where: str, inside: tuple[Any, ...] = ())
         return {"type": "object"} | values
     if origin in _UNIONS:
         return {"anyOf": [annotation_schema(arg, where, inside) for arg in args]}
-    choices = [member.value for member in origin] if _is_enum(origin) else list(args) if origin is Literal else []
+    is_enum = isinstance(origin, type) and issubclass(origin, Enum)
+    choices = [member.value for member in origin] if is_enum else list(args) if origin is Literal else []
     kinds = {SCALARS.get(type(value)) for value in choices}
     if len(kinds) == 1 and None not in kinds:
         return {"type": kinds.pop(), "enum": choices}
@@ -293,7 +273,7 @@ def annotation_schema(annotation: Any, where: str, inside: tuple[Any, ...] = ())
 
 def converted(value: Any, annotation: Any) -> Any:
     """Return what fits an annotation's schema as the annotation says: members of an Enum, instances of a dataclass."""
-    origin, args = get_origin(annotation) or annotation, get_args(annotation)
+    origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if origin in _MARKS:
         return converted(value, args[0])
     if origin in _UNIONS:
@@ -302,7 +282,7 @@ def converted(value: Any, annotation: Any) -> Any:
         return [converted(item, args[0]) for item in value]
     if origin in (dict, Mapping) and args:
         return {key: converted(item, args[1]) for key, item in value.items()}
-    if _is_enum(origin):
+    if isinstance(origin, type) and issubclass(origin, Enum):
         return origin(value)
     if _is_record(origin):
         hints = hints_of(origin, origin.__name__)
@@ -310,20 +290,18 @@ def converted(value: Any, annotation: Any) -> Any:
     return value
 
 
-def _is_enum(origin: Any) -> bool:
-    return isinstance(origin, type) and issubclass(origin, Enum)
-
-
 def _is_record(origin: Any) -> bool:
-    return is_typeddict(origin) or (isinstance(origin, type) and is_dataclass(origin))
+    return typing.is_typeddict(origin) or (isinstance(origin, type) and is_dataclass(origin))
 
 
 def _record_schema(record: Any, where: str, inside: tuple[Any, ...]) -> Schema:
     hints = hints_of(record, record.__name__)
-    if is_typeddict(record):
+    if typing.is_typeddict(record):
         # Where annotations are texts, `__required_keys__` does not know what is marked.
-        needed = record.__required_keys__ | {name for name, hint in hints.items() if get_origin(hint) is Required}
-        needed -= {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+        needed = record.__required_keys__ | {
+            name for name, hint in hints.items() if typing.get_origin(hint) is Required
+        }
+        needed -= {name for name, hint in hints.items() if typing.get_origin(hint) is NotRequired}
     else:
         known = [field for field in fields(record) if field.init]
         needed = {field.name for field in known if field.default is field.default_factory is MISSING}

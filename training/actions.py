@@ -18,7 +18,7 @@ the same whatever it is asked (RAGEN-2).
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import isfinite, log, nan
 from statistics import fmean
@@ -28,8 +28,6 @@ import numpy as np
 from ..agents.trajectory import Key, Tree
 from .columns import Batch, choice_of
 
-_FIELDS = ("surprise", "valid", "action_entropy", "choice_entropy", "decision_entropy")
-
 
 @dataclass(frozen=True)
 class Acted:
@@ -37,9 +35,9 @@ class Acted:
 
     surprise: float  # nats
     valid: bool | None  # None where the environment does not say
-    action_entropy: float  # nats, of its siblings
-    choice_entropy: float  # nats, of its siblings
-    decision_entropy: float  # nats, of its own tokens
+    action_entropy: float = nan  # nats, of its siblings
+    choice_entropy: float = nan  # nats, of its siblings
+    decision_entropy: float = nan  # nats, of its own tokens
 
 
 @dataclass(eq=False)
@@ -51,11 +49,7 @@ class _Turn:
     action: tuple[int, ...]  # tokens
     choice: str
     entropies: Sequence[float]  # nats, of these; 0 where one was not drawn
-    surprise: float
-    valid: bool | None
-    action_entropy: float = nan
-    choice_entropy: float = nan
-    decision_entropy: float = nan
+    found: Acted
 
 
 def acted(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, tuple[Acted, ...]], dict[str, float]]:
@@ -65,15 +59,12 @@ def acted(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, tuple[Acted, .
     """
     paths, siblings = _collected(trees, batch)
     for same in siblings.values():
-        _compare([turn for turn in same if turn.valid is not False])
+        _compare([turn for turn in same if turn.found.valid is not False])
     turns = [turn for same in siblings.values() for turn in same]
     indices = sorted({turn.index for turn in turns})
-    found = {
-        key: tuple(Acted(*(getattr(turn, name) for name in _FIELDS)) for turn in own) for key, own in paths.items()
-    }
     named = {"": turns, **{f"/{index}": [turn for turn in turns if turn.index == index] for index in indices}}
     means = {name + end: mean for end, some in named.items() for name, mean in _means(some, by_turn=bool(end))}
-    return found, means
+    return {key: tuple(turn.found for turn in own) for key, own in paths.items()}, means
 
 
 def mutual_information(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
@@ -113,9 +104,8 @@ def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Tur
                     action, said = tuple(turn.tokens[turn.thought :].tolist()), turn.info.get("valid")
                     valid = said if isinstance(said, bool) else None
                     lost = -float(logp[slots].sum(dtype=np.float64))
-                    made[number, node] = _Turn(
-                        number, len(own), action, choice_of(turn.info), entropies[turn.thought :].tolist(), lost, valid
-                    )
+                    about = (action, choice_of(turn.info), entropies[turn.thought :].tolist(), Acted(lost, valid))
+                    made[number, node] = _Turn(number, len(own), *about)
                     siblings.setdefault(seen, []).append(made[number, node])
                 own.append(made[number, node])
     return paths, siblings
@@ -127,8 +117,8 @@ def _compare(same: Sequence[_Turn]) -> None:
         return
     actions, choices = _entropy([turn.action for turn in same]), _entropy([turn.choice for turn in same])
     for turn, places in zip(same, _partings([turn.action for turn in same]), strict=True):
-        turn.action_entropy, turn.choice_entropy = actions, choices
-        turn.decision_entropy = sum(turn.entropies[place] for place in places)
+        decided = sum(turn.entropies[place] for place in places)
+        turn.found = Acted(turn.found.surprise, turn.found.valid, actions, choices, decided)
 
 
 def _entropy(drawn: Sequence[Hashable]) -> float:
@@ -155,10 +145,10 @@ def _partings(actions: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 
 def _means(turns: Sequence[_Turn], by_turn: bool) -> Iterator[tuple[str, float]]:
-    for name in _FIELDS:
-        values = [float(value) for turn in turns if (value := getattr(turn, name)) is not None and isfinite(value)]
-        if values:
-            yield {"valid": "valid_actions"}.get(name, name), fmean(values)
-    possible = [(turn.tree, turn.action) for turn in turns if turn.valid is not False]
+    for name in (field.name for field in fields(Acted)):
+        known = [value for turn in turns if (value := getattr(turn.found, name)) is not None and isfinite(value)]
+        if known:
+            yield {"valid": "valid_actions"}.get(name, name), fmean(map(float, known))
+    possible = [(turn.tree, turn.action) for turn in turns if turn.found.valid is not False]
     if by_turn and isfinite(information := mutual_information(possible)):
         yield "mutual_information", information

@@ -5,22 +5,15 @@ ones. The limits are ours, from no paper; they were set on runs of small policie
 """
 
 import math
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-Kind = Literal[
-    "early-collapse",
-    "entropy-collapse",
-    "entropy-explosion",
-    "gibberish",
-    "length-explosion",
-    "silent-tools",
-    "silent-groups",
-    "clipping",
-    "cut-turns",
-]
+_Behaviour = Literal["early-collapse", "entropy-collapse", "entropy-explosion", "gibberish", "length-explosion"]
+Kind = Literal[_Behaviour, "silent-tools", "silent-groups", "clipping", "cut-turns"]
 
 ACTIONS, TOKENS = "action_entropy/", "entropy_turn/"  # behind them the turn
 WINDOW = 5  # lines whose mean is a level
@@ -36,29 +29,12 @@ SILENT = 0.8  # share of groups
 CLIPPED = 0.1  # share of slots
 CUT, CUT_AT_ONCE = 0.2, 0.5  # share of turns: the mean of a window, and of a validation
 
-ADVICE: dict[Kind, str] = {
-    "early-collapse": "the policy became certain in its first steps, before it can be right: lower --lr, or raise "
-    "--prompts or --group",
-    "entropy-collapse": "hold the entropy of each turn with --method …,turn-floor",
-    "entropy-explosion": "lower --lr, and leave out what raises entropy, such as a bonus",
-    "gibberish": "look at what is said (turngym view), and go back to an earlier checkpoint with a lower --lr, and "
-    "without what raises entropy",
-    "length-explosion": "look at what is said (turngym view), lower --lr or --max-tokens, or take a method that weighs "
-    "tokens alike, such as --method dr-grpo",
-    "silent-tools": "hold the entropy of turns that may call with --method …,turn-floor, or lower --lr; where answers "
-    "do as well without the tool, choose tasks that need it",
-    "silent-groups": "draw others in place of tasks that teach nothing with --method dapo, raise --group, or choose "
-    "tasks that succeed about half the time (--difficulty)",
-    "clipping": "take fewer --updates on a rollout, or lower --lr",
-    "cut-turns": "the policy cannot finish what it says: allow longer turns with a higher --max-tokens",
-}
-
-
-SHARES: dict[str, tuple[Kind, float]] = {
+ADVICE: dict[Kind, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))  # type: ignore[assignment]
+SHARES: dict[str, tuple[Kind, float]] = {  # metrics, and the limit of their means
     "silent_groups": ("silent-groups", SILENT),
     "clip_": ("clipping", CLIPPED),
     "turns/cut": ("cut-turns", CUT),
-}  # metrics, and the limit of their means
+}
 
 
 @dataclass(frozen=True)

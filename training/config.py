@@ -6,7 +6,6 @@ models instead, and an environment takes no options that were meant for another.
 
 from __future__ import annotations
 
-import difflib
 import json
 import subprocess
 from collections.abc import Collection, Mapping
@@ -16,21 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 from .. import __version__
+from ..agents import settings
 from ..agents.model_folder import read_toml
-from ..agents.settings import (
-    Deadlines,
-    EngineChoice,
-    LoraOptions,
-    MachineOptions,
-    SamplingOptions,
-    changed,
-    check_least,
-    check_positive,
-    flat,
-    parsed,
-)
+from ..agents.settings import Deadlines, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, flat
 from ..agents.source import Source, find, max_tokens
 from ..envs.registry import EnvOptions, refuse_unnamed, reserved_choices
+from ..envs.tasks import did_you_mean
 from .methods import METHOD_RECIPES, foreign
 
 _PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager")
@@ -58,8 +48,8 @@ class Schedule:
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""
-        check_least(self, 1, "steps", "updates", "eval_every")
-        check_least(self, 0, "token_budget")
+        settings.check_least(self, 1, "steps", "updates", "eval_every")
+        settings.check_least(self, 0, "token_budget")
         if not 0 <= self.lr_end <= 1:
             raise ValueError(f"lr_end is {self.lr_end!r}; it must lie in [0, 1]")
 
@@ -122,20 +112,20 @@ class TrainConfig:
 
     def check(self) -> TrainConfig:
         """Return the config itself; raise ValueError where a value is out of range."""
-        check_least(self, 1, "prompts", "group", "micro_tokens", "eval_tasks")
-        check_least(self, 0, "seed")
-        check_positive(self, "lr", "clip_norm")
+        settings.check_least(self, 1, "prompts", "group", "micro_tokens", "eval_tasks")
+        settings.check_least(self, 0, "seed")
+        settings.check_positive(self, "lr", "clip_norm")
         if self.lr > 1:
             raise ValueError(f"lr is {self.lr!r}; it must be at most 1; LoRA learns at about 1e-4 to 1e-3")
         self.sampling.check()
-        check_positive(self.sampling, "temperature")
+        settings.check_positive(self.sampling, "temperature")
         for part in (self.schedule, self.lora, self.machine, self.engine, self.deadlines):
             part.check()
         return self
 
     def changed(self, **values: Any) -> TrainConfig:
         """Return the config with other values, by the names of fields, nested ones included: `max_tokens=64`."""
-        return changed(self, values)
+        return settings.changed(self, values)
 
 
 def read_recipe(
@@ -169,15 +159,13 @@ def recipe_values(name: str) -> tuple[dict[str, Any], str]:
     Of several that are joined by `+` a later one counts where two set the same.
     """
     if "+" in name and not Path(name).is_file():
-        parts = [recipe_values(part) for part in name.split("+")]
-        values = {key: value for part, _ in parts for key, value in part.items()}
-        return values, " + ".join(where for _, where in parts)
+        parts, wheres = zip(*map(recipe_values, name.split("+")))
+        return {key: value for part in parts for key, value in part.items()}, " + ".join(wheres)
     if name in METHOD_RECIPES:
         return dict(METHOD_RECIPES[name]), f"recipe {name}"
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
-        near = difflib.get_close_matches(name, known := recipe_names(), n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(name, known := recipe_names())
         raise FileNotFoundError(
             f"there is no recipe {name!r}; {hint}recipes are {', '.join(known)}, or the path of a .toml file"
         )
@@ -241,17 +229,14 @@ def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
 
     Raises ValueError where a key is unknown, or a value has the wrong type or range.
     """
-    return parsed(TrainConfig(), values, where).check()
+    return settings.parsed(TrainConfig(), values, where).check()
 
 
 def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
     """Return `config.toml`: the resolved config and a record of what made the run (version, levels, …)."""
-    lines = ["[train]"]
-    for key, value in flat(config).items():
-        if value is not None and key != "resume":
-            lines.append(f"{key} = {_literal(value)}")
-    lines += ["", "[record]", *(f"{key} = {_literal(value)}" for key, value in record.items())]
-    return "\n".join(lines) + "\n"
+    kept = {key: value for key, value in flat(config).items() if value is not None and key != "resume"}
+    train, made = ([f"{key} = {_literal(value)}" for key, value in some.items()] for some in (kept, record))
+    return "\n".join(["[train]", *train, "", "[record]", *made]) + "\n"
 
 
 def reserved_of(config: TrainConfig) -> list[str]:
@@ -292,12 +277,11 @@ def recorded(folder: Path) -> dict[str, Any]:
 def revision() -> str:
     """Return the git revision of the code, with `+` where files differ from it; `unknown` outside a checkout."""
 
-    def git(*command: str) -> str:
-        line = ["git", "-C", str(Path(__file__).parent), *command]
-        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
-
     try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        line = ["git", "-C", str(Path(__file__).parent)]
+        asked = ([*line, "rev-parse", "HEAD"], [*line, "status", "--porcelain", "-uno"])
+        told = [subprocess.run(one, capture_output=True, text=True, check=True, timeout=5).stdout for one in asked]
+        return told[0].strip() + ("+" if told[1] else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 

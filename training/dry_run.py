@@ -7,6 +7,7 @@ model is checked without it.
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from rich.markup import escape
 from ..agents.chat.chat import Chat
 from ..agents.evaluate import checked_chat, pick_tasks
 from ..agents.memory import GIB, Needed, Work, count_of, free_bytes, needed, parameters, read_config
+from ..agents.model_folder import read_toml
 from ..agents.settings import check_device
 from ..agents.source import Source, find, max_tokens, suited
 from ..agents.terminal import console, said_of
@@ -32,14 +34,7 @@ SLOTS = 64  # conversations that the embedded engine keeps at a time
 PROBE = 13_312  # tokens of its test, at its start, whether rows of a batch depend on each other
 CHARACTERS = 3  # of a token, where there is no tokenizer to count with
 ASSUMED = 1024  # tokens of an opening, where there are no tasks to measure
-SHAPE: tuple[str, ...] = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-SHAPE += ("num_key_value_heads", "vocab_size", "tie_word_embeddings", "max_position_embeddings")
-PUBLISHED: dict[str, tuple[Any, ...]] = {  # `SHAPE` in the config.json of models that recipes name
-    "Qwen/Qwen2.5-0.5B-Instruct": ("qwen2", 896, 4864, 24, 14, 2, 151_936, True, 32_768),
-    "Qwen/Qwen2.5-1.5B-Instruct": ("qwen2", 1536, 8960, 28, 12, 2, 151_936, True, 32_768),
-    "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 3584, 18_944, 28, 28, 4, 152_064, False, 32_768),
-    "Qwen/Qwen3-8B": ("qwen3", 4096, 12_288, 36, 32, 8, 151_936, False, 40_960),
-}
+PUBLISHED = read_toml(Path(__file__).with_name("models.toml"))  # the config.json of models that recipes name
 
 
 @dataclass(frozen=True)
@@ -229,7 +224,7 @@ def _size(
 
 
 def _published(name: str) -> dict[str, Any]:
-    return dict(zip(SHAPE, PUBLISHED.get(name, ())))
+    return PUBLISHED.get(name, {})
 
 
 def _server_share(options: Collection[str]) -> float:

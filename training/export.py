@@ -88,6 +88,7 @@ def execute(export: Plan) -> Path:
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
     try:
         (_merge if export.merged else _adapt)(export, temporary)
+        _speech(export.source, temporary)
         (temporary / "README.md").write_text(card(export), encoding="utf-8")
         temporary.chmod(0o755)
         temporary.rename(export.out)
@@ -104,7 +105,6 @@ def _adapt(export: Plan, folder: Path) -> None:
         shutil.copy(file, folder)
     config = read_json(folder / "adapter_config.json") | {"base_model_name_or_path": base_of(export)}
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    _speech(export.source, folder)
 
 
 def _merge(export: Plan, folder: Path) -> None:
@@ -126,7 +126,6 @@ def _merge(export: Plan, folder: Path) -> None:
     finally:
         if bars:
             logging.enable_progress_bar()
-    _speech(export.source, folder)
 
 
 def _speech(source: Source, folder: Path) -> None:
@@ -147,7 +146,6 @@ def base_of(export: Plan) -> str:
 def card(export: Plan) -> str:
     """Return the model card."""
     config, record, base = export.config, recorded(export.run), base_of(export)
-    made = _measured(export.run)
     origin = export.source.folder / ORIGIN
     about = read_json(origin).get("weights") if origin.is_file() else None
     lora = export.source.lora() or config.lora
@@ -162,13 +160,19 @@ def card(export: Plan) -> str:
         "LoRA": f"rank {lora.rank}, alpha {lora.alpha:g}, on {' '.join(lora.targets)}",
         "sampling": f"temperature {config.sampling.temperature:g}, {config.sampling.max_tokens} tokens a turn",
         "seed": str(config.seed) + (" (rewards were shuffled: a control experiment)" if config.shuffle_rewards else ""),
-        "versions": f"turngym {record.get('version', 'unknown')} ({record.get('revision', 'unknown')}), {_versions()}",
+        "versions": f"turngym {record.get('version', 'unknown')} ({record.get('revision', 'unknown')}), exported with "
+        + ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
     front = ["---", f"base_model: {json.dumps(base)}", "tags: [turngym, reinforcement-learning, lora]"]
     front += [f"library_name: {'transformers' if export.merged else 'peft'}", "---"]
-    table = ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows.items())]
+    cells = {name: " ".join(text.split()).replace("|", "\\|") for name, text in rows.items()}
+    table = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells.items())]
     title = f"# {export.run.resolve().name}: a {kind}"
-    return "\n".join([*front, "", title, "", *table, "", *made, "", _loading(export, base), ""])
+    loads = ["```python", "from transformers import AutoModelForCausalLM"]
+    model = f"AutoModelForCausalLM.from_pretrained({'FOLDER' if export.merged else repr(base)})"
+    loads += [] if export.merged else ["from peft import PeftModel"]
+    loads += ["", f"model = {model if export.merged else f'PeftModel.from_pretrained({model}, FOLDER)'}", "```"]
+    return "\n".join([*front, "", title, "", *table, "", *_measured(export.run), "", *loads, ""])
 
 
 def _measured(run: Path) -> list[str]:
@@ -183,24 +187,3 @@ def _measured(run: Path) -> list[str]:
         success = Interval(found["success"], found["low"], found["high"])
         lines.append(f"| {name}: {success} | {step} | {found['episodes']} |")
     return lines
-
-
-def _versions() -> str:
-    """Return the packages that export with their versions."""
-    return "exported with " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def _loading(export: Plan, base: str) -> str:
-    """Return how the folder is loaded."""
-    if export.merged:
-        load = "model = AutoModelForCausalLM.from_pretrained(FOLDER)"
-    else:
-        load = f"model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base!r}), FOLDER)"
-    imports = "from transformers import AutoModelForCausalLM" + (
-        "" if export.merged else "\nfrom peft import PeftModel"
-    )
-    return f"```python\n{imports}\n\n{load}\n```"

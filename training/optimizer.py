@@ -51,11 +51,8 @@ def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: 
 
 
 def _moments(optimizer: AdamW, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
-    moments = {}
-    for name, parameter in parameters.items():
-        for part, value in (optimizer.state.get(parameter) or _fresh(parameter)).items():
-            moments[f"{name}/{part}"] = value.detach()
-    return moments
+    states = {name: optimizer.state.get(one) or _fresh(one) for name, one in parameters.items()}
+    return {f"{name}/{part}": value.detach() for name, state in states.items() for part, value in state.items()}
 
 
 def _fresh(parameter: Parameter) -> dict[str, Tensor]:
@@ -71,16 +68,13 @@ def _fitting(path: Path, needed: Mapping[str, Tensor]) -> dict[str, Tensor]:
     except (ValueError, SafetensorError) as error:
         raise CheckpointError(str(error)) from None
     for name in sorted(found.keys() | needed.keys()):
-        have, need = (_described(tensors.get(name)) for tensors in (found, needed))
+        both = (tensors.get(name) for tensors in (found, needed))
+        have, need = ("missing" if one is None else f"{one.dtype} {list(one.shape)}" for one in both)
         if have != need:
             raise CheckpointError(f"{path}: {name} is {have}, and the run needs {need}")
         if not bool(torch.isfinite(found[name]).all()):
             raise CheckpointError(f"{path}: {name} has a value that is not finite")
     return found
-
-
-def _described(tensor: Tensor | None) -> str:
-    return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
 
 
 class Modules:
@@ -107,10 +101,8 @@ class Modules:
 
     def save(self, folder: Path) -> None:
         """Write the parameters; nothing where there is no module."""
-        if self.modules:
-            save_file(
-                {name: parameter.detach().cpu() for name, parameter in self.parameters().items()}, folder / MODULES
-            )
+        if tensors := {name: parameter.detach().cpu() for name, parameter in self.parameters().items()}:
+            save_file(tensors, folder / MODULES)
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:

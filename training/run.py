@@ -171,16 +171,8 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
     from ..agents.policy import load_policy
 
     config = prepared.config
-    policy = load_policy(
-        prepared.source,
-        device=device,
-        dtype=config.machine.dtype,
-        lora=config.lora,
-        threads=config.machine.threads,
-        seed=config.seed,
-        checkpointing=config.checkpointing,
-        compile=config.compile,
-    )
+    own = {name: getattr(config, name) for name in ("lora", "seed", "checkpointing", "compile")}
+    policy = load_policy(prepared.source, **{**asdict(config.machine), "device": device}, **own)
     with open_engine(choice, policy, prepared.folder, deadline=config.deadlines.turn_deadline) as engine:
         loop = _loop(prepared, policy, engine, team)
         record: dict[str, Any] = {"version": __version__, "revision": revision(), "engine": engine.mode}

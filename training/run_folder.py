@@ -6,11 +6,11 @@ taken again; nothing is ever dropped), `trees/` (a journal a step), `checkpoints
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,8 @@ class Boundary:
 def read_boundary(checkpoint: Path) -> Boundary:
     """Return the boundary of a checkpoint. Raises CheckpointError where its state is not that of a boundary."""
     data = read_state(checkpoint)
-    kinds: dict[str, type] = {
-        **dict.fromkeys(("step", "cursor", "version", "tokens", "refused"), int),
-        "stop": bool,
-        "line": dict,
-    }
+    kinds: dict[str, type] = dict.fromkeys(("step", "cursor", "version", "tokens", "refused"), int)
+    kinds |= {"stop": bool, "line": dict}
     if data.keys() != {"control", *kinds}:
         raise CheckpointError(f"{checkpoint} holds the state {sorted(data)}; it must be {sorted({'control', *kinds})}")
     for name, kind in kinds.items():
@@ -126,10 +123,9 @@ def _validated(found: Report | None) -> dict[str, Any]:
     """Return what a line of metrics says of a validation; nothing where there was none."""
     if found is None:
         return {}
-    success = {"success": found.success.value, "low": found.success.low, "high": found.success.high}
-    about = {"tool_share": found.tool_share, "turns": found.turns, "cut": found.cut}
-    scored = {"episodes": found.episodes - found.failed}
-    return {f"valid/{name}": value for name, value in {**success, **about, **scored}.items()}
+    about = {"success": found.success.value, "low": found.success.low, "high": found.success.high}
+    about |= {"tool_share": found.tool_share, "turns": found.turns, "cut": found.cut}
+    return {f"valid/{name}": value for name, value in (about | {"episodes": found.episodes - found.failed}).items()}
 
 
 class Logbook:
@@ -164,24 +160,17 @@ class Logbook:
     def add_slots(
         self, step: int, keys: Sequence[tuple[int, ...]], path: NDArray[np.int64], slots: Mapping[str, ArrayLike]
     ) -> None:
-        """Write what the first update of a step makes of each drawn token: for whoever looks at the run later.
+        """Write what the first update of a step makes of each drawn token, for whoever looks at the run later.
 
-        Args:
-            step: Number of the step.
-            keys: Of the paths.
-            path: Of each slot the index of its path, ascending.
-            slots: Columns.
+        `keys` are those of the paths, `path` is of each slot the index of its path, ascending, and `slots` are columns.
         """
         if self.writes and slots:
             count = np.bincount(np.asarray(path), minlength=len(keys))
             columns: dict[str, Any] = {name: np.asarray(column, np.float32) for name, column in slots.items()}
-            file = io.BytesIO()
-            np.savez_compressed(file, key=np.array(keys), count=count, **columns)
             self.updates.mkdir(parents=True, exist_ok=True)
-            temporary = (
-                self.updates / f".step-{step:06d}.npz.tmp"
-            )  # not synced: no run depends on it, a torn one is seen
-            temporary.write_bytes(file.getvalue())
+            temporary = self.updates / f".step-{step:06d}.npz.tmp"
+            with temporary.open("wb") as file:  # not synced: no run depends on it, a torn one is seen
+                np.savez_compressed(file, key=np.array(keys), count=count, **columns)
             temporary.replace(self.updates / temporary.name[1:-4])
 
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
@@ -228,12 +217,10 @@ class Logbook:
 
 
 def _step(line: str) -> int:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return -1
-    step = data.get("step") if isinstance(data, dict) else None
-    return step if type(step) is int else -1
+    with suppress(ValueError, RecursionError):
+        if isinstance(data := json.loads(line), dict) and type(step := data.get("step")) is int:
+            return step
+    return -1
 
 
 def write_summary(folder: Path, seconds: float) -> None:
@@ -241,10 +228,9 @@ def write_summary(folder: Path, seconds: float) -> None:
     lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     valid = [line for line in lines if "valid/success" in line]
     measured = ("success", "low", "high", "tool_share", "turns", "cut", "episodes")
-    before, after = ({name: line.get(f"valid/{name}") for name in measured} for line in (valid[0], valid[-1]))
-    summary = {
-        "before": before,
-        "after": after,
+    ends = {"before": valid[0], "after": valid[-1]}
+    summary: dict[str, Any] = {
+        **{end: {name: line.get(f"valid/{name}") for name in measured} for end, line in ends.items()},
         "steps": valid[-1]["step"],
         "tokens": sum(line.get("tokens", 0) for line in lines),
         "refused_steps": sum(bool(line.get("refused")) for line in lines),
@@ -255,8 +241,7 @@ def write_summary(folder: Path, seconds: float) -> None:
 
 def summarized(folder: Path) -> int | None:
     """Return the last step of the run that `summary.json` is about; None where there is none."""
-    try:
-        step = json.loads((folder / SUMMARY).read_text("utf-8"))["steps"]
-    except (FileNotFoundError, ValueError, LookupError, TypeError):  # a damaged one is written again
-        return None
-    return step if isinstance(step, int) else None
+    with suppress(FileNotFoundError, ValueError, LookupError, TypeError):  # a damaged one is written again
+        if isinstance(step := json.loads((folder / SUMMARY).read_text("utf-8"))["steps"], int):
+            return step
+    return None

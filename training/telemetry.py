@@ -45,7 +45,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
         acted=turns,
-        extras={**means, **dict(chain(_functionals(batch), _by_class(batch), _by_outcome(batch))), **_named(trees)},
+        extras={**means, **dict(chain(_by_kind(batch), _by_outcome(batch))), **_named(trees)},
     )
 
 
@@ -100,15 +100,11 @@ def repetition(drawn: Iterable[NDArray[np.int32]]) -> float:
     return share(again, runs)
 
 
-def _functionals(batch: Batch) -> Iterator[tuple[str, float]]:
-    """Yield the token mean of what controls asked of the logits or the hidden states, as `extras/NAME`."""
+def _by_kind(batch: Batch) -> Iterator[tuple[str, float]]:
+    """Yield token means: `extras/NAME` of what controls asked for, `entropy_class/CLASS` of classes with a token."""
     for name, column in batch.extras.items():
         if column.ndim == 1:
             yield f"extras/{name}", _mean(batch, column, batch.share > 0)
-
-
-def _by_class(batch: Batch) -> Iterator[tuple[str, float]]:
-    """Yield the entropy of each class of tokens that has any, as `entropy_class/CLASS`."""
     for number, name in enumerate(CLASSES):
         if bool((where := batch.kind == number).any()):
             yield f"entropy_class/{name}", _mean(batch, batch.entropy, where)
@@ -244,7 +240,10 @@ def diagnose(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> dict[str, 
 
     Clips and ratios also by the agent's turn, as in `clip_low_turn/0`; absent where no slot of it was computed.
     """
-    return {**dict(_moved(logp, batch, terms)), **_mismatch(batch)}
+    found, gap = dict(_moved(logp, batch, terms)), (batch.logp_old - batch.logp_roll).abs()
+    if bool((gap > 0).any()):
+        found |= {"mismatch": float((batch.share * gap).sum() / batch.share.sum()), "mismatch_max": float(gap.max())}
+    return found
 
 
 def _moved(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> Iterator[tuple[str, float]]:
@@ -257,7 +256,9 @@ def _moved(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> Iterator[tup
     x = log_ratio(logp, batch.logp_old)
     low = (terms.advantage < 0) & (x.exp() < 1 - terms.clip_low)
     high = (terms.advantage > 0) & (x.exp() > 1 + terms.clip_high)
-    once = _once(known, batch)
+    _, first = np.unique(batch.token[known].numpy(), return_index=True)
+    once = torch.zeros_like(known)  # whether a slot is the first of its token
+    once[known.nonzero()[:, 0][torch.from_numpy(first)]] = True
     turns = ((f"_turn/{number}", batch.turn == number) for number in torch.unique(batch.turn[known]).tolist())
     for end, where in (("", torch.ones_like(known)), *turns):
         yield f"clip_low{end}", float(low[where].double().mean())
@@ -270,18 +271,3 @@ def _moved(logp: Float[Tensor, "s"], batch: Batch, terms: Terms) -> Iterator[tup
             yield f"weight{end}", float(terms.weight[where].double().mean())
         if bool((terms.entropy_coef != 0).any()):
             yield f"entropy_coef{end}", float(terms.entropy_coef[where].double().mean())
-
-
-def _mismatch(batch: Batch) -> dict[str, float]:
-    gap = (batch.logp_old - batch.logp_roll).abs()
-    if not bool((gap > 0).any()):
-        return {}
-    return {"mismatch": float((batch.share * gap).sum() / batch.share.sum()), "mismatch_max": float(gap.max())}
-
-
-def _once(known: Bool[Tensor, "s"], batch: Batch) -> Bool[Tensor, "s"]:
-    """Return which `known` slots are the first of their token."""
-    _, first = np.unique(batch.token[known].numpy(), return_index=True)
-    once = torch.zeros_like(known)
-    once[known.nonzero()[:, 0][torch.from_numpy(first)]] = True
-    return once

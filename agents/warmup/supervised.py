@@ -67,12 +67,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, fixed: Sequence[str] 
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(words), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words), "isolated"), level])
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary - len(SPECIAL) - len(fixed),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -89,13 +85,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, fixed: Sequence[str] 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`, with the template, for a model of `context` positions."""
     tokenizer.save(str(folder / "tokenizer.json"))
-    config: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END,
-        "pad_token": PAD,
-        "model_max_length": context,
-        "chat_template": TEMPLATE,
-    }
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "pad_token": PAD}
+    config |= {"model_max_length": context, "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
