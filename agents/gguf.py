@@ -57,10 +57,8 @@ def cache_folder() -> Path:
 def converted(file: Path) -> Path:
     """Return the model folder of a GGUF file, made on first use.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ModuleNotFoundError: a package that reads it is missing.
-        ValueError: it is damaged or not supported, memory or disk do not suffice, or the folder was changed.
+    Raises FileNotFoundError where there is no such file, ModuleNotFoundError where what reads it is missing,
+    and ValueError where it is damaged or not supported, memory or disk do not suffice, or the folder was changed.
     """
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}; name a .gguf file, or a model folder")

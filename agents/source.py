@@ -146,12 +146,9 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weig
     """Return the source that `name` stands for, checked for the files a policy needs; `seen` are runs that led here.
 
     `template` is the file of a chat template in place of the model's own, or of that which a run was begun with.
-    Without `weights` the small files of a model are enough.
-
-    Raises:
-        FileNotFoundError: there is no such folder or hub model, or one of its files is missing.
-        CheckpointError: all checkpoints of a run folder are damaged.
-        ValueError: a file is damaged, or leads to code or out of the folder.
+    Without `weights` the small files of a model are enough. Raises FileNotFoundError where there is no such folder or
+    hub model, or one of its files is missing, CheckpointError where all checkpoints of a run folder are damaged, and
+    ValueError where a file is damaged, or leads to code or out of the folder.
     """
     if template:
         if not (file := Path(template).expanduser()).is_file():

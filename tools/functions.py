@@ -96,13 +96,9 @@ class Toolset:
 
     Every episode has an instance of its own, made at its first call. A fork has a copy of it: what its method `fork`
     returns, else a deep copy. Its method `close`, if there is one, is called when the episode is over. Neither of the
-    two is a tool.
-
-    Args:
-        kind: The class. Each public method needs types and a docstring, as a function does.
-        args, kwargs: What the class is called with; each instance gets copies.
-
-    Raises TypeError where the class cannot be called so, or a method cannot be a tool; the message names it.
+    two is a tool. Each public method of `kind` needs types and a docstring, as a function does; each instance gets
+    copies of `args` and `kwargs`. Raises TypeError where the class cannot be called so, or a method cannot be a tool;
+    the message names it.
     """
 
     def __init__(self, kind: type, *args: Any, **kwargs: Any) -> None:

@@ -69,11 +69,8 @@ def is_foreign(name: str, group: str) -> bool:
 def load(spec: str, what: str) -> Any:
     """Return what `module:name` stands for; a module that Python's path does not have may be in the current folder.
 
-    Args:
-        spec: `module:name`.
-        what: What it is to be, and who says so, in errors: `environment`, `method epo2 of the package other`.
-
-    Raises ValueError where it is written otherwise, there is no such module or name, or the module cannot be imported.
+    `what` it is to be, and who says so, is for errors: `environment`, `method epo2 of the package other`. Raises
+    ValueError where it is written otherwise, there is no such module or name, or the module cannot be imported.
     """
     module, colon, name = spec.partition(":")
     if not (module and colon and name.isidentifier()):

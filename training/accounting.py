@@ -83,12 +83,7 @@ def checks(folder: Path, most: int = 9) -> Iterator[tuple[str, int, int, str]]:
 
 
 def audit(folder: Path) -> Audit:
-    """Count every step of a run.
-
-    Raises:
-        FileNotFoundError: `folder` holds no run.
-        ValueError: a line of `metrics.jsonl` or `incidents.jsonl` is damaged; the message names it.
-    """
+    """Count every step of a run. Raises FileNotFoundError where there is none, ValueError that names a damaged line."""
     config, lines = from_run(folder, None), _json_lines(folder / "metrics.jsonl")
     incidents = _json_lines(folder / "incidents.jsonl") if (folder / "incidents.jsonl").exists() else []
     reported = frozenset(tuple(row.get("key", ())) for row in incidents if row.get("kind") == "failed")

@@ -48,11 +48,9 @@ class Layout:
 
 
 def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_"]]) -> Layout:
-    """Return the layout of some paths.
+    """Return the layout of some paths, of which `tokens` are the token ids, root to leaf.
 
-    Args:
-        tokens: The token ids of each path, root to leaf.
-        names: Of each of these tokens a number that is equal where two paths share the token, and all before it.
+    `names` has of each token a number that is equal where two paths share the token, and all before it.
     """
     lengths = [len(name) for name in names]
     _, first, label = np.unique(torch.cat(list(names)).numpy(), return_index=True, return_inverse=True)
@@ -108,15 +106,9 @@ def hidden_states(
 ) -> Float[Tensor, "u d"]:
     """Return the last hidden states of a causal LM of `transformers` on the tokens of `layout`.
 
-    Args:
-        model: The model.
-        layout: The tokens.
-        device: Where the model is.
-        checkpointing: Keep of each layer its input alone, and compute the layer again in the backward pass.
-        compiled: Run the layers through `torch.compile`.
-        fused: Attend by FlexAttention; as a rule on CUDA.
-
-    Raises ValueError where the model's attention has a window, soft caps, sinks or biases.
+    With `checkpointing` of each layer its input alone is kept, and the layer computed again in the backward pass;
+    `compiled` runs the layers through `torch.compile`; `fused` attends by FlexAttention, as a rule on CUDA. Raises
+    ValueError where the model's attention has a window, soft caps, sinks or biases.
     """
     tokens, positions = layout.tokens, layout.positions
     fused = device.type == "cuda" if fused is None else fused

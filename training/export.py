@@ -62,10 +62,8 @@ class Plan:
 def prepare(run: Path, out: Path, merged: bool) -> Plan:
     """Check everything that can be wrong; the newest checkpoint that is whole is taken.
 
-    Raises:
-        FileNotFoundError: there is no run, no checkpoint, or the model that it was trained from is not there.
-        FileExistsError: `out` is there already.
-        CheckpointError: all checkpoints are damaged.
+    Raises FileNotFoundError where there is no run, checkpoint or model that it was trained from, FileExistsError where
+    `out` is there already, and CheckpointError where all checkpoints are damaged.
     """
     config = from_run(run, allowed=None)
     if out.exists():

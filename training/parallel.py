@@ -187,15 +187,10 @@ class Processes(Team):
 
 @contextmanager
 def joined(launch: Launch, device: str, longest: float, growers: int) -> Iterator[Team]:
-    """Connect to the other processes of the run, and disconnect at the end.
+    """Connect to the other processes of the run, of which `growers` grow trees, and disconnect at the end.
 
-    Args:
-        launch: Which process this is.
-        device: Of this process's model, where gradients are summed.
-        longest: Seconds that a rollout may take; `PATIENCE` longer without an answer, and another process is lost.
-        growers: How many of the processes grow trees.
-
-    Raises PeerLost where another process is not there, or not any more.
+    Gradients are summed on `device`, that of this process's model. A rollout may take `longest` seconds; `PATIENCE`
+    longer without an answer, and another process is lost. Raises PeerLost where one is not there, or not any more.
     """
     if launch.size == 1:
         yield SOLO

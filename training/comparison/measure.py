@@ -90,14 +90,9 @@ class Final:
     def play(
         self, env: str, options: Mapping[str, Any], policy: Path, greedy: bool = False, **settings: Any
     ) -> Measured:
-        """Return what the policy of a model or run folder does. Raises as `evaluate.prepare` does.
+        """Return what the policy of a model or run folder does; `greedy` is one episode of each task at temperature 0.
 
-        Args:
-            env: Id of the environment.
-            options: Its options.
-            policy: A model or run folder.
-            greedy: One episode of each task at temperature 0.
-            settings: Those of `evaluate.prepare`; `max_tokens` in place of its `sampling`.
+        `settings` are those of `evaluate.prepare`, with `max_tokens` in place of its `sampling`. Raises as it does.
         """
         drawn = SamplingOptions(settings.pop("max_tokens"), 0.0 if greedy else 1.0)
         with TemporaryDirectory() as folder:

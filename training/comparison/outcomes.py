@@ -47,13 +47,9 @@ class Table:
 
 
 def foresight(seeds: int, effect: float = 0.0, sd: float = 0.0, methods: int = 2) -> str:
-    """Return what so many seeds can show, to be read before the first run.
+    """Return what so many seeds can show of so many methods, to be read before the first run.
 
-    Args:
-        seeds: How many there will be.
-        effect: Wanted difference of success, in points; 0: none was named.
-        sd: Standard deviation of the difference over seeds, in points.
-        methods: How many are compared, the reference among them.
+    `effect` is the wanted difference of success (0: none was named), `sd` its standard deviation over seeds, in points.
     """
     if effect:
         seen, least = _seen(seeds, effect, sd, methods), seeds_for_effect(effect, sd, methods)

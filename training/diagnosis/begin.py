@@ -4,8 +4,6 @@ A method can only be judged where the start is what the world was made for: a po
 shows nothing of a control, as there is nothing that a control could keep.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...agents.journal import write_file
 from ...envs.splits import open_split
@@ -23,10 +21,7 @@ from ...tools.progress import Work
 from ..comparison.measure import Measured
 from ..comparison.plan import Trial
 from ..comparison.work import in_processes
-from .cases import FILE, Case
-
-if TYPE_CHECKING:
-    from .plan import Diagnosis
+from .plan import FILE, Case, Diagnosis
 
 GATES = {"tool": 0.06, "skill": 0.12, "valid": 0.05, "success": 0.08, "pass_at_8": 0.12}  # how far from the table
 

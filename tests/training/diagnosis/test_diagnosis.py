@@ -24,8 +24,7 @@ from turngym.training.comparison.measure import Measured
 from turngym.training.comparison.outcomes import foresight
 from turngym.training.diagnosis import report
 from turngym.training.diagnosis.begin import GATES, check
-from turngym.training.diagnosis.cases import CASES, FILE
-from turngym.training.diagnosis.plan import Diagnosis, plan
+from turngym.training.diagnosis.plan import CASES, FILE, Diagnosis, plan
 
 LATE = CASES["late-bloomer"]
 
