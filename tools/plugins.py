@@ -43,7 +43,9 @@ def declared(group: str) -> tuple[Plugin, ...]:
 @cache
 def _declared(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """Return them for a search path: every environment that is made asks, and 10 ms are long for that."""
-    return tuple(sorted(map(_plugin, metadata.entry_points(group=group)), key=lambda one: (one.name, one.package)))
+    points = [(one, one.dist) for one in metadata.entry_points(group=group) if one.dist]  # as every installed one has
+    found = [Plugin(p.name, p.value, d.name, str(d.metadata.json.get("summary", ""))) for p, d in points]
+    return tuple(sorted(found, key=lambda one: (one.name, one.package)))
 
 
 def find(name: str, group: str) -> Plugin | None:
@@ -122,11 +124,6 @@ def place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_OWN) and "-packages" not in frame.filename]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-
-
-def _plugin(point: metadata.EntryPoint) -> Plugin:
-    assert point.dist is not None  # as for every installed package
-    return Plugin(point.name, point.value, point.dist.name, str(point.dist.metadata.json.get("summary", "")))
 
 
 AnyTool = Tool | Toolset | Callable[..., Any]

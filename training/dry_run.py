@@ -102,7 +102,11 @@ class Findings:
 def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Findings:
     """Check a run; the arguments are those of `adjust`."""
     found = Findings()
-    source = found.check("model", lambda: find(config.policy, template=config.chat_template, weights=False), _sized)
+    source = found.check(
+        "model",
+        lambda: find(config.policy, template=config.chat_template, weights=False),
+        lambda source: f"{source.folder}, {parameters(source.folder):,} weights",
+    )
     if source is None and config.policy in PUBLISHED:
         found.lines.append(
             Line("model", f"to get it: hf download {config.policy}; the sizes below are its published ones")
@@ -151,10 +155,6 @@ def tell(found: Findings) -> int:
     if found.failed:
         console.print(f"\n{found.failed} checks failed; nothing was drawn or written", style="red")
     return 1 if found.failed else 0
-
-
-def _sized(source: Source) -> str:
-    return f"{source.folder}, {parameters(source.folder):,} weights"
 
 
 def _settings(config: TrainConfig, source: Source | None) -> str:

@@ -32,7 +32,11 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
     """Return the statistics of a rollout."""
     leaves = [leaf for tree in trees for leaf in tree.leaves if leaf.learned]
     every = torch.ones_like(batch.share, dtype=torch.bool)
-    turns, means = acted(trees, batch)
+    turns, extras = acted(trees, batch)
+    extras |= dict(chain(_by_kind(batch), _by_outcome(batch)))
+    named = [tree.rewards(leaf)[0] for tree in trees for leaf in tree.leaves if leaf.learned]  # their sum is the reward
+    for name in dict.fromkeys(name for rewards in named for name in rewards):
+        extras[f"reward/{name}"] = fmean(rewards.get(name, 0.0) for rewards in named)
     return Stats(
         step=step,
         phase="rollout",
@@ -45,7 +49,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
         scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
         acted=turns,
-        extras={**means, **dict(chain(_by_kind(batch), _by_outcome(batch))), **_named(trees)},
+        extras=extras,
     )
 
 
@@ -108,13 +112,6 @@ def _by_kind(batch: Batch) -> Iterator[tuple[str, float]]:
     for number, name in enumerate(CLASSES):
         if bool((where := batch.kind == number).any()):
             yield f"entropy_class/{name}", _mean(batch, batch.entropy, where)
-
-
-def _named(trees: Sequence[Tree]) -> dict[str, float]:
-    """Return `reward/NAME` of named rewards, means over paths that are learned from; their weighted sum is `reward`."""
-    found = [tree.rewards(leaf)[0] for tree in trees for leaf in tree.leaves if leaf.learned]
-    names = dict.fromkeys(name for rewards in found for name in rewards)
-    return {f"reward/{name}": fmean(rewards.get(name, 0.0) for rewards in found) for name in names}
 
 
 def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:

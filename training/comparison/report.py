@@ -63,7 +63,8 @@ def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> T
     for method, one in found.items():
         ahead = "" if method == reference else as_text(one.ahead, "+.1f", 100)
         means = [_share(one.success(at)) for at in (0, -1)]
-        rows.append((method, f"{len(one.histories)}/{seeds}", *means, _pooled(one), ahead))
+        pooled = f"{str(found[0]).replace(' %', '')} of {found[2]}" if (found := one.pooled(-1)) else NONE
+        rows.append((method, f"{len(one.histories)}/{seeds}", *means, pooled, ahead))
     note = (
         "Mean over the seeds that finished [95 % t-interval]; pooled: after training, over the episodes of all seeds "
         f"[Wilson's 95 % interval]. Ahead: points more than {reference} after training, pairwise by seed ± half its 95 "
@@ -127,11 +128,6 @@ def _share(mean: Mean | None) -> str:
         return as_text(mean, ".1f", 100)
     low, high = max(mean.value - mean.half, 0.0), min(mean.value + mean.half, 1.0)
     return str(Interval(mean.value, low, high)).replace(" %", "")
-
-
-def _pooled(one: MethodResult) -> str:
-    pooled = one.pooled(-1)
-    return f"{str(pooled[0]).replace(' %', '')} of {pooled[2]}" if pooled else NONE
 
 
 def _cost(mean: Mean | None, name: str) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TABLES, DATA, PICTURE = (f"diagnose.{ending}" for ending in ("md", "json", "png"))
 PANELS = {"success": "success", "tool": "p(tool)", "skill": "skill", "entropy": "entropy of turn 0 (nats)"}
 PAPER = "#fbfaf7"  # a light background of its own, so that the picture also reads on a dark page
+WINDOW = 5  # steps whose mean is drawn
 RARE = 4  # uses of the tool in a step, below which its skill is not drawn
 COLOURS = ("#6e7781", "#1a7f5a", "#c4622d", "#3b6fb6", "#8a5fb0", "#b08d1a", "#b5446e", "#2a9aa8")
 
@@ -74,12 +75,12 @@ def draw(diagnosis: Diagnosis) -> None:
 def _lines(axes: Axes, comparison: Comparison, name: str) -> None:
     for place, method in enumerate(comparison.methods):
         own = [trial for trial in comparison.trials if trial.method == method and trial.finished]
-        curves = [_smoothed([_value(point, name) for point in trial.result()["curve"]]) for trial in own]
+        points = ([_value(point, name) for point in trial.result()["curve"]] for trial in own)
+        curves = [[_mean(one[max(i - WINDOW, 0) : i]) for i in range(1, len(one) + 1)] for one in points]
         colour = COLOURS[place % len(COLOURS)]
         for curve in curves:
             axes.plot(range(1, len(curve) + 1), curve, color=colour, alpha=0.3, linewidth=0.8)
-        columns = zip(*curves, strict=False)
-        means = [fmean(known) if (known := [v for v in at if v == v]) else float("nan") for at in columns]
+        means = [_mean(at) for at in zip(*curves, strict=False)]
         axes.plot(range(1, len(means) + 1), means, color=colour, linewidth=2, label=method)
     if name != "entropy":
         axes.set_ylim(-0.02, 1.02)
@@ -95,7 +96,7 @@ def _value(point: Mapping[str, Any], name: str) -> float:
     return float("nan") if point[name] is None or rare else float(point[name])
 
 
-def _smoothed(values: Sequence[float], window: int = 5) -> list[float]:
-    """Return the means of the last `window` values that are known, by step."""
-    parts = ([v for v in values[max(i - window + 1, 0) : i + 1] if v == v] for i in range(len(values)))
-    return [fmean(part) if part else float("nan") for part in parts]
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of the values that are known."""
+    known = [value for value in values if value == value]
+    return fmean(known) if known else float("nan")
