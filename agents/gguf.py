@@ -36,10 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def smollm2() -> Path:
-    """Return the file of SmolLM2-135M-Instruct, where its package is installed.
-
-    Raises FileNotFoundError where it is not; the message says how to install it.
-    """
+    """Return the file of SmolLM2-135M-Instruct. Raises FileNotFoundError that says how to install it."""
     spec = find_spec(PACKAGE)
     for place in spec.submodule_search_locations or () if spec else ():
         for file in Path(place).glob(f"*{SUFFIX}"):

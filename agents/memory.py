@@ -193,10 +193,7 @@ def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the model's `config.json`; that of the language model where it has several.
-
-    Raises FileNotFoundError where there is none.
-    """
+    """Return the `config.json` of a (language) model. Raises FileNotFoundError where there is none."""
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} has no config.json, so it is no model folder")
     config = read_json(folder / CONFIG)

@@ -38,11 +38,7 @@ _SIZES = (
 
 
 def read_json(path: Path, most: int = MOST) -> dict[str, Any]:
-    """Return the JSON object in a file of at most `most` bytes.
-
-    Raises FileNotFoundError where there is no such file, and ValueError where it is no plain file, is too large, or
-    holds anything else.
-    """
+    """Return the JSON object in a file. Raises FileNotFoundError, or ValueError where it holds none or is too large."""
     try:
         data = json.loads(read_bytes(path, most), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -85,10 +81,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def header(file: Path) -> dict[str, Any]:
-    """Return what a safetensors file says of its tensors: "dtype", such as "BF16", and "shape" by name.
-
-    Raises ValueError where the file is damaged, or no safetensors file.
-    """
+    """Return "dtype" and "shape" of the tensors of a safetensors file. Raises ValueError for a damaged one."""
     try:
         if not file.is_file():
             raise ValueError("no plain file")

@@ -30,10 +30,7 @@ _MARKS = (Annotated, Required, NotRequired)  # what stands around an annotation
 
 
 class FunctionTool(StatelessTool, Generic[P, R]):
-    """A stateless tool made from a typed function; calling the object calls the function itself.
-
-    A function that is `async` runs in an event loop of its own, which ends with the call.
-    """
+    """A stateless tool made from a typed function, which calling the object calls; an async one has its own loop."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
@@ -46,11 +43,7 @@ class FunctionTool(StatelessTool, Generic[P, R]):
         return self._target()(*args, **kwargs)
 
     def call(self, arguments: Mapping[str, Any], timeout: float | None = None) -> ToolResult:
-        """Run the function on checked arguments; its exceptions become an `error` result.
-
-        Raises ToolFailure where the function raises it, or is `async` and takes longer than `timeout` seconds: it is
-        cancelled.
-        """
+        """Return what the function gives for checked arguments. Raises ToolFailure if it does, or time is over."""
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
         hints = hints_of(self.function, f"tool {self.name}")

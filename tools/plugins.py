@@ -91,10 +91,7 @@ def load(spec: str, what: str) -> Any:
 
 
 def load_module(name: str, where: str) -> ModuleType:
-    """Return a module, as `load` finds it; `where` begins the error.
-
-    Raises ValueError where it is not there, or it cannot be imported.
-    """
+    """Return a module, as `load` finds it. Raises ValueError, begun with `where`, if it cannot be imported."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts) or parts[-1] == "py":
         plain = ".".join(Path(name.removesuffix(".py")).parts)
@@ -131,10 +128,7 @@ AnyTool = Tool | Toolset | Callable[..., Any]
 
 
 def as_tools(tools: Any) -> list[Tool]:
-    """Return tools: those in a list of `AnyTool`, and those that the functions, classes and sets in it give.
-
-    Raises TypeError where it is no list, or one is nothing of these; the message says what it lacks.
-    """
+    """Return the tools that the members of a list of `AnyTool` give. Raises TypeError that says what one lacks."""
     return [tool for one in _listed(tools) for tool in _as_tools(one)]
 
 

@@ -157,10 +157,7 @@ class Verify:
 
 
 def verify_command(args: list[str]) -> Any:
-    """Return the command `verify`; its areas are loaded only where `args` begin with it.
-
-    Raises ValueError where `args` ask for it, and this is an installed package, which does not contain the areas.
-    """
+    """Return the command `verify`. Raises ValueError where `args` ask for it in an installed package."""
     if args[:1] != ["verify"]:
         return Verify
     try:
@@ -180,10 +177,7 @@ def train_of(args: list[str]) -> Train:
 
 
 def recipe_of(args: list[str]) -> TrainConfig:
-    """Return the defaults of a training run: its recipe's or, with `--resume`, those of the run folder.
-
-    `args` begin with `train`; a recipe's name is taken out of them.
-    """
+    """Return the defaults of the recipe, whose name is taken out of `args`, or of the run that `--resume` continues."""
     named, allowed = len(args) > 1 and not args[1].startswith("-"), _named(args)
     recipe = read_recipe(args.pop(1) if named else RECIPE, allowed=allowed)
     if "--resume" not in args or {"-h", "--help"} & set(args):

@@ -154,10 +154,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe_values(name: str) -> tuple[dict[str, Any], str]:
-    """Return what a recipe sets, whatever it asks for, and what it is called in errors.
-
-    Of several that are joined by `+` a later one counts where two set the same.
-    """
+    """Return what a recipe sets, and its name for errors; of several joined by `+` a later one counts."""
     if "+" in name and not Path(name).is_file():
         parts, wheres = zip(*map(recipe_values, name.split("+")))
         return {key: value for part in parts for key, value in part.items()}, " + ".join(wheres)
@@ -175,10 +172,7 @@ def recipe_values(name: str) -> tuple[dict[str, Any], str]:
 def adjusted(
     recipe: str, changes: Mapping[str, Any], allowed: Collection[str] = ()
 ) -> tuple[TrainConfig, tuple[str, ...]]:
-    """Return the config of a recipe with `changes`, adjusted to its policy and environment, and lines that say how.
-
-    Raises as `read_recipe` and `adjust` do; `allowed` is as there.
-    """
+    """Return the config of a recipe with `changes`, adjusted, and lines that say how. Raises as `adjust` does."""
     values = recipe_keys(recipe, allowed)
     return adjust(from_mapping({**values, **changes}, recipe), recipe, changes)
 
@@ -225,10 +219,7 @@ def _shown(value: Any) -> str:
 
 
 def from_mapping(values: Mapping[str, Any], where: str) -> TrainConfig:
-    """Return the config with `values` set; `where` names their source in errors.
-
-    Raises ValueError where a key is unknown, or a value has the wrong type or range.
-    """
+    """Return the config with `values`, which are from `where`. Raises ValueError for a wrong key, type or range."""
     return settings.parsed(TrainConfig(), values, where).check()
 
 

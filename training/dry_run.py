@@ -224,7 +224,7 @@ def _size(
 
 
 def _published(name: str) -> dict[str, Any]:
-    return PUBLISHED.get(name, {})
+    return dict(PUBLISHED.get(name, {}))
 
 
 def _server_share(options: Collection[str]) -> float:

@@ -24,11 +24,7 @@ MODULES = "modules.safetensors"
 
 
 def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
-    """Write the moments of `parameters`, by their names.
-
-    Raises CheckpointError where a parameter or a moment is not finite, and SafetensorError where the file cannot be
-    written.
-    """
+    """Write the moments of `parameters` by their names. Raises CheckpointError where one is not finite."""
     moments = {name: value.cpu().contiguous() for name, value in _moments(optimizer, parameters).items()}
     for name, value in (*parameters.items(), *moments.items()):
         if not bool(torch.isfinite(value).all()):
@@ -38,10 +34,7 @@ def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: 
 
 
 def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
-    """Read what `save_moments` wrote.
-
-    Raises CheckpointError where it does not fit the parameters to the last name, shape and type, or is not finite.
-    """
+    """Read what `save_moments` wrote. Raises CheckpointError unless names, shapes and types fit and all is finite."""
     found = _fitting(folder / MOMENTS, _moments(optimizer, parameters))
     for name, parameter in parameters.items():
         state = {part: found[f"{name}/{part}"] for part in _fresh(parameter)}
@@ -106,10 +99,7 @@ class Modules:
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
-        """Read what `save` wrote.
-
-        Raises CheckpointError where it does not fit the modules to the last name, shape and type, or is not finite.
-        """
+        """Read what `save` wrote. Raises CheckpointError unless names, shapes and types fit and all is finite."""
         mine = self.parameters()
         for name, value in _fitting(folder / MODULES, mine).items():
             mine[name].copy_(value)

@@ -106,10 +106,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def checked(function: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """Return a method's function that raises ValueError where an argument is not what its signature allows.
-
-    Errors call it `name`, or what the function is called.
-    """
+    """Return a method's function, called `name` in errors, that raises ValueError where an argument is not allowed."""
     method = name or function.__name__.replace("_", "-")
     known, bind = parameters(function), signature(function).bind
 

@@ -21,10 +21,7 @@ class Launch:
         return self.rank == 0
 
     def device(self, name: str) -> str:
-        """Return the device of this process in a run on `name`.
-
-        Raises ValueError where the processes of a machine cannot each have one.
-        """
+        """Return this process's device in a run on `name`. Raises ValueError where each cannot have one."""
         if self.size == 1 or name == "cpu":
             return name
         if name != "cuda":
@@ -36,10 +33,7 @@ class Launch:
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> Launch:
-    """Return which process the environment describes; a process that has no RANK and WORLD_SIZE is alone.
-
-    Raises ValueError where the environment variables are incomplete or contradict each other.
-    """
+    """Return which process this is; without RANK and WORLD_SIZE it is alone. Raises ValueError if it cannot be."""
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return Launch()
     rank, size = _count(environ, "RANK"), _count(environ, "WORLD_SIZE")

@@ -75,10 +75,7 @@ class Prepared:
 
 
 def prepare(config: TrainConfig) -> Prepared:
-    """Check everything that can be wrong, the methods last as they import torch, and return what `execute` needs.
-
-    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
-    """
+    """Check all, methods last as they import torch, for `execute`. Raises ValueError, OSError or LevelRefused."""
     config.check()
     config.engine.check_installed()
     check_group(config.method, config.group)
@@ -149,10 +146,7 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
 
 
 def execute(prepared: Prepared) -> Iterator[Any]:
-    """Train, yielding a `Record` after each step; writes the run folder and, at the end, `summary.json`.
-
-    Raises BlockingIOError where another process trains in the folder.
-    """
+    """Train, yielding a `Record` a step. Raises BlockingIOError where another process trains in the folder."""
     from .parallel import joined
 
     config, launch, began = prepared.config, prepared.launch, time.monotonic()
@@ -263,10 +257,7 @@ def check_same(config: TrainConfig, folder: Path, free: Collection[str], fix: st
 
 
 def finished(config: TrainConfig) -> bool:
-    """Return whether the run of a config has come to its end and has its summary.
-
-    Raises CheckpointError where all its checkpoints are damaged.
-    """
+    """Return whether a run has ended and has its summary. Raises CheckpointError where its checkpoints are damaged."""
     folder = Path(config.out)
     checkpoint = latest(folder / "checkpoints", check=read_boundary)
     return checkpoint is not None and _finished(config, folder, read_boundary(checkpoint))

@@ -78,10 +78,7 @@ def read_boundary(checkpoint: Path) -> Boundary:
 
 
 def to_text(state: Any) -> str:
-    """Return a control state as JSON text.
-
-    Raises ValueError where it is no JSON data, or holds a number that is not finite.
-    """
+    """Return a control state as JSON text. Raises ValueError where it is no JSON data or not finite."""
     try:
         return json.dumps(state, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -123,7 +120,7 @@ def _validated(found: Report | None) -> dict[str, Any]:
     """Return what a line of metrics says of a validation; nothing where there was none."""
     if found is None:
         return {}
-    about = {"success": found.success.value, "low": found.success.low, "high": found.success.high}
+    about: dict[str, Any] = {"success": found.success.value, "low": found.success.low, "high": found.success.high}
     about |= {"tool_share": found.tool_share, "turns": found.turns, "cut": found.cut}
     return {f"valid/{name}": value for name, value in (about | {"episodes": found.episodes - found.failed}).items()}
 
@@ -174,10 +171,7 @@ class Logbook:
             temporary.replace(self.updates / temporary.name[1:-4])
 
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
-        """Return the trees of these paths (seed, step, task, branch), each with these of its paths alone.
-
-        Raises ValueError or OSError where a journal is damaged or missing.
-        """
+        """Return the trees of paths (seed, step, task, branch), with these alone. Raises ValueError or OSError."""
         wanted: dict[tuple[int, ...], set[int]] = {}
         for *tree_key, branch in keys:
             wanted.setdefault(tuple(tree_key), set()).add(branch)
@@ -192,10 +186,7 @@ class Logbook:
         return self.trees / f"step-{step:06d}.jsonl"
 
     def drop_after(self, step: int) -> bool:
-        """Drop journals and metrics of later steps, and return whether `step` itself has its line of metrics.
-
-        Raises ValueError where a line of an earlier step is missing or is no JSON.
-        """
+        """Drop what later steps wrote; return whether `step` has its line. Raises ValueError if one is missing."""
         text = self.metrics.read_text("utf-8", "replace") if self.metrics.exists() else ""
         kept: list[str] = []
         for line in text.splitlines(keepends=True)[: step + 1]:

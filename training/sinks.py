@@ -34,10 +34,7 @@ PATIENCE, HASTE = 60.0, 5.0  # seconds in which a logger must be done when the r
 
 
 def parse_loggers(names: str) -> list[str]:
-    """Return the loggers that `names`, separated by commas, are.
-
-    Raises ValueError where one is unknown, named twice, or its package is missing.
-    """
+    """Return the loggers in `names`. Raises ValueError for one that is unknown, twice there or not installed."""
     found = [name.strip() for name in names.split(",") if name.strip()]
     for name in found:
         if name not in SINKS:
@@ -50,10 +47,7 @@ def parse_loggers(names: str) -> list[str]:
 
 
 def follow(kind: Callable[[Place, Mapping[str, Any]], Sink], run: Path, name: str, over: Callable[[], str]) -> None:
-    """Send the steps of a run that were not sent before to a logger, until the run is over and all are sent.
-
-    `over` says how the run ended, as `ENDED` or `CUT`; and nothing while it goes on.
-    """
+    """Send the steps that were not sent before to a logger, until `over` says how the run ended: `ENDED` or `CUT`."""
     state = run / LOGGERS / name / "state.json"
     known = json.loads(state.read_text()) if state.exists() else {}
     settings = tomllib.loads((run / CONFIG).read_text("utf-8"))["train"]

@@ -85,10 +85,7 @@ class Teacher:
 
 
 def warm_up(split: Split, start: Start, seed: int, out: Path, threads: int = 1) -> Iterator[tuple[int, float]]:
-    """Train a new model until it is near the table, yielding step and divergence (nats), and write it to `out`.
-
-    Raises ValueError where it is not near after `MOST` steps.
-    """
+    """Train a model into `out`, yielding step and divergence (nats). Raises ValueError if it stays far off."""
     teacher, rng = Teacher(split, start), random.Random(f"exact/{seed}")
     torch.set_num_threads(threads)
     with torch.random.fork_rng(devices=[]):

@@ -75,10 +75,7 @@ class Prepared:
 
 
 def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
-    """Check everything that can be wrong and return what `run` needs.
-
-    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
-    """
+    """Return what `run` needs. Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix."""
     for part in (settings.training, settings.lora, settings.machine):
         part.check()
     plain = WarmupOptions()
@@ -189,10 +186,7 @@ def _demonstrations(prepared: Prepared) -> Iterator[Example]:
 
 
 def _parts(messages: Sequence[Message]) -> tuple[list[Message], list[str], list[list[Message]]]:
-    """Return how a conversation opens, what the assistant says, and what answers it in between.
-
-    Raises ValueError where the assistant says nothing, or twice in a row, or not first and last behind the opening.
-    """
+    """Return opening, what the assistant says, and the answers in between. Raises ValueError where roles do not fit."""
     turns = [(own, list(some)) for own, some in groupby(messages, lambda message: message["role"] == "assistant")]
     if turns[0][0] or not turns[-1][0]:
         roles = ", ".join(message["role"] for message in messages)

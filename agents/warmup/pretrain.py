@@ -137,10 +137,7 @@ def _wrong_action(env: TextEnv, tasks: Sequence[int], rng: random.Random) -> str
 
 
 def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
-    """Check everything that can be wrong and return what `run` needs.
-
-    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
-    """
+    """Return what `run` needs. Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix."""
     settings.training.check()
     split = open_split(settings.env, {"split": "train", **settings.options})
     check_levels(split.env)

@@ -250,10 +250,7 @@ class Tuner(Trainer):
 
 
 def descend(loss: Tensor, weights: Iterable[Tensor], rate: float, *optimizers: torch.optim.Optimizer) -> None:
-    """Take a step at the learning rate `rate` down the gradient, whose norm is at most 1.
-
-    Raises ValueError where the gradient is not finite.
-    """
+    """Take a step at the learning rate `rate`, the gradient's norm at most 1. Raises ValueError if it is not finite."""
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["lr"] = rate
     for optimizer in optimizers:
@@ -276,10 +273,7 @@ def left(examples: Sequence[Example], options: WarmupOptions, step: int) -> Iter
 
 
 def batches(lengths: Sequence[int], size: int, seed: tuple[int, ...]) -> list[list[int]]:
-    """Return the batches of one pass, as places in `lengths`: alike in length, in random order; the rest is left out.
-
-    Fewer than `size` are one batch.
-    """
+    """Return a pass as places in `lengths`: alike in length, in random order; fewer than `size` are one."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(lengths)).tolist()
     found = []

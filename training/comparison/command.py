@@ -126,11 +126,7 @@ class Compare(Shown):
 
 
 def watch_comparison(comparison: Comparison, console: Console, report: Callable[[], object], workers: int = 1) -> None:
-    """Make each trial that is not finished, show its steps, and call `report` after each.
-
-    A run that fails is named, and the others continue. Raises ValueError or OSError where a run cannot begin or
-    continue.
-    """
+    """Make each trial that is not finished, show its steps, and call `report` after each; one that fails is named."""
     from ..loop import Refusals
 
     trials = comparison.trials

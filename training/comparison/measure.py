@@ -41,10 +41,7 @@ class Measured:
 
     @classmethod
     def of(cls, trees: Sequence[Tree], world: World | None = None, tools: bool = False) -> Self:
-        """Count what the paths of some trees did that have a score; a turn that paths share counts once.
-
-        Raises ValueError where no episode has a score.
-        """
+        """Count what paths with a score did; shared turns count once. Raises ValueError where there is none."""
         leaves = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.rewarded]
         if not leaves:
             raise ValueError("no episode of the final validation has a score; continue with --resume to play it again")

@@ -75,10 +75,7 @@ def _seen(seeds: int, effect: float, sd: float, methods: int) -> float:
 def planned(
     seeds: int | None, effect: float | None, sd: float | None, earlier: str | None, methods: int
 ) -> tuple[int, float]:
-    """Return the number of seeds and the standard deviation (points) of a difference that it was planned with.
-
-    Raises ValueError or OSError where `effect` or `sd` cannot be, or nothing says how much seeds differ.
-    """
+    """Return the number of seeds, and the deviation (points) it is planned with. Raises ValueError or OSError."""
     if effect is None:
         if sd is not None or earlier is not None:
             raise ValueError("--sd and --earlier plan seeds for an effect; name it: --effect POINTS")
@@ -93,10 +90,7 @@ def planned(
 
 
 def spread(folder: Path) -> float:
-    """Return the largest standard deviation over seeds (points) of a difference to the reference in `folder`.
-
-    Raises ValueError or OSError where it is no comparison, or has no method with two seeds.
-    """
+    """Return the largest deviation (points) of a difference in `folder`. Raises ValueError or OSError."""
     try:
         results = json.loads((folder / "compare.json").read_text("utf-8"))["results"]
         found = (
@@ -188,7 +182,8 @@ def final_tables(
     if not starts and not any(one.sampled for one in found.values()):
         return []
     peer, final = comparison.reference, comparison.final
-    header = ("method", "solved", "p", "success", "greedy", "pass@8", "p(tool)", "skill", "valid", "entropy", "clipped")
+    names = "method solved p success greedy pass@8 p(tool) skill valid entropy clipped"
+    header = (*names.split(), "CPU s")
     rows = [("start", NONE, NONE, *_shares(starts, ()), NONE, NONE)] if starts else []
     for name, one in found.items():
         shares = _shares([*one.sampled.values()], [*one.greedy.values()])
@@ -204,7 +199,6 @@ def final_tables(
         f"means over seeds ± half the 95 % t-interval, of {episodes} held-out episodes at temperature 1; entropy of "
         "turns 0, 1, … in nats; clipped: share of slots past a bound, over steps."
     )
-    header = (*header, "CPU s")
     kept = [i for i in range(len(header)) if i < 4 or any(row[i] not in (NONE, "") for row in rows)]
     tables = [Table(title, tuple(header[i] for i in kept), [tuple(row[i] for i in kept) for row in rows], note)]
     if others := [(name, one) for name, one in found.items() if name != peer]:

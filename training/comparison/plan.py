@@ -219,10 +219,7 @@ def check_picture(what: str) -> None:
 
 
 def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
-    """Prepare a run of each config, with `changes`, in a folder that goes: a mistake leaves nothing behind.
-
-    Raises ValueError that names the method, and what else `run.prepare` raises.
-    """
+    """Prepare a run of each config, with `changes`, in a folder that goes. Raises ValueError that names the method."""
     for name, config in configs.items():
         try:
             check_methods(config.method)
@@ -233,10 +230,7 @@ def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
 
 
 def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
-    """Return the config of each method by its name: that of its recipe, without the ending of a file.
-
-    Raises ValueError or OSError where there is no such recipe, or it sets what methods share.
-    """
+    """Return the config of each method by its name. Raises ValueError or OSError where its recipe cannot be one."""
     configs: dict[str, TrainConfig] = {}
     for recipe in methods:
         name = Path(recipe).stem if recipe.endswith(".toml") else recipe

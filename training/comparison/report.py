@@ -18,10 +18,7 @@ NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 
 
 def write_report(comparison: Comparison) -> list[Table]:
-    """Write the three files from what has finished by now, and return the tables.
-
-    Raises OSError where a file cannot be written, and ValueError where a run folder cannot be read.
-    """
+    """Write the three files from what has finished by now, and return the tables. Raises OSError or ValueError."""
     found, what, final = method_results(comparison), comparison.described(), outcomes(comparison)
     made = tables(found, comparison.reference, len(comparison.seeds))
     made[1:1] = final_tables(comparison, final, "Final validation", "")
@@ -63,7 +60,7 @@ def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> T
     for method, one in found.items():
         ahead = "" if method == reference else as_text(one.ahead, "+.1f", 100)
         means = [_share(one.success(at)) for at in (0, -1)]
-        pooled = f"{str(found[0]).replace(' %', '')} of {found[2]}" if (found := one.pooled(-1)) else NONE
+        pooled = f"{str(every[0]).replace(' %', '')} of {every[2]}" if (every := one.pooled(-1)) else NONE
         rows.append((method, f"{len(one.histories)}/{seeds}", *means, pooled, ahead))
     note = (
         "Mean over the seeds that finished [95 % t-interval]; pooled: after training, over the episodes of all seeds "

@@ -23,10 +23,7 @@ class Tuning:
 
 
 def check_tuning(path: str, plan: Comparison) -> Tuning:
-    """Return the tuning of a TOML file: `seeds`, a list, and a table `settings` with a list for each method.
-
-    Raises ValueError or OSError: what is wrong, its value and the fix; no run has begun then.
-    """
+    """Return the tuning of a file: `seeds` and, by method, `settings`. Raises ValueError or OSError."""
     seeds, settings = _read(path)
     if missing := sorted(settings.keys() ^ plan.methods.keys()):
         raise ValueError(f"{path} and the command differ in {', '.join(missing)}; give each method a list of settings")
@@ -50,10 +47,7 @@ def check_tuning(path: str, plan: Comparison) -> Tuning:
 
 
 def tuned(plan: Comparison, tuning: Tuning, say: Callable[[str], object]) -> Comparison:
-    """Return the plan with each method at the setting that ended best, and say how all did.
-
-    Raises ValueError where a setting has no finished run, or a judged run was made with another one.
-    """
+    """Return the plan, each method at its best setting, and say how all did. Raises ValueError if one is missing."""
     found = outcomes(tuning.comparison)
     methods, tried = dict(plan.methods), dict[str, dict[str, Any]]()
     for method, settings in tuning.settings.items():

@@ -21,10 +21,7 @@ TICK = 2.0  # seconds between looks at how far the runs are
 def carry_out(
     trials: Sequence[Trial], workers: int, say: Callable[[str], object], report: Callable[[], object] = lambda: None
 ) -> None:
-    """Make the trials that are not finished, say how each ended, and call `report` then.
-
-    A run that fails is named, and the others continue.
-    """
+    """Make the trials that are not finished, say how each ended, also where it failed, and call `report` then."""
     left = [trial for trial in trials if not trial.finished]
     with Work("all steps", sum(trial.config.schedule.steps for trial in left)) as work:
 

@@ -29,10 +29,7 @@ PROBED = 8  # steps in which a method that acts is to differ
 
 
 def make_starts(diagnosis: Diagnosis, workers: int, say: Callable[[str], object]) -> None:
-    """Make the policies that seeds begin with, several at a time, and say what each measures.
-
-    Raises ValueError where a start is outside its gates.
-    """
+    """Make what seeds begin with, and say what each measures. Raises ValueError where one is outside its gates."""
     starts = diagnosis.starts
     made = [start for start in starts if (start[2] / FILE).is_file()]
     with Work("starts", len(starts)) as work:
@@ -78,10 +75,7 @@ def _probe(trial: Trial) -> tuple[str, list[Any]]:
 
 
 def begin(case: Case, seed: int, folder: Path) -> Measured:
-    """Return what the policy in `folder` measures; make it where it is not whole.
-
-    Raises ValueError where it does not learn its table, or measures something else than that says.
-    """
+    """Return what the policy in `folder`, made if it is not whole, measures. Raises ValueError if it is off."""
     if not (folder / FILE).is_file():
         from ...agents.warmup.exact import warm_up
 

@@ -113,10 +113,7 @@ def plan(
     resume: bool,
     against: str = "",
 ) -> Diagnosis:
-    """Check everything that can be wrong before the first policy is made.
-
-    Raises ValueError or OSError: what is wrong, its value and the fix.
-    """
+    """Check all before the first policy is made. Raises ValueError or OSError: what is wrong, its value and the fix."""
     if not methods:
         raise ValueError("no method is named; name recipes of methods, such as: turngym diagnose grpo epo")
     if seeds < 1 or first < 0:

@@ -190,10 +190,7 @@ class Found:
 
 
 def read(folders: list[Path]) -> Found:
-    """Read the folders of runs, evaluations and comparisons.
-
-    Raises ValueError or OSError where a folder is none of them.
-    """
+    """Read runs, evaluations and comparisons. Raises ValueError or OSError where a folder is none of them."""
     runs: list[Run] = []
     comparison: dict[str, Any] = {}
     for folder in folders:
@@ -328,10 +325,7 @@ def path_of(turns: Sequence[Mapping[str, Any]], node: int) -> list[int]:
 
 
 def _leaves(text: bytes) -> tuple[int, list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the task and the leaves of a tree, and its turns if one was cut.
-
-    Leaves stand at the end of the line, so that the turns of other trees need not be read.
-    """
+    """Return task and leaves, and turns if one was cut; leaves end the line, so turns of other trees are not read."""
     start, at = _START.match(text), text.rfind(_LEAVES)
     if start and at > 0 and _CUT not in text:
         try:

@@ -25,10 +25,7 @@ HOST = "127.0.0.1"
 
 @contextmanager
 def serve(folders: list[Path], port: int = 0) -> Iterator[str]:
-    """Serve the page of some folders in a thread of its own, and yield its address.
-
-    Raises ValueError or OSError where a folder is no run, or the port is taken.
-    """
+    """Serve the page of some folders in a thread, and yield its address. Raises ValueError or OSError."""
     source = _Source(folders)
     token = secrets.token_urlsafe(12)
     handler = type("Handler", (_Handler,), {"source": source, "token": token})

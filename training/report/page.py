@@ -31,10 +31,7 @@ _SCRIPTS = ("base.js", "charts.js", "episodes.js", "page.js")
 
 
 def write_page(folders: list[Path], path: Path) -> Found:
-    """Write the page of runs, evaluations and comparisons, and return what was read.
-
-    Raises ValueError or OSError where a folder is none of them, or the page cannot be written.
-    """
+    """Write the page of some folders, and return what was read. Raises ValueError or OSError where it cannot."""
     found = read(folders)
     write_file(path, page(found))
     return found

@@ -24,10 +24,7 @@ DASHES = ("-", "--", ":", "-.")  # so that curves on top of each other show
 
 
 def write_picture(folders: list[Path], path: Path) -> Found:
-    """Write the picture of a run as PNG or SVG, and return what was read.
-
-    Raises ValueError or OSError where there is not one run with a step, or it cannot be drawn or written.
-    """
+    """Write the picture of one run, PNG or SVG, and return the run. Raises ValueError or OSError."""
     found = read(folders)
     if len(found.runs) != 1 or not found.runs[0].lines:
         raise ValueError(f"{path} can show one run with a step; write a page (--out FILE.html) for anything else")
