@@ -111,7 +111,7 @@ def test_a_truncated_file_is_refused(source: Source, tmp_path: Path, monkeypatch
     with gguf.smollm2().open("rb") as whole, (tmp_path / "part.gguf").open("wb") as part:
         shutil.copyfileobj(whole, part)
         part.truncate(50_000_000)
-    with pytest.raises(ValueError, match=r"part\.gguf is no whole GGUF file: it ends before its tensors do; get it"):
+    with pytest.raises(ValueError, match=r"part\.gguf is no whole GGUF file.*; get it again"):
         find(tmp_path / "part.gguf")
     assert not (tmp_path / "cache").exists()
 
