@@ -9,11 +9,12 @@ READYP := .venv/page/.ready
 READYS := .venv/suites/.ready
 READYL := .venv/loggers/.ready
 READYR := .venv/real/.ready
+READYE := .venv/exports/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-real test-release check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-exports test-real test-release check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -96,6 +97,17 @@ $(READYR): $(READY)
 
 test-real: $(READYR)  ## run the tests with SmolLM2-135M-Instruct, which learns for a few steps: a quarter of an hour
 	PYTHONPATH=.venv/real $(TESTING) $(BIN)/python -m pytest -q tests/real $(ARGS)
+
+# What reads results and exports; Inspect AI brings much of its own.
+$(READYE): pyproject.toml
+	$(PYTHON) -m venv .venv/exports
+	.venv/exports/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[search,parquet]' inspect-ai==0.3.285 jsonschema statsmodels pandas tokenizers \
+	  pytest pytest-timeout jaxtyping beartype hypothesis
+	@touch $(READYE)
+
+test-exports: $(READYE)  ## read results and exports with the real packages, in an environment of their own
+	.venv/exports/bin/python -m pytest -q tests/exports $(ARGS)
 
 test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
 	.ci/release $(or $(PYTHONS),$(PYTHON))

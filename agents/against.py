@@ -1,35 +1,45 @@
 """An evaluation beside an earlier one: the difference in success, paired by task, so that samples of a task are one."""
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 
-from .journal import Origin, read_origin, read_trees
-from .scores import Episode, from_trees
+from ..envs import TextEnv
+from ..envs.splits import begin
+from .episodes import TREES, read_result
+from .journal import origin_of, read_origin, read_trees
+from .scores import Episode, from_trees, grouped
 from .significance import Mean, mean_of, t_test
 
 SAME_TASKS = {"system", "format", "answers", "shots", "max_turns"}  # options that leave the tasks as they are
 
 
-def read_against(folder: Path, ours: Origin, tasks: Collection[int]) -> list[Episode]:
-    """Return the episodes of an earlier evaluation of `tasks`.
+def read_against(folder: Path, env: TextEnv, tasks: Collection[int]) -> list[Episode]:
+    """Return the episodes of an earlier evaluation of `tasks`, which are to be played in `env`.
 
     Raises:
-        ValueError, OSError: it is none, is not finished, is one of another environment, or has fewer than two of the
-            tasks with a score.
+        ValueError, OSError: it is none, is not finished, is one of another environment or of other texts, or has fewer
+            than two of the tasks with a score.
     """
-    if not (folder / "eval.json").is_file():
-        raise ValueError(f"against is {folder}, which holds no finished evaluation: it has no eval.json")
-    journal = folder / "trees.jsonl"
+    read_result(folder, "against")
+    journal, ours = folder / TREES, origin_of(env)
     theirs, what = read_origin(journal), f"the evaluation in {folder}, against which to compare,"
     if theirs.env != ours.env:
         raise ValueError(f"{what} is one of {theirs.env}, this one of {ours.env}; choose one of that")
     for name in sorted((theirs.options.keys() | ours.options.keys()) - SAME_TASKS):
         if (other := theirs.options.get(name)) != (own := ours.options.get(name)):
             raise ValueError(f"{what} has {name} {other!r}, this one {own!r}; compare evaluations of the same tasks")
-    episodes = [one for one in from_trees(read_trees(journal)) if one.task in tasks and one.rewarded]
+    trees = [tree for tree in read_trees(journal) if tree.task in tasks]
+    episodes = [one for one in from_trees(trees) if one.rewarded]
     if (shared := len({one.task for one in episodes})) < 2:
         raise ValueError(f"{what} shares {shared} of {len(tasks)} tasks with this one; at least 2 are needed")
+    with closing(env.fork()) as twin:
+        for tree in trees:
+            if tree.turns[0].info and begin(twin, tree.task, tree.key[0])[0] != tree.turns[0].text:
+                raise ValueError(
+                    f"{what} asked task {tree.task} ({tree.task_id}) in another text; evaluate that one again"
+                )
     return episodes
 
 
@@ -50,8 +60,5 @@ def _chance(mean: Mean) -> str:
 
 
 def _by_task(episodes: Iterable[Episode]) -> Mapping[int, float]:
-    wins: dict[int, list[bool]] = {}
-    for one in episodes:
-        if one.rewarded:
-            wins.setdefault(one.task, []).append(one.won)
-    return {task: fmean(own) for task, own in wins.items()}
+    scored = grouped((one for one in episodes if one.rewarded), lambda one: one.task)
+    return {task: fmean(one.won for one in own) for task, own in scored.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Column, Table
 
 from ..envs.registry import EnvOptions, flag_of, levels_of, named_values, reserved_choices
@@ -18,16 +19,17 @@ from ..tools.core import did_you_mean
 from ..tools.progress import Work
 from .model_folder import read_toml
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, parsed
-from .terminal import Shown, console, mistakes
+from .terminal import Shown, console, mistakes, refuse
 
 if TYPE_CHECKING:
     from .scores import Episode, Report
 
 Environment = Annotated[tyro.conf.OmitArgPrefixes[EnvOptions], tyro.conf.arg(name="environment")]
 E = TypeVar("E", bound="Eval")
+MOST_TASKS = 40  # in a printed table; `eval.json` has all
 SUITES = Path(__file__).with_name("suites.toml")
 KEYS = (
-    *("env", "split", "tasks", "difficulty", "shots", "option", "episodes", "samples"),
+    *("env", "split", "tasks", "difficulty", "shots", "option", "episodes", "samples", "k"),
     *("temperature", "top_p", "max_tokens"),
 )
 
@@ -51,6 +53,8 @@ class Eval(Shown):
     """Number of tasks."""
     samples: int = 1
     """Episodes of each task: the k of avg@k."""
+    k: tuple[int, ...] = ()
+    """The k of pass@k and pass^k, one or several; the powers of two when left out."""
     split: str = "test"
     """Split of the tasks: `train`, `valid` or `test`."""
     sampling: tyro.conf.OmitArgPrefixes[SamplingOptions] = SamplingOptions()
@@ -76,6 +80,8 @@ class Eval(Shown):
             if self.suite:
                 console.print(f"suite {self.suite}: {self.source}", markup=False, soft_wrap=True)
             console.print(_table(report, levels))
+            for table in _parts(report):
+                console.print(Padding(table, (1, 0, 0, 0)))
             if ahead:
                 console.print(f"\nsuccess, less that of {self.against}: {ahead}", markup=False, soft_wrap=True)
             self.conclude()
@@ -92,7 +98,7 @@ class Eval(Shown):
         with mistakes(), Work("getting ready"):
             from . import evaluate
             from .against import difference, read_against
-            from .journal import origin_of
+            from .scores import NoScore
 
             prepared = evaluate.prepare(
                 self.env,
@@ -100,6 +106,7 @@ class Eval(Shown):
                 self.policy,
                 episodes=self.episodes,
                 samples=self.samples,
+                ks=self.k,
                 sampling=self.sampling,
                 top_p=self.top_p,
                 seed=self.seed,
@@ -110,13 +117,16 @@ class Eval(Shown):
                 endpoint=self.endpoint,
                 chat_template=self.chat_template,
             )
-            other = self.against and read_against(self.against, origin_of(prepared.env), set(prepared.tasks))
+            other = self.against and read_against(self.against, prepared.env, set(prepared.tasks))
         if prepared.note:
             notes.print(prepared.note, markup=False, soft_wrap=True)
         try:
             with mistakes((ValueError, OSError)):
                 played: list[Episode] = []
-                report = evaluate.run(prepared, played.append)
+                try:
+                    report = evaluate.run(prepared, played.append)
+                except NoScore as none:
+                    refuse(str(none), 1)
                 return report, levels_of(prepared.env), difference(played, other) if other else ""
         except KeyboardInterrupt:
             if self.out is not None:
@@ -161,6 +171,22 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     for tool, level in levels.items():
         table.add_row(f"isolation of {tool}", level)
     return table
+
+
+def _parts(report: Report) -> Iterator[Table]:
+    """Yield the tables by category and by task, where they say more than the report and fit on a page."""
+    if len(report.by_category) > 1:
+        table = Table(Column("category", overflow="fold"), "tasks", "episodes", "success", "mean reward", box=None)
+        for name, part in report.by_category.items():
+            reward = "" if part.reward is None else f"{part.reward:.3f}"
+            table.add_row(escape(name), str(part.tasks), str(part.episodes), str(part.success or ""), reward)
+        yield table
+    if report.samples > 1 and len(report.by_task) <= MOST_TASKS:
+        table = Table("task", Column("", overflow="fold"), "right", "mean reward", box=None)
+        for task in report.by_task:
+            right = f"{task.won} of {task.episodes - task.failed}"
+            table.add_row(str(task.task), escape(task.id), right, "" if task.reward is None else f"{task.reward:.3f}")
+        yield table
 
 
 def suite_of(args: Sequence[str], command: E) -> E:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -29,20 +28,16 @@ from ..tools import Format
 from .chat.pieces import VOCABULARY, vocabulary
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
+from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, Progress, write_result
 from .journal import (
-    append_sealed,
-    from_json,
     locked,
     origin_of,
-    read_sealed,
-    read_trees,
-    to_json,
     writable,
     write_file,
     write_trees,
 )
 from .players import PLAYERS, play_all
-from .scores import Episode, Report, from_trees, summarize
+from .scores import Episode, NoScore, Report, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
 from .source import Source, find, max_tokens, suited
 from .trajectory import Key, Tree
@@ -50,10 +45,6 @@ from .trajectory import Key, Tree
 if TYPE_CHECKING:  # players do without what these need
     from .chat.chat import Chat
     from .rollout.path import Actor
-
-SETTINGS, EPISODES, TREES, REPORT = "settings.json", "episodes.jsonl", "trees.jsonl", "eval.json"
-REQUESTS = "requests.jsonl"  # of a model behind a URL
-FILES = (SETTINGS, EPISODES, TREES, REPORT, REQUESTS)
 
 
 @dataclass(frozen=True)
@@ -72,6 +63,7 @@ class Evaluation:
     out: Path | None
     resume: bool
     endpoint: EndpointOptions | None = None  # in place of a policy
+    ks: tuple[int, ...] = ()  # of pass@k and pass^k; the powers of two where there are none
     note: str = ""  # how the tasks were chosen, where the environment did not
 
     @property
@@ -122,58 +114,6 @@ class Evaluation:
                 )
 
 
-@dataclass
-class Progress:
-    """The episodes of an evaluation that are over, each as a tree of one path, by key and branch."""
-
-    wanted: Sequence[Key]  # all keys and branches, in order
-    folder: Path | None  # where they are kept
-    on_path: Callable[[Tree], None]
-    over: dict[Key, Tree] = field(default_factory=dict)
-
-    def read(self, folder: Path) -> None:
-        """Read the episodes that have a score. Raises ValueError where a file is damaged."""
-        finished = read_trees(folder / TREES) if (folder / TREES).exists() else ()
-        paths = [replace(tree, leaves=[leaf]) for tree in finished for leaf in tree.leaves]
-        for path in (*paths, *map(from_json, read_sealed(folder / EPISODES))):
-            if path.leaves[0].rewarded:
-                self._take(path)
-
-    @property
-    def missing(self) -> list[Key]:
-        """The keys and branches of the episodes that are still to be played."""
-        return [key for key in self.wanted if key not in self.over]
-
-    def add(self, path: Tree) -> None:
-        """Take an episode; one without an end is none."""
-        if path.leaves:
-            if self.folder is not None:
-                append_sealed(self.folder / EPISODES, to_json(path))
-            self._take(path)
-
-    def _take(self, path: Tree) -> None:
-        self.over[(*path.key, path.leaves[0].branch)] = path
-        self.on_path(path)
-
-    def trees(self) -> list[Tree]:
-        """Return all episodes that are over, those of a key as one tree, in order."""
-        keys = [key for key in self.wanted if key in self.over]
-        return [_joined([self.over[key] for key in group]) for _, group in groupby(keys, lambda key: key[:-1])]
-
-
-def _joined(paths: Sequence[Tree]) -> Tree:
-    """Return the tree of several paths that share the prompt alone; one that failed there may not have it."""
-    first = next((path for path in paths if path.turns[0].info), paths[0])
-    whole = replace(first, turns=[first.turns[0]], leaves=[])
-    for path in paths:
-        at = {0: 0}
-        for node in path.path(path.leaves[0])[1:]:
-            turn = path.turns[node]
-            at[node] = whole.add(replace(turn, parent=at[turn.parent]))
-        whole.leaves.append(replace(path.leaves[0], node=at[path.leaves[0].node]))
-    return whole
-
-
 def prepare(
     env_id: str,
     options: Mapping[str, Any],
@@ -181,6 +121,7 @@ def prepare(
     *,
     episodes: int,
     samples: int = 1,
+    ks: tuple[int, ...] = (),
     sampling: SamplingOptions = SamplingOptions(),  # noqa: B008 (immutable)
     top_p: float = 1.0,
     seed: int = 0,
@@ -200,6 +141,11 @@ def prepare(
         raise ValueError(f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two")
     if episodes < 1 or samples < 1:
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
+    for k in ks:
+        if not 1 <= k <= samples:
+            raise ValueError(
+                f"k is {k}, and a task has {samples} samples; take one from 1 to {samples}, or more --samples"
+            )
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice, endpoint):
@@ -226,7 +172,7 @@ def prepare(
     check_levels(env)
     tasks, name = pick_tasks(split.tasks, episodes, seed), policy or "tiny"
     evaluation = Evaluation(env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume)
-    evaluation = replace(evaluation, endpoint=endpoint if endpoint.model else None, note=split.note)
+    evaluation = replace(evaluation, endpoint=endpoint if endpoint.model else None, note=split.note, ks=ks)
     if out is not None:
         evaluation.check_folder()
         writable(out)
@@ -242,10 +188,11 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
 
     Raises:
         BlockingIOError: another process plays it.
-        ValueError: no episode has a score.
+        ValueError: no episode has a score (NoScore), or the folder holds files of another evaluation.
     """
     out = evaluation.out
-    done = Progress(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]))
+    origin = origin_of(evaluation.env) if out is not None else None
+    done = Progress(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]), origin)
     with ExitStack() as stack:
         if out is not None:
             stack.enter_context(locked(out))
@@ -258,14 +205,12 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
         elif done.missing:
             _roll_out(evaluation, done)
         trees = done.trees()
-        if out is None:
-            return _report(done, trees, usage)
-        origin = origin_of(evaluation.env)
+        if out is None or origin is None:
+            return _report(evaluation, done, trees, usage)
         write_trees(out / TREES, trees, origin)
-        (out / EPISODES).unlink(missing_ok=True)
-        report = _report(done, trees, usage)
-        found = {**report.to_json(), "levels": levels_of(evaluation.env), "options": origin.options}
-        write_file(out / REPORT, json.dumps(found, indent=1) + "\n")
+        report = _report(evaluation, done, trees, usage)
+        write_result(out, report, levels_of(evaluation.env), origin.options)
+        (out / EPISODES).unlink(missing_ok=True)  # last: where there are none, the result is that of the journal
         return report
 
 
@@ -284,11 +229,11 @@ def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: End
     return open_split(env_id, {**options, "format": "tags" if text else "hermes"})
 
 
-def _report(done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
+def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
     """Return the report with what an endpoint took, what was not played, and why the first failure failed.
 
     Raises:
-        ValueError: no episode has a score.
+        ValueError: no episode was over, or none has a score (NoScore).
     """
     failures = [str(leaf.info.get("error", leaf.stop)) for tree in trees for leaf in tree.leaves if not leaf.rewarded]
     missing, first = len(done.missing), "".join(failures[:1])
@@ -297,9 +242,9 @@ def _report(done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Rep
             "no episode was over when the token budget was spent; add --resume and a larger --token-budget"
         )
     try:
-        report = summarize(from_trees(trees))
-    except ValueError as error:
-        raise ValueError(f"{error}; the first: {first}") from None
+        report = summarize(from_trees(trees), evaluation.ks)
+    except NoScore as error:
+        raise NoScore(f"{error}; the first: {first}") from None
     return replace(report, usage=usage, not_played=missing, failure=first)
 
 

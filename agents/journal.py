@@ -235,8 +235,9 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
     columns: dict[str, Any] = {name: getattr(turn, name).tolist() for name in _COLUMNS}
     columns["sampled"] = [int(value) for value in columns["sampled"]]
     row = {**vars(turn), **columns, "reward": _number(turn.reward), "info": dict(turn.info)}
-    values = row.pop("values")  # absent, as in journals of 0.1, where there are none
-    return row if values is None else {**row, "values": list(values)}
+    values, counted = row.pop("values"), row.pop("counted")  # absent, as in journals of 0.1, where there are none
+    row |= {} if values is None else {"values": list(values)}
+    return row | ({"counted": counted} if counted else {})
 
 
 def _number(value: float) -> float | None:

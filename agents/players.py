@@ -21,10 +21,11 @@ class ContextFull(Exception):
 
 @dataclass(frozen=True)
 class Action:
-    """An action with why the model stopped there: `end`, or `length` at its token limit."""
+    """An action, why the model stopped there (`end`, or `length` at its token limit), and the tokens of its answer."""
 
     text: str
     ended: str = ""
+    tokens: int = 0
 
 
 class Player(Protocol):
@@ -95,7 +96,8 @@ def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:
                 result = failed_step({"error": f"{type(error).__name__}: {error}"})
             score += result.reward
             turn = Turn.unsampled(node, "assistant", action.text, NO_TOKENS)
-            node = tree.add(replace(turn, reward=result.reward, info=result.info, ended=action.ended))
+            said = replace(turn, ended=action.ended, counted=action.tokens)
+            node = tree.add(replace(said, reward=result.reward, info=result.info))
             if result.stop is not None:
                 tree.leaves.append(Leaf.ended(node, 0, result.stop, score, result.info))
                 break

@@ -9,13 +9,15 @@ Where an environment says how an agent searched, the report says it too.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..envs import Outcome
 from .trajectory import Leaf, Tree
 
+T = TypeVar("T")
+K = TypeVar("K")
 _Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
 
@@ -38,6 +40,8 @@ class Episode:
     calls: int = 0
     errors: int = 0  # calls that could not be read or failed
     tokens: int = 0  # that a policy drew
+    task_id: str = ""
+    category: str = ""  # of the task
 
     @property
     def rewarded(self) -> bool:
@@ -80,6 +84,34 @@ class Part:
 
 
 @dataclass(frozen=True)
+class TaskScore:
+    """What one task came to; its reward is the mean over the scored episodes, None where there is none."""
+
+    task: int
+    id: str
+    category: str
+    episodes: int
+    failed: int
+    won: int
+    reward: float | None
+
+
+@dataclass(frozen=True)
+class Category:
+    """What the tasks of one category came to; None where no episode has a score."""
+
+    episodes: int
+    tasks: int  # that have a score
+    failed: int
+    reward: float | None
+    success: Interval | None
+
+
+class NoScore(ValueError):
+    """No episode has a score."""
+
+
+@dataclass(frozen=True)
 class Report:
     """What an evaluation found. `success` is the share of episodes with a score of at least 1."""
 
@@ -97,17 +129,19 @@ class Report:
     maj: Interval | None = None  # maj@k at k = `samples`; None of one sample, or where there are no answers
     calls: float = 0.0  # mean
     call_errors: float | None = None  # share of the calls; None where there was none
-    tokens: float | None = None  # mean of what a policy drew in an episode; None where it drew nothing
+    tokens: float | None = None  # mean of what was drawn in an episode; None where nothing was, or nobody counted
     cut: float | None = None  # share of the drawn turns that ended at the token limit; None where none was drawn
     search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
     rewards: dict[str, Part] = field(default_factory=dict)  # by name; their weighted sum is `reward`
     usage: dict[str, Any] = field(default_factory=dict)  # of an endpoint: its model, its requests and their tokens
     not_played: int = 0  # episodes for which the token budget was not enough
     failure: str = ""  # why the first of the failed episodes failed
+    by_category: dict[str, Category] = field(default_factory=dict)  # empty where no task names one
+    by_task: list[TaskScore] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data; what not every evaluation has is left out where it is empty."""
-        optional = ("pass_hat", "maj", "search", "rewards", "usage", "not_played", "failure")
+        optional = ("pass_hat", "maj", "search", "rewards", "usage", "not_played", "failure", "by_category")
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
 
@@ -129,7 +163,9 @@ def _episode(tree: Tree, leaf: Leaf) -> Episode:
         answer=None if (answer := tree.last_info(leaf).get("answer")) is None else str(answer),
         calls=len(called),
         errors=called.count(False),
-        tokens=sum(int(turn.sampled.sum()) for turn in replies),
+        tokens=sum(turn.counted or int(turn.sampled.sum()) for turn in replies),
+        task_id=tree.task_id,
+        category=str(tree.turns[0].info.get("category", "")),
     )
 
 
@@ -155,25 +191,48 @@ def _parts(episodes: Sequence[Episode]) -> dict[str, Part]:
     return {name: Part(means[name], weight) for name, weight in weights.items()}
 
 
-def summarize(episodes: Sequence[Episode]) -> Report:
-    """Return the report of some episodes.
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by key, both in the order in which they come first."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def _task(episodes: Sequence[Episode], category: str) -> TaskScore:
+    own = [one for one in episodes if one.rewarded]
+    reward = float(np.mean([one.score for one in own])) if own else None
+    counts = (len(episodes), len(episodes) - len(own), sum(one.won for one in own))
+    return TaskScore(episodes[0].task, episodes[0].task_id, category, *counts, reward)
+
+
+def _category(tasks: Sequence[TaskScore]) -> Category:
+    episodes, failed = (sum(getattr(one, name) for one in tasks) for name in ("episodes", "failed"))
+    shares = [one.won / (one.episodes - one.failed) for one in tasks if one.reward is not None]
+    paid = sum((one.episodes - one.failed) * (one.reward or 0.0) for one in tasks)
+    of = episodes - failed
+    return Category(episodes, len(shares), failed, paid / of if of else None, interval(shares, of) if of else None)
+
+
+def summarize(episodes: Sequence[Episode], ks: Sequence[int] = ()) -> Report:
+    """Return the report of some episodes, with pass@k for each of `ks` that there are samples for, else powers of two.
 
     Raises:
-        ValueError: none of them was rewarded.
+        NoScore: none of them was rewarded.
     """
     rewarded = [episode for episode in episodes if episode.rewarded]
     if not rewarded:
-        raise ValueError(f"none of {len(episodes)} episodes was rewarded: all ended in an infrastructure failure")
-    tasks: dict[int, list[Episode]] = {}
-    for episode in rewarded:
-        tasks.setdefault(episode.task, []).append(episode)
+        raise NoScore(f"none of {len(episodes)} episodes was rewarded: all ended in an infrastructure failure")
+    tasks = grouped(rewarded, lambda one: one.task)
+    kinds = {one.task: one.category for one in episodes if one.category}  # one that could not begin does not know it
+    by_task = [_task(own, kinds.get(task, "")) for task, own in grouped(episodes, lambda one: one.task).items()]
     samples = min(map(len, tasks.values()))
     counts = [(len(own), sum(one.won for one in own)) for own in tasks.values()]
     wins = [episode for episode in rewarded if episode.won]
-    calls = sum(episode.calls for episode in rewarded)
+    calls, tokens = (sum(getattr(episode, name) for episode in rewarded) for name in ("calls", "tokens"))
 
     def over_tasks(estimate: Callable[[int, int, int], float]) -> dict[int, Interval]:
-        powers = [k for k in (2, 4, 8, 16, 32, 64, 128) if k <= samples]
+        powers = [k for k in ks or (2, 4, 8, 16, 32, 64, 128) if k <= samples]
         return {k: interval([estimate(*count, k) for count in counts], len(tasks)) for k in powers}
 
     maj = [majority(own[:samples]) for own in tasks.values()]
@@ -191,13 +250,17 @@ def summarize(episodes: Sequence[Episode]) -> Report:
         maj=interval(maj, len(tasks)) if samples > 1 and any(one.answer is not None for one in rewarded) else None,
         calls=calls / len(rewarded),
         call_errors=sum(episode.errors for episode in rewarded) / calls if calls else None,
-        tokens=sum(episode.tokens for episode in rewarded) / len(rewarded) if drawn else None,
+        tokens=tokens / len(rewarded) if tokens else None,
         tool_share=sum(episode.used_tool for episode in wins) / len(wins) if wins else 0.0,
         turns=float(np.mean([episode.turns for episode in rewarded])),
         stops={stop: stops.count(stop) for stop in sorted(set(stops))},
         search=_means(rewarded),
         cut=sum(episode.cut for episode in rewarded) / drawn if drawn else None,
         rewards=_parts(rewarded),
+        by_category={name: _category(own) for name, own in sorted(grouped(by_task, lambda one: one.category).items())}
+        if kinds
+        else {},
+        by_task=by_task,
     )
 
 
@@ -206,12 +269,9 @@ def majority(episodes: Sequence[Episode]) -> float:
 
     Answers with as many votes count as drawn by lot: the mean of what they earn.
     """
-    won: dict[str, list[bool]] = {}
-    for one in episodes:
-        if one.answer is not None:
-            won.setdefault(one.answer, []).append(one.won)
-    most = max(map(len, won.values()), default=0)
-    return float(np.mean([np.mean(wins) for wins in won.values() if len(wins) == most])) if won else 0.0
+    votes = grouped((one for one in episodes if one.answer is not None), lambda one: one.answer).values()
+    most = max(map(len, votes), default=0)
+    return float(np.mean([np.mean([one.won for one in own]) for own in votes if len(own) == most])) if votes else 0.0
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:

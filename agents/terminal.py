@@ -104,10 +104,10 @@ def _text(error: Exception) -> str:
     return str(error)
 
 
-def refuse(message: str) -> NoReturn:
-    """Print an error and exit with status 2."""
+def refuse(message: str, status: int = 2) -> NoReturn:
+    """Print an error and exit with a status."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
-    sys.exit(2)
+    sys.exit(status)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,7 @@ class Turn:
     values: tuple[int, int] | None = None  # its tokens that are arguments of a call, or a marked answer
     twin: int = -1  # the turn of another path whose first `copied` tokens this turn begins with; -1 for none
     copied: int = 0
+    counted: int = 0  # tokens that a server says it drew, where it does not say which
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Turn:
 
 def root_turn(observation: str, info: Mapping[str, Any], tokens: NDArray[np.int32]) -> Turn:
     """Return the root of a tree: what `reset` gave, and the tokens that its messages and tools became."""
-    shown = {name: info[name] for name in ("messages", "tools")}
+    shown = {name: info[name] for name in ("messages", "tools", "category") if name in info}
     return replace(Turn.unsampled(-1, "user", observation, tokens), info=shown)
 
 

@@ -101,6 +101,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.examples = Examples()  # in front of each question
         self.turn, self.live = 0, False  # live: between reset and the end of an episode
         self.task_id = ""  # set by on_reset where tasks have names
+        self.category = ""  # set by on_reset where tasks are of several kinds, which reports count apart
         self._named: dict[str, dict[str, float]] = {}  # rewards so far that have names, and their weights
         self._began: dict[str, Any] = {}
         self._last = ""
@@ -150,7 +151,7 @@ class TextEnv(gymnasium.Env[str, str]):
     # -- Gymnasium --------------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin an episode; `info` holds `messages`, `tools` (JSON schemas) and `task_id`."""
+        """Begin an episode; `info` holds `messages`, `tools` (JSON schemas), `task_id`, and maybe `category`."""
         super().reset(seed=seed)
         began = {"rng": self.np_random.bit_generator.state, "options": copied(options) if options else {}}
         self.live, self.turn, self._turns, self._named, self._began = False, 0, [], {}, {}
@@ -161,6 +162,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if self.examples.shots:
             shown = self.examples.before(shown)
         info = copied({"messages": shown, "tools": self.tool_schemas(), "task_id": self.task_id})
+        info |= {"category": self.category} if self.category else {}
         self._began, self._opening, self._last = began, (observation, info), observation
         self._seen, self._read, self.live = "", 0, True
         return observation, copied(info)

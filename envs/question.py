@@ -208,7 +208,7 @@ class QuestionEnv(TextEnv):
         self.toolbox.reset()
         self.results = []
         self.task = self.tasks[index]
-        self.task_id = self.task.id
+        self.task_id, self.category = self.task.id, self.task.category
         return self.task.prompt
 
     def on_step(self, text: str) -> Reply:

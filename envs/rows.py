@@ -12,6 +12,7 @@ from typing import IO, Any, TypeVar
 from .tasks import ListTasks, Task, check_split, text_share
 
 M = TypeVar("M")
+KINDS = ("category", "subject", "type", "subfield", "level")  # fields that may hold a category, the first that does
 _SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
 
@@ -183,7 +184,7 @@ def tasks_of(
     """Return the tasks of rows that come as (where the row is, a name for its task, the row).
 
     Args:
-        rows: A row may hold an `id`, which then names the task.
+        rows: A row may hold an `id`, which then names the task, and a category in one of `KINDS`.
         what: Where the rows are from.
         shapes: The fields that a row may hold; the first pair that it has is used.
         options: How tasks are made and checked.
@@ -194,7 +195,9 @@ def tasks_of(
     for where, name, row in rows:
         try:
             prompt, golds = read_row(row, shapes, options.check_gold)
-            tasks.append(options.make(str(row.get("id", name)), prompt, golds, row))
+            task = options.make(str(row.get("id", name)), prompt, golds, row)
+            kinds = (row.get(kind) for kind in KINDS)
+            tasks.append(replace(task, category=next((kind for kind in kinds if kind and isinstance(kind, str)), "")))
         except ValueError as fault:
             faults.append(f"{where}{fault}")
     if len(faults) > options.bad_rows:

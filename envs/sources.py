@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .rows import SHAPES, Fields, SourceOptions, apply_holdout, expected, load_jsonl, tasks_of
+from .rows import KINDS, SHAPES, Fields, SourceOptions, apply_holdout, expected, load_jsonl, tasks_of
 from .tasks import ListTasks, Tasks, did_you_mean
 
 _FILE = re.compile(r"[/\\~]|^\.|\.(?:jsonl?|gz|csv|parquet|txt)$")
@@ -171,7 +171,7 @@ def _columns(source: DataSet, found: list[str]) -> list[str]:
     for fields in source.fields:
         columns = [field.split(".")[0] for field in (fields.problem, fields.answer)]
         if set(columns) <= set(found):
-            return columns + [field for field in (fields.aliases,) if field in found]
+            return columns + [field for field in (fields.aliases, *KINDS) if field in found and field not in columns]
     raise ValueError(
         f"{source.path} has the fields {', '.join(found)}; it needs {expected(source.fields)}: name others with "
         "--option problem_field=NAME --option answer_field=NAME"

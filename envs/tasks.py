@@ -33,6 +33,7 @@ class Task:
         gold: The right answer, for the grader only.
         solution: A Python program that prints the answer, for demonstrations only.
         aliases: Other answers that are as right, for the grader only.
+        category: Of what kind it is, for reports.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Task:
     gold: str = field(repr=False)
     solution: str | None = field(default=None, repr=False)
     aliases: tuple[str, ...] = field(default=(), repr=False)
+    category: str = ""
 
     @property
     def golds(self) -> tuple[str, ...]:

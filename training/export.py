@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -29,20 +29,32 @@ ORIGIN = "gguf.json"  # of a model that turngym converted: from which file, and 
 
 @dataclass(frozen=True)
 class Export(Shown):
-    """Write what a run has learned as a folder that peft, transformers and vLLM load, with a model card."""
+    """Write what a run has learned as a folder that peft, transformers and vLLM load, or an evaluation as a file."""
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run folder; its newest checkpoint is taken."""
+    """Run folder, whose newest checkpoint is taken; with `--to` the folder of an evaluation."""
     out: Path | None = None
-    """Folder to write. By default RUN/export, and RUN/merged with `--merged`."""
+    """What to write. By default RUN/export, and RUN/merged with `--merged`; with `--to` a file in the folder."""
+    to: Literal["model", "parquet", "jsonl", "inspect"] = "model"
+    """Of an evaluation: `parquet` (a row for each episode), `jsonl` (conversations, as `messages`) or `inspect` (a log
+    of Inspect AI)."""
     merged: bool = False
     """Write the whole model with the LoRA update in its weights, in place of the adapter."""
 
     def run(self) -> int:
-        """Write the folder."""
+        """Write the folder, or the file."""
         with self.shown(), mistakes(), Work("exporting", text=str(self.run_folder)):
-            out = self.out or self.run_folder / ("merged" if self.merged else "export")
-            written = execute(prepare(self.run_folder, out, self.merged))
+            if self.to != "model":
+                if self.merged:
+                    raise ValueError(
+                        f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out"
+                    )
+                from ..agents.exports import export
+
+                written = export(self.run_folder, self.to, self.out)
+            else:
+                out = self.out or self.run_folder / ("merged" if self.merged else "export")
+                written = execute(prepare(self.run_folder, out, self.merged))
         console.print(f"written: {written}", markup=False, soft_wrap=True)
         return 0
 

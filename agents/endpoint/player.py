@@ -44,7 +44,7 @@ class Conversation:
             raise EngineFailure(EngineFault.STATUS, f"{self.endpoint.url} kept its answer back (content_filter)")
         self._turn += 1
         text = self._spoken(env, answer)
-        return Action(text, "length" if answer.finish == "length" else "end")
+        return Action(text, "length" if answer.finish == "length" else "end", answer.completion_tokens)
 
     def _heard(self, message: Message) -> Message:
         """Return what the environment says as the chat needs it: an answer to a call names the call."""

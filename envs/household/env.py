@@ -68,7 +68,7 @@ class ALFWorldEnv(TextEnv):
         index = choose_index(rng, options, self.tasks, "game")
         self.game, self.world = self.tasks.open(index, self.text)
         self.state = self.world.start
-        self.task_id = self.game.id
+        self.task_id, self.category = self.game.id, self.game.task_type
         return self._shown(intro(self.world))
 
     def on_step(self, text: str) -> Reply:

@@ -80,7 +80,7 @@ class MathTasks:
         for _ in range(ATTEMPTS):
             text, gold, solution = rng.choice(FAMILIES[family][level])(rng)
             if in_split(solution if family == SUMS else text, self.split):
-                return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution)
+                return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution, category=family)
         raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")
 
 

@@ -73,7 +73,7 @@ class ReasoningTasks:
         entry = _entries(name, seed)[index]
         gold = Gold(entry["answer"])
         gold.entry = (name, seed, index)
-        return Task(f"{name}-{self.split}-{index}", entry["question"], gold)
+        return Task(f"{name}-{self.split}-{index}", entry["question"], gold, category=name)
 
 
 class ReasoningGrader:

@@ -100,7 +100,9 @@ class InventedTasks:
             passages.append(self._world.ids[target if RELATIONS[relation].inverse else name])
             name = target
         text = ask(question, None if self._world.brief else rng)
-        return QATask(key, text, name, passages=tuple(passages), queries=tuple(queries))
+        return QATask(
+            key, text, name, category=f"{len(queries)} hops", passages=tuple(passages), queries=tuple(queries)
+        )
 
 
 class InventedWorld:

@@ -56,7 +56,7 @@ class BFCL(TextEnv):
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Pick a task and show the user's first message."""
         self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
-        self.task_id, self.steps = task.id, 0
+        self.task_id, self.category, self.steps = task.id, task.category, 0
         self.conversation = Conversation(task.row, task.gold) if task.is_conversation else None
         return str(task.messages(0)[-1]["content"])
 

@@ -7,7 +7,6 @@ import pytest
 from turngym.__main__ import main
 from turngym.agents import evaluate
 from turngym.agents.against import difference, read_against
-from turngym.agents.journal import origin_of
 from turngym.agents.scores import Episode
 from turngym.envs import Outcome
 from turngym.envs.registry import make
@@ -54,19 +53,31 @@ def test_an_evaluation_is_compared_with_an_earlier_one(earlier, tmp_path, capsys
 
 
 def test_what_cannot_be_compared_is_said_before_anything_is_played(earlier, tmp_path):
-    ours, tasks = origin_of(make(ENV, split="test")), range(10**12)
+    ours, tasks = make(ENV, split="test"), range(10**12)
     assert len(read_against(earlier, ours, tasks)) == 4
     with pytest.raises(ValueError, match=r"holds no finished evaluation: it has no eval\.json"):
         read_against(tmp_path, ours, tasks)
     with pytest.raises(ValueError, match=r"is one of turngym/Household-v0, this one of turngym/Math-v0"):
-        read_against(earlier, origin_of(make("turngym/Math-v0", split="test")), tasks)
+        read_against(earlier, make("turngym/Math-v0", split="test"), tasks)
     with pytest.raises(ValueError, match="has split 'test', this one 'valid'; compare evaluations of the same tasks"):
-        read_against(earlier, origin_of(make(ENV, split="valid")), tasks)
+        read_against(earlier, make(ENV, split="valid"), tasks)
     with pytest.raises(ValueError, match="shares 0 of 1 tasks with this one; at least 2 are needed"):
         read_against(earlier, ours, range(-1, 0))
     damaged = Path(shutil.copytree(earlier, tmp_path / "damaged"))
     lines = (damaged / "trees.jsonl").read_text().splitlines(keepends=True)
     (damaged / "trees.jsonl").write_text("".join(lines[:-1]))
-    with pytest.raises(ValueError, match="trees were read, but 4 were written"):
+    with pytest.raises(ValueError, match=r"holds files of several evaluations: eval\.json is not the result of"):
         read_against(damaged, ours, tasks)
     assert json.loads((earlier / "eval.json").read_text())["episodes"] == 4
+
+
+def test_another_text_of_a_task_is_refused(tmp_path):
+    """The same file name, with other problems in it."""
+    path = tmp_path / "sums.jsonl"
+    path.write_text("".join(f'{{"problem": "What is {n} plus 1?", "answer": "{n + 1}"}}\n' for n in range(3)))
+    options = {"split": "test", "tasks": str(path)}
+    evaluate.run(evaluate.prepare("turngym/Math-v0", options, "expert", episodes=3, out=tmp_path / "out"))
+    assert len(read_against(tmp_path / "out", make("turngym/Math-v0", **options), range(3))) == 3
+    path.write_text(path.read_text().replace("What is 1 plus", "What is 0 plus"))
+    with pytest.raises(ValueError, match=r"asked task 1 \(sums\.jsonl-2\) in another text; evaluate that one again"):
+        read_against(tmp_path / "out", make("turngym/Math-v0", **options), range(3))

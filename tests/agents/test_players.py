@@ -54,8 +54,20 @@ def test_the_expert_wins_every_task_in_order():
     ]
     golds = [tree.last_info(tree.leaves[0])["answer"] for tree in trees]
     assert from_trees(trees) == [
-        Episode(task, Outcome.DONE, "answered", 1.0, 2, True, answer=gold, calls=1)
+        Episode(
+            task,
+            Outcome.DONE,
+            "answered",
+            1.0,
+            2,
+            True,
+            answer=gold,
+            calls=1,
+            task_id=known.id,
+            category=known.category,
+        )
         for task, gold in zip((3, 3, 1, 1, 2, 2), golds, strict=True)
+        for known in [env.tasks[task]]
     ]
     assert not env.live  # forks were played, not the template
 
@@ -72,7 +84,7 @@ def test_an_episode_is_a_tree_of_what_was_said_and_paid():
         ("tool", "42"),
         ("assistant", "I do not know."),
     ]
-    assert tree.turns[0].info == {"messages": info["messages"], "tools": info["tools"]}
+    assert tree.turns[0].info == {name: info[name] for name in ("messages", "tools", "category")}
     assert tree.turns[1].info == {"turn": 1, "tool": "python", "tool_status": "ok", "valid": True}
     (leaf,) = tree.leaves
     assert (leaf.node, leaf.branch, leaf.stop, leaf.score) == (3, 0, "no_answer", 0.0)

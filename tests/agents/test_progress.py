@@ -12,7 +12,7 @@ import pytest
 
 import turngym
 from turngym.agents import evaluate
-from turngym.agents.evaluate import EPISODES, FILES, Progress
+from turngym.agents.episodes import EPISODES, FILES, Progress
 from turngym.agents.journal import append_sealed, locked, read_sealed, read_trees
 from turngym.agents.scores import from_trees
 from turngym.agents.settings import SamplingOptions

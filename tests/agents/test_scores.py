@@ -13,7 +13,18 @@ from turngym.agents import scores
 from turngym.agents.journal import Origin, read_trees, write_trees
 from turngym.agents.players import Script, play
 from turngym.agents.replay import replay
-from turngym.agents.scores import Episode, Part, from_trees, interval, majority, pass_at_k, pass_hat_k, summarize
+from turngym.agents.scores import (
+    Category,
+    Episode,
+    Part,
+    TaskScore,
+    from_trees,
+    interval,
+    majority,
+    pass_at_k,
+    pass_hat_k,
+    summarize,
+)
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Rubric
 from turngym.envs.math.grade import Grade
@@ -180,6 +191,41 @@ def test_a_report_by_hand():
     assert report.to_json()["success"]["value"] == report.success.value
 
 
+def test_categories_and_tasks_have_rows_of_their_own():
+    """Easy: tasks 0 (2 of 2) and 2 (0 of 1, one lost); hard: 1 (1 of 2). Task 3 had no score; nobody knows its kind."""
+    rows = [(0, 1, "easy"), (0, 1, "easy"), (1, 1, "hard"), (1, 0.5, "hard"), (2, 0, "easy")]
+    episodes = [episode(task, score, category=kind, task_id=f"t{task}") for task, score, kind in rows]
+    lost = [episode(task, math.nan, Outcome.INFRA_ERROR, task_id=f"t{task}") for task in (2, 3)]
+    report = summarize([*episodes, *lost])
+    assert list(report.by_category) == ["", "easy", "hard"]
+    assert report.by_category[""] == Category(1, 0, 1, None, None)
+    assert report.by_category["easy"] == Category(4, 2, 1, 2 / 3, interval([1.0, 0.0], 3))
+    assert report.by_category["hard"] == Category(2, 1, 0, 0.75, interval([0.5], 2))
+    assert report.by_task[2:] == [TaskScore(2, "t2", "easy", 2, 1, 0, 0.0), TaskScore(3, "t3", "", 1, 1, 0, None)]
+    assert "by_category" not in summarize([episode(0)]).to_json()
+
+
+@given(st.integers(2, 12), st.integers(1, 6), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_intervals_are_clustered_by_task(tasks, samples, seed):
+    """The sandwich of the clustered mean (Liang & Zeger, Biometrika 1986): G / (G-1) Σ (Σ residual)² / N²."""
+    rng = np.random.default_rng(seed)
+    won = rng.random((tasks, samples)) < rng.beta(0.5, 0.5, (tasks, 1))
+    report = summarize([episode(task, float(one)) for task in range(tasks) for one in won[task]])
+    residual = (won - won.mean()).sum(1)
+    variance = tasks / (tasks - 1) * (residual**2).sum() / won.size**2
+    assert report.success.value == pytest.approx(won.mean(), abs=1e-12)
+    if variance > 0:
+        worth = min(max(won.mean() * (1 - won.mean()) / variance, 1.0), won.size)
+        assert [report.success.low, report.success.high] == pytest.approx(wilson(won.mean(), worth), abs=1e-9)
+
+
+def test_any_k_may_be_asked_for():
+    report = summarize([episode(0, float(n < 2)) for n in range(6)], (1, 3, 5, 7))
+    assert {k: found.value for k, found in report.pass_at.items()} == pytest.approx({1: 1 / 3, 3: 0.8, 5: 1.0})
+    assert list(report.pass_hat) == [1, 3, 5]
+
+
 def test_cut_turns_are_a_share_of_those_that_were_drawn():
     """3 of 8 drawn turns; a failure counts in no estimate."""
     episodes = [episode(0, drawn=2, cut=2), episode(0, drawn=6, cut=1), episode(1, turns=9)]
@@ -223,8 +269,8 @@ def test_paths_of_trees_are_episodes():
             node = tree.add(Turn(node, "assistant", "a", np.array([2], np.int32), column > -1, column, column))
         tree.leaves.append(Leaf(node, branch, outcome, f"s{branch}", float(1 - branch), {"used_tool": not branch}))
     assert from_trees([tree, tree]) == 2 * [
-        Episode(5, Outcome.DONE, "s0", 1.0, 1, True, tokens=1),
-        Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False, tokens=2),
+        Episode(5, Outcome.DONE, "s0", 1.0, 1, True, tokens=1, task_id="t5"),
+        Episode(5, Outcome.TRUNCATED, "s1", 0.0, 2, False, tokens=2, task_id="t5"),
     ]
     ends = iter(("length", "closer", "end"))
     tree.turns[1:] = [replace(turn, ended=next(ends)) for turn in tree.turns[1:]]

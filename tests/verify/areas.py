@@ -3,6 +3,7 @@
 accounting.py  what a run wrote adds up
 contracts.py   the clauses of the contract, on every environment
 deadlines.py   what never answers stops no rollout
+evaluation.py  numbers of evaluations, concurrency, kills
 formats/       tool-call formats on recorded and fuzzed completions
 grader/        right, wrong and hostile answers
 household/     recorded episodes, walkthroughs, the real engine, fuzzed commands
@@ -30,6 +31,7 @@ import tyro
 from turngym.tests.verify.accounting import Accounting
 from turngym.tests.verify.contracts import Contracts
 from turngym.tests.verify.deadlines import Deadlines
+from turngym.tests.verify.evaluation import Evaluation
 from turngym.tests.verify.formats.area import Formats
 from turngym.tests.verify.grader.area import Grader
 from turngym.tests.verify.household.area import Household
@@ -49,6 +51,7 @@ AREAS = (
     Annotated[Accounting, _name("accounting")]
     | Annotated[Contracts, _name("contracts")]
     | Annotated[Deadlines, _name("deadlines")]
+    | Annotated[Evaluation, _name("evaluation")]
     | Annotated[Formats, _name("formats")]
     | Annotated[Grader, _name("grader")]
     | Annotated[Household, _name("household")]

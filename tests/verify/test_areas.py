@@ -15,6 +15,7 @@ TIMED = re.compile(r"within|overrun|takes at most")
 AREAS = {
     "contracts": "--episodes 20 --tool-episodes 2",
     "deadlines": "",
+    "evaluation": "--reports 40 --episodes 60 --kills 4",
     "formats": "--fuzzed 350 --rendered 200 --milliseconds 250",
     "grader": "--completions 60 --threads 4 --processes 1",
     "household": "--fuzz-games 2 --strings 200 --forked 2 --tasks 2",

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...agents import evaluate
+from ...agents.episodes import TREES
 from ...agents.journal import read_trees
 from ...agents.scores import pass_at_k
 from ...agents.settings import SamplingOptions
@@ -100,7 +101,7 @@ class Final:
                 found = replace(found, samples=samples)
             evaluate.run(found)
             tools = isinstance(found.env, QuestionEnv) and bool(len(found.env.toolbox))
-            return Measured.of(list(read_trees(Path(folder) / evaluate.TREES)), self.world, tools)
+            return Measured.of(list(read_trees(Path(folder) / TREES)), self.world, tools)
 
     def curve(self, run: Path) -> list[dict[str, Any]]:
         """Return of each step of a run what its rollout did: the fields of `Measured`."""

@@ -229,7 +229,6 @@ def test_what_may_pass_is_asked_again(served, way, tmp_path):
     [
         ("500", "status", 4),
         ("cut json", "malformed", 4),
-        ("other model", "version", 1),
         ("wait", "full", 1),
         ("400", "status", 1),
     ],
@@ -318,10 +317,32 @@ def test_the_number_of_requests_follows_the_server():
         pass
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_model_that_changes_ends_the_evaluation_and_loses_nothing(served, tmp_path, resumed):
+    """In the middle of an evaluation, or between two parts of one."""
+    server, url = served(plan=lambda number, asked: "other model" if number == 9 else "")
+    with pytest.raises(
+        Refused, match=r"model '.*' answered, and 'scripted-1' did before; let that one answer, and add"
+    ):
+        evaluated(url, tmp_path, concurrency=1)
+    answered = [row for row in read_sealed(tmp_path / "requests.jsonl") if "answer" in row]
+    assert len(answered) == 9 and not (tmp_path / "eval.json").exists()
+    if resumed:
+        server.plan = lambda number, asked: "other model"
+        with pytest.raises(Refused, match="did before"):
+            evaluated(url, tmp_path, resume=True)
+    server.plan = lambda number, asked: ""
+    report = evaluated(url, tmp_path, resume=True)
+    assert (report.failed, report.usage["requests"]) == (0, len(server.asked) - 1 - resumed)
+
+
 def test_turns_that_were_cut_are_counted(served):
     _, url = served(plan=lambda number, asked: "length" if number in (2, 5) else "")
     report = evaluated(url, concurrency=1)
     assert report.cut == pytest.approx(2 / (report.turns * 8))
+    assert report.tokens == report.usage["completion_tokens"] / 8 == 3 * report.turns
+    _, url = served(plan=lambda number, asked: "no usage")
+    assert evaluated(url).tokens is None  # nobody counted
 
 
 # --- budget, resuming, keys

@@ -1,0 +1,134 @@
+"""The folder of an evaluation: the episodes that are over, and the result, `eval.json`, with its version and schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import file_digest
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from .journal import Origin, append_sealed, from_json, read_origin, read_sealed, read_trees, to_json, write_file
+from .model_folder import read_json
+from .scores import Report
+from .trajectory import Key, Tree
+
+SETTINGS, EPISODES, TREES, REPORT = "settings.json", "episodes.jsonl", "trees.jsonl", "eval.json"
+REQUESTS = "requests.jsonl"  # of a model behind a URL
+FILES = (SETTINGS, EPISODES, TREES, REPORT, REQUESTS)
+FORMAT = 1  # of `eval.json`, which is of another version without it
+SCHEMA = Path(__file__).with_name("eval.schema.json")
+MIXED = "holds files of several evaluations"
+_KINDS = {"string": str, "integer": int, "number": float, "object": dict, "array": list, "null": type(None)}
+
+
+@dataclass
+class Progress:
+    """The episodes of an evaluation that are over, each as a tree of one path, by key and branch."""
+
+    wanted: Sequence[Key]  # all keys and branches, in order
+    folder: Path | None  # where they are kept
+    on_path: Callable[[Tree], None]
+    origin: Origin | None = None  # of the environment, which a journal in the folder has to share
+    over: dict[Key, Tree] = field(default_factory=dict)
+
+    def read(self, folder: Path) -> None:
+        """Read the episodes that have a score. Raises ValueError where a file is damaged, or another evaluation's."""
+        journal, known = folder / TREES, set(self.wanted)
+        if journal.exists():
+            self._check(folder)
+        finished = read_trees(journal) if journal.exists() else ()
+        paths = [replace(tree, leaves=[leaf]) for tree in finished for leaf in tree.leaves]
+        for path in (*paths, *map(from_json, read_sealed(folder / EPISODES))):
+            if (key := (*path.key, path.leaves[0].branch)) not in known:
+                raise ValueError(f"{folder} {MIXED}: {SETTINGS} asks for no episode {key}")
+            if path.leaves[0].rewarded and key not in self.over:
+                self._take(path)
+
+    def _check(self, folder: Path) -> None:
+        """Check that the journal is this evaluation's, and that of the result beside it."""
+        found = read_origin(folder / TREES)
+        if self.origin is not None and (found.env, found.options) != (self.origin.env, self.origin.options):
+            raise ValueError(f"{folder} {MIXED}: {TREES} is of {found.env} with {found.options}")
+        try:
+            result = read_json(folder / REPORT)
+        except (ValueError, OSError):  # it is written again
+            return
+        if not (folder / EPISODES).exists():
+            check_journal(folder, result)
+
+    @property
+    def missing(self) -> list[Key]:
+        """The keys and branches of the episodes that are still to be played."""
+        return [key for key in self.wanted if key not in self.over]
+
+    def add(self, path: Tree) -> None:
+        """Take an episode; one without an end is none."""
+        if path.leaves:
+            if self.folder is not None:
+                append_sealed(self.folder / EPISODES, to_json(path))
+            self._take(path)
+
+    def _take(self, path: Tree) -> None:
+        self.over[(*path.key, path.leaves[0].branch)] = path
+        self.on_path(path)
+
+    def trees(self) -> list[Tree]:
+        """Return all episodes that are over, those of a key as one tree, in order."""
+        keys = [key for key in self.wanted if key in self.over]
+        return [_joined([self.over[key] for key in group]) for _, group in groupby(keys, lambda key: key[:-1])]
+
+
+def _joined(paths: Sequence[Tree]) -> Tree:
+    """Return the tree of several paths that share the prompt alone; one that failed there may not have it."""
+    first = next((path for path in paths if path.turns[0].info), paths[0])
+    whole = replace(first, turns=[first.turns[0]], leaves=[])
+    for path in paths:
+        at = {0: 0}
+        for node in path.path(path.leaves[0])[1:]:
+            turn = path.turns[node]
+            at[node] = whole.add(replace(turn, parent=at[turn.parent]))
+        whole.leaves.append(replace(path.leaves[0], node=at[path.leaves[0].node]))
+    return whole
+
+
+def write_result(folder: Path, report: Report, levels: Mapping[str, str], options: Mapping[str, Any]) -> None:
+    """Write the result of an evaluation whose journal is complete."""
+    found = {"eval": FORMAT, "journal": _digest(folder), **report.to_json(), "levels": levels, "options": options}
+    write_file(folder / REPORT, json.dumps(found, indent=1, allow_nan=False) + "\n")
+
+
+def read_result(folder: Path, what: str) -> dict[str, Any]:
+    """Return the result of an evaluation that is over; `what` needs it, and begins the error.
+
+    Raises:
+        ValueError, OSError: there is none, it is of another version or damaged, or another one's journal is beside it.
+    """
+    if not (folder / REPORT).is_file():
+        raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")
+    result = read_json(folder / REPORT)
+    if (found := result.get("eval")) != FORMAT:
+        raise ValueError(
+            f"{folder / REPORT} is of format {found}, not {FORMAT}; the command of that evaluation with --resume plays "
+            "nothing and writes it again"
+        )
+    schema = read_json(SCHEMA)
+    for name in schema["required"]:
+        kinds = schema["properties"][name]["type"]
+        if type(result.get(name)) not in [_KINDS[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)]:
+            raise ValueError(f"{folder / REPORT} is damaged: {name} is {result.get(name)!r:.60}; add --resume")
+    check_journal(folder, result)
+    return result
+
+
+def check_journal(folder: Path, result: Mapping[str, Any]) -> None:
+    """Raise ValueError where a result is not that of the journal beside it; OSError where there is none."""
+    if result.get("journal", digest := _digest(folder)) != digest:
+        raise ValueError(f"{folder} {MIXED}: {REPORT} is not the result of the {TREES} beside it")
+
+
+def _digest(folder: Path) -> str:
+    with (folder / TREES).open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
