@@ -10,11 +10,12 @@ READYS := .venv/suites/.ready
 READYL := .venv/loggers/.ready
 READYR := .venv/real/.ready
 READYE := .venv/exports/.ready
+READYB := .venv/bridges/.ready
 PACKAGE := turngym
 ROOMS := tools envs agents training
 TYPED := __init__.py __main__.py $(ROOMS) tests/verify tests/support
 
-.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-exports test-real test-release check format lint types package docs clean
+.PHONY: help setup train test test-slow test312 test-vllm test-suites test-page test-loggers test-exports test-bridges test-real test-release check format lint types package docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -108,6 +109,22 @@ $(READYE): pyproject.toml
 
 test-exports: $(READYE)  ## read results and exports with the real packages, in an environment of their own
 	.venv/exports/bin/python -m pytest -q tests/exports $(ARGS)
+
+# Other people's trainers: their versions exclude each other, and ours.
+BRIDGES := openenv verifiers
+$(READYB): pyproject.toml
+	for name in $(BRIDGES); do \
+	  $(PYTHON) -m venv .venv/bridges/$$name && \
+	  .venv/bridges/$$name/bin/python -m pip install --quiet --disable-pip-version-check --editable . pytest pytest-timeout uv \
+	    $$([ $$name = verifiers ] && echo 'verifiers[openenv]>=0.4' || echo 'openenv>=0.10') || exit 1; \
+	done
+	@touch $(READYB)
+
+test-bridges: $(READY) $(READYB)  ## run environments in TRL, OpenEnv and verifiers, with the real packages
+	for python in $(BIN) $(BRIDGES:%=.venv/bridges/%/bin); do \
+	  PATH="$(CURDIR)/$$python:$$PATH" $$python/python -m pytest -q -o addopts=--import-mode=importlib --confcutdir=tests/bridges \
+	    tests/bridges $(ARGS) || exit 1; \
+	done
 
 test-release: $(READY)  ## build wheel and sdist, install each in fresh environments, and try it there
 	.ci/release $(or $(PYTHONS),$(PYTHON))

@@ -11,6 +11,7 @@
 - rows: rows of questions, and the tasks that they give
 - sources: where questions come from: files and data sets
 - math, qa, household, suites, diagnostic: the environments
+- adapters: environments in other trainers, and theirs here
 """
 
 from .core import EnvFailure, Outcome, Reply, StopReason, TextEnv, fork, outcome_of
