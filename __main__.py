@@ -15,6 +15,8 @@ from .agents.commands import Check, Doctor, Envs, Play, Replay, ServeSearch, War
 from .agents.eval_command import suite_of
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
+from .training.analyse import Analyse
+from .training.claims.command import Claims
 from .training.commands import Audit, Methods, Train, Verify, train_of, verify_command, warmup_of
 from .training.comparison.command import Compare
 from .training.diagnosis.command import Diagnose
@@ -32,6 +34,8 @@ COMMANDS: dict[str, Any] = {
     "export": Export,
     "audit": Audit,
     "view": View,
+    "analyse": Analyse,
+    "claims": Claims,
     "verify": Verify,
     "envs": Envs,
     "methods": Methods,

@@ -79,6 +79,8 @@ def test_help_names_every_command():
         "warmup",
         "envs",
         "methods",
+        "analyse",
+        "claims",
         "doctor",
         "serve-search",
     ):

@@ -10,6 +10,7 @@ Command line and runs:
     parallel: the processes that train together
     process: which of them this one is
     comparison/: comparing methods on the same tasks, seeds and budget
+    claims/: what papers say about entropy, tested with a small policy
     diagnosis/: small worlds in which a method has to hold or to let go of entropy at the right turns
     report/: the page and the pictures of runs, evaluations and comparisons
     recipes/: configs of shipped environments
@@ -38,4 +39,5 @@ What is measured:
     actions: how the actions of siblings differ, and which were valid
     telemetry: statistics of rollouts and updates
     accounting: whether every step of a run adds up
+    analyse: what papers on entropy measure of runs
 """

@@ -21,9 +21,9 @@ class WorldEnv(TextEnv):
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"world", "tasks", "drawn"}
 
-    def __init__(self, world: World, max_turns: int) -> None:
+    def __init__(self, world: World, max_turns: int, size: int = 0) -> None:
         super().__init__(max_turns)
-        self.world, self.tasks = world, range(len(world))
+        self.world, self.tasks = world, range(min(size, len(world)) if size else len(world))
         self.state = START
         self.drawn: Mapping[str, tuple[str, frozenset[str]]] = {}
 
@@ -72,9 +72,14 @@ def make_useless_choice(max_turns: int = WORLDS["useless-choice"].turns) -> Worl
 
 
 @strict
-def make_many_ways(max_turns: int = WORLDS["many-ways"].turns) -> WorldEnv:
-    """Make the world of six doors that are equally good, of which every task leaves three open."""
-    return WorldEnv(WORLDS["many-ways"], max_turns)
+def make_many_ways(max_turns: int = WORLDS["many-ways"].turns, size: int = 0) -> WorldEnv:
+    """Make the world of six doors that are equally good, of which every task leaves three open.
+
+    With a `size` there are only so many tasks, whose doors are open more or less often.
+    """
+    if size < 0:
+        raise ValueError(f"size is {size}; give a number of tasks, or 0 for all there are")
+    return WorldEnv(WORLDS["many-ways"], max_turns, size)
 
 
 @strict

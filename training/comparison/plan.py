@@ -160,7 +160,8 @@ class Comparison:
         """Return what is compared: the settings that all methods share, and those of each."""
         configs = {method: flat(config) for method, config in self.methods.items()}
         first = next(iter(configs.values()))
-        own = [key for key in OWN if key == "method" or any(config[key] != first[key] for config in configs.values())]
+        own = [*OWN, *(key for key in first if key not in (*OWN, "seed", "out", "resume"))]
+        own = [key for key in own if key == "method" or any(config[key] != first[key] for config in configs.values())]
         return {
             "on": self.base,
             "seeds": list(self.seeds),

@@ -19,9 +19,13 @@ TICK = 2.0  # seconds between looks at how far the runs are
 
 
 def carry_out(
-    trials: Sequence[Trial], workers: int, say: Callable[[str], object], report: Callable[[], object] = lambda: None
+    trials: Sequence[Trial],
+    workers: int,
+    say: Callable[[str], object],
+    report: Callable[[], object] = lambda: None,
+    make: Callable[[Trial], str] | None = None,
 ) -> None:
-    """Make the trials that are not finished, say how each ended, also where it failed, and call `report` then."""
+    """Make the trials that are not finished, with `train` or as `make` does, say how each ended, and `report` then."""
     left = [trial for trial in trials if not trial.finished]
     with Work("all steps", sum(trial.config.schedule.steps for trial in left)) as work:
 
@@ -32,7 +36,7 @@ def carry_out(
         # Each seed in new processes: the memory of one grows by some 100 MB with every run.
         for seed, group in groupby(left, lambda trial: trial.config.seed):
             work.text = f"seed {seed}"
-            for line in in_processes([partial(train, trial) for trial in group], workers, look):
+            for line in in_processes([partial(make or train, trial) for trial in group], workers, look):
                 say(line)
                 report()
 

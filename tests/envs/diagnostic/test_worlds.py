@@ -119,3 +119,6 @@ def test_the_ids_make_the_worlds_and_refuse_other_options():
     assert [make(f"turngym/{name}-v0").world for name in ids] == list(WORLDS.values())
     with pytest.raises(ValueError, match="takes no option 'split'"):
         make("turngym/ManyWays-v0", split="test")
+    assert len(make("turngym/ManyWays-v0", size=10).tasks) == 10 < len(make("turngym/ManyWays-v0").tasks)
+    with pytest.raises(ValueError, match="size is -1"):
+        make("turngym/ManyWays-v0", size=-1)

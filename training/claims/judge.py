@@ -1,0 +1,137 @@
+"""What runs say of claims: a statistic of each, and its mean over seeds beside the bound."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from ... import __version__
+from ...agents.journal import write_file
+from ...agents.significance import CONFIDENCE, Mean, mean_of
+from ..analyse import NAME, Series, analyse, reward_law, spearman
+from ..comparison.outcomes import NONE, Table, as_text
+from ..comparison.plan import Trial
+from ..comparison.work import train
+from ..config import revision
+from .plan import Claim, Row, Study
+
+FILES = ("claims.md", "claims.json")
+WINDOW = 5  # steps, whose means the law of reward is fitted to
+NOTE = (
+    "Mean over seeds ± half the 95 % t-interval, differences pairwise by seed. A row holds where the whole interval is "
+    "past its bound, a claim where all its rows do. Not corrected for the number of rows."
+)
+
+
+def make(claims: Sequence[Claim], trial: Trial) -> str:
+    """Make a run, or continue it, analyse it, and return a line on it."""
+    line = train(trial)
+    if not trial.finished:
+        return line
+    entropy = list(analysed(claims, trial)["entropy"].values())
+    return f"{line}, entropy {entropy[0]:.3f} → {entropy[-1]:.3f}"
+
+
+def analysed(claims: Sequence[Claim], trial: Trial) -> Mapping[str, Series]:
+    """Return what was measured of a finished run, from its file or made now; Self-BLEU where a claim asks for it."""
+    if not (file := trial.folder / NAME).is_file():
+        rows = [row for claim in claims for row in claim.rows if row.arm == trial.method]
+        analyse([trial.folder], file, any(row.of == "rank:self_bleu" for row in rows))
+    (data,) = json.loads(file.read_text("utf-8"))["runs"]
+    return {name: {int(step): value for step, value in values.items()} for name, values in data["series"].items()}
+
+
+def statistic(row: Row, found: Mapping[str, Series]) -> float | None:
+    """Return the statistic of a row over a run's steps; None where it cannot be had. Entropies are token means, nats.
+
+    mean: of entropy over the steps
+    change: mean of the last fifth of the steps less the first step
+    speed: mean distance from the first step
+    error: |mean of the last third - target| / target
+    rank:QUANTITY: rank correlation of entropy and that over the steps
+    r2: of R = -a·exp(H) + b, fitted to means of `WINDOW` steps; 0 where a is not positive
+    """
+    entropy = found["entropy"]
+    values = [entropy[step] for step in sorted(entropy)]
+    if row.of == "mean":
+        return fmean(values)
+    if row.of == "change":
+        return fmean(values[-max(len(values) // 5, 1) :]) - values[0]
+    if row.of == "speed":
+        return fmean(abs(value - values[0]) for value in values[1:])
+    if row.of == "error":
+        return abs(fmean(values[-max(len(values) // 3, 1) :]) - row.target) / row.target
+    if row.of == "r2":
+        law = reward_law(windows(entropy), windows(found["reward"]))
+        return None if law is None else law["r2"] if law["a"] > 0 else 0.0
+    return spearman(entropy, found[row.of.removeprefix("rank:")])
+
+
+def windows(values: Series) -> dict[int, float]:
+    """Return the means of whole windows of `WINDOW` steps."""
+    parts: dict[int, list[float]] = {}
+    for step, value in values.items():
+        parts.setdefault((step - 1) // WINDOW, []).append(value)
+    return {number: fmean(part) for number, part in parts.items() if len(part) == WINDOW}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row and its values by seed; `holds`: the mean is past the bound, `confirmed`: the whole interval is."""
+
+    row: Row
+    values: Mapping[int, float]
+
+    @property
+    def mean(self) -> Mean | None:
+        return mean_of(self.values.values())
+
+    @property
+    def holds(self) -> bool:
+        return self.mean is not None and self.row.sign * (self.mean.value - self.row.bound) > 0
+
+    @property
+    def confirmed(self) -> bool:
+        if self.mean is None or self.mean.half is None:  # a single seed
+            return False
+        return self.row.sign * (self.mean.value - self.row.bound) > self.mean.half
+
+    def to_json(self) -> dict[str, Any]:
+        mean = self.mean and asdict(self.mean)
+        return {**asdict(self.row), "values": self.values, "mean": mean, "confirmed": self.confirmed}
+
+
+def judge(study: Study) -> dict[str, list[Judged]]:
+    """Return by claim its rows with what the finished runs say."""
+    done = [trial for trial in study.comparison.trials if trial.finished]
+    found = {(trial.method, trial.config.seed): analysed(study.claims, trial) for trial in done}
+
+    def values(row: Row) -> Iterator[tuple[int, float]]:
+        for seed in study.comparison.seeds:
+            runs = [found.get((arm, seed)) for arm in (row.arm, row.than) if arm]
+            known = [value for series in runs if series and (value := statistic(row, series)) is not None]
+            if len(known) == len(runs):
+                yield seed, known[0] - (known[1] if row.than else 0.0)
+
+    return {claim.name: [Judged(row, dict(values(row))) for row in claim.rows] for claim in study.claims}
+
+
+def write(study: Study) -> Table:
+    """Write both files from what has finished by now, and return the table."""
+    found, rows, data = judge(study), list[tuple[str, ...]](), dict[str, Any]()
+    for claim in study.claims:
+        confirmed = all(one.confirmed for one in found[claim.name])
+        first = (claim.says, "confirmed" if confirmed else "**not confirmed**")
+        for one in found[claim.name]:
+            holds = ("yes" if one.confirmed else "mean only" if one.holds else "no") if one.values else NONE
+            rows.append((*first, str(one.row), as_text(one.mean, ".3f"), str(len(one.values)), holds))
+            first = ("", "")
+        own = [one.to_json() for one in found[claim.name]]
+        data[claim.name] = {"says": claim.says, "paper": claim.paper, "confirmed": confirmed, "rows": own}
+    table = Table("Claims", ("claim", "verdict", "must hold", "found", "seeds", "holds"), rows, NOTE)
+    what = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **study.comparison.described()}
+    head = f"turngym {__version__}, revision {revision()[:12]}, table {study.comparison.base}.\n\n"
+    write_file(study.comparison.folder / FILES[0], head + table.markdown())
+    write_file(study.comparison.folder / FILES[1], json.dumps({**what, "claims": data}, indent=1) + "\n")
+    return table
