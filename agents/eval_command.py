@@ -19,7 +19,7 @@ from ..tools.core import did_you_mean
 from ..tools.progress import Work
 from .model_folder import read_toml
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, parsed
-from .terminal import Shown, console, mistakes, refuse
+from .terminal import Shown, console, mistakes
 
 if TYPE_CHECKING:
     from .scores import Episode, Report
@@ -98,7 +98,6 @@ class Eval(Shown):
         with mistakes(), Work("getting ready"):
             from . import evaluate
             from .against import difference, read_against
-            from .scores import NoScore
 
             prepared = evaluate.prepare(
                 self.env,
@@ -123,10 +122,7 @@ class Eval(Shown):
         try:
             with mistakes((ValueError, OSError)):
                 played: list[Episode] = []
-                try:
-                    report = evaluate.run(prepared, played.append)
-                except NoScore as none:
-                    refuse(str(none), 1)
+                report = evaluate.run(prepared, played.append)
                 return report, levels_of(prepared.env), difference(played, other) if other else ""
         except KeyboardInterrupt:
             if self.out is not None:

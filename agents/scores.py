@@ -108,7 +108,9 @@ class Category:
 
 
 class NoScore(ValueError):
-    """No episode has a score."""
+    """No episode has a score: nothing was wrong with what was asked."""
+
+    exit_status = 1  # of the command
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ MISTAKES = (ValueError, OSError, LookupError, TypeError, RecursionError, Overflo
 
 @contextmanager
 def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> Iterator[None]:
-    """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2.
+    """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2, or the error's own.
 
     `remedy` is what the user can do after a failure of the engine. TURNGYM_TRACEBACK=1 shows the traceback.
     """
@@ -61,7 +61,7 @@ def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try a
         message = None if os.environ.get("TURNGYM_TRACEBACK") else said_of(error, kinds, remedy)
         if message is None:
             raise
-        refuse(message)
+        refuse(message, getattr(error, "exit_status", 2))
 
 
 def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> str | None:
