@@ -48,7 +48,7 @@ MISTAKES = (ValueError, OSError, LookupError, TypeError, RecursionError, Overflo
 
 @contextmanager
 def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> Iterator[None]:
-    """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2, or the error's own.
+    """Report a wrong input, or a tool or engine that cannot run, in one line and exit with status 2 or its own.
 
     `remedy` is what the user can do after a failure of the engine. TURNGYM_TRACEBACK=1 shows the traceback.
     """
