@@ -43,7 +43,7 @@ class FunctionTool(StatelessTool, Generic[P, R]):
         return self._target()(*args, **kwargs)
 
     def call(self, arguments: Mapping[str, Any], timeout: float | None = None) -> ToolResult:
-        """Return what the function gives for checked arguments. Raises ToolFailure if it does, or time is over."""
+        """Return the function's result, or its exception as an `error`. Raises ToolFailure if it does, or is late."""
         if problem := check_arguments(self.schema, arguments):
             return ToolResult(Status.ERROR, problem)
         hints = hints_of(self.function, f"tool {self.name}")

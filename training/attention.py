@@ -200,15 +200,7 @@ def _band(layout: Layout, dtype: torch.dtype, device: torch.device) -> Float[Ten
 
 
 def _by_segments(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    layout: Layout,
-    band: Tensor,
-    scaling: float | None = None,
-    **options: Any,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, layout: Layout, band: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
     """Return `[1, u, heads, d]` of queries `[1, heads, u, d]` and keys and values `[1, kv_heads, u, d]`."""
     _refuse(options)
@@ -222,7 +214,7 @@ def _by_segments(
             carried,
             attn_mask=_mask(band, own.shape[2], seen.shape[2]) if len(chain) > 1 else None,
             is_causal=len(chain) == 1,
-            scale=scaling,
+            scale=options.get("scaling"),
             enable_gqa=key.shape[1] != query.shape[1],
         )
         parts.append(part.transpose(1, 2))
@@ -230,20 +222,14 @@ def _by_segments(
 
 
 def _by_blocks(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    blocks: BlockMask,
-    scaling: float | None = None,
-    **options: Any,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, blocks: BlockMask, **options: Any
 ) -> tuple[Tensor, None]:
     """Return what `_by_segments` returns, of tokens that are padded to whole blocks; PyTorch has no gradient on CPU."""
     _refuse(options)
     # Within a compiled layer it is compiled with the rest; alone it would compute all scores unless compiled.
     fused: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
-    out: Tensor = fused(query, key, value, block_mask=blocks, scale=scaling, enable_gqa=key.shape[1] != query.shape[1])
+    shared, scale = key.shape[1] != query.shape[1], options.get("scaling")
+    out: Tensor = fused(query, key, value, block_mask=blocks, scale=scale, enable_gqa=shared)
     return out.transpose(1, 2), None
 
 

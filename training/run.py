@@ -97,15 +97,9 @@ def prepare(config: TrainConfig) -> Prepared:
     if config.resume:
         _same_levels(env, folder)
     check_levels(env)
-    new = [path for path in (folder, *folder.parents) if launch.first and not path.exists()]
+    check_fit(config, chat, env)
     if launch.first:
         writable(folder)
-    try:
-        check_fit(config, chat, env)
-    except ValueError:
-        for path in new:
-            path.rmdir()
-        raise
     config = replace(config, out=str(folder))
     return Prepared(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from ...agents.journal import read_origin, unsealed
 from ..run_folder import CONFIG, INCIDENTS, METRICS, SUMMARY
 
 EVAL, SETTINGS, TREES, EPISODES, COMPARE = "eval.json", "settings.json", "trees.jsonl", "episodes.jsonl", "compare.json"
+T = TypeVar("T")
 UPDATES = "updates"
 MOST_NOTES = 20
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
@@ -118,25 +119,21 @@ class Run:
 
     def endings(self, step: int) -> Iterator[Ending]:
         """Yield how the episodes of a step ended, in the order of the journal, without reading what was said."""
-        for where, text in self.rows(step):
-            try:
-                found = list(_endings(step, text))
-            except DAMAGE as error:
-                self.note(f"{where}: not a tree of this version ({type(error).__name__})")
-            else:
-                yield from found
+        for found in self._read(step, lambda text: list(_endings(step, text))):
+            yield from found
 
     def trees(self, step: int) -> Iterator[dict[str, Any]]:
         """Yield the trees of a step as they stand in the journal."""
+        return self._read(step, _tree)
+
+    def _read(self, step: int, parse: Callable[[bytes], T]) -> Iterator[T]:
         for where, text in self.rows(step):
             try:
-                data = json.loads(text)
-                if not (isinstance(data["turns"], list) and isinstance(data["leaves"], list)):
-                    raise TypeError("turns or leaves is no list")
+                found = parse(text)
             except DAMAGE as error:
                 self.note(f"{where}: not a tree of this version ({type(error).__name__})")
             else:
-                yield data
+                yield found
 
     def slots(self, step: int) -> dict[tuple[int, ...], Slots]:
         """Return what the learner computed in a step, by the key of a path; nothing where it was not kept."""
@@ -303,6 +300,13 @@ def _json(path: Path, note: Callable[[str], None], kind: type) -> Any:
         except DAMAGE as error:
             note(f"{path.name}: cannot be read ({_short(error)})")
     return kind()
+
+
+def _tree(text: bytes) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(text)
+    if not (isinstance(data["turns"], list) and isinstance(data["leaves"], list)):
+        raise TypeError("turns or leaves is no list")
+    return data
 
 
 def _endings(step: int, text: bytes) -> Iterator[Ending]:
