@@ -34,8 +34,7 @@ def write_report(comparison: Comparison) -> list[Table]:
 
 def tables(found: Mapping[str, MethodResult], reference: str, seeds: int) -> list[Table]:
     """Return the tables."""
-    always = [_success(found, reference, seeds), _spent(found), _until(found, reference), _entropy(found)]
-    return always + [table for table in (_actions(found),) if table.rows]
+    return [_success(found, reference, seeds), *_spent(found, reference), *_by_turn(found)]
 
 
 def markdown(what: Mapping[str, Any], made: list[Table]) -> str:
@@ -70,16 +69,10 @@ def _success(found: Mapping[str, MethodResult], reference: str, seeds: int) -> T
     return Table("Held-out success", header, rows, note)
 
 
-def _spent(found: Mapping[str, MethodResult]) -> Table:
-    header = ("method", "steps", "tokens", "tool calls", "agent turns", "minutes")
-    rows = [(method, *(_cost(one.cost(name), name) for name in COSTS)) for method, one in found.items()]
-    note = "By a run, mean over seeds ± half the 95 % t-interval; validations are not counted."
-    return Table("Spent on training", header, rows, note)
-
-
-def _until(found: Mapping[str, MethodResult], reference: str) -> Table:
-    header = ("method", "seeds", "steps", "tokens", "tool calls", "agent turns", "minutes")
-    rows = [
+def _spent(found: Mapping[str, MethodResult], reference: str) -> list[Table]:
+    columns = ("steps", "tokens", "tool calls", "agent turns", "minutes")
+    whole = [(method, *(_cost(one.cost(name), name) for name in COSTS)) for method, one in found.items()]
+    until = [
         (method, f"{len(one.reached)}/{one.compared}", *(_cost(one.cost_until(name), name) for name in COSTS))
         for method, one in found.items()
     ]
@@ -87,37 +80,37 @@ def _until(found: Mapping[str, MethodResult], reference: str) -> Table:
         f"Up to the first validation with the success that {reference} ended with on the same seed; seeds: where there "
         "was one, and what the means are of."
     )
-    return Table(f"Spent until the final success of {reference}", header, rows, note)
-
-
-def _entropy(found: Mapping[str, MethodResult]) -> Table:
-    header = ("method", "turn", "mean (nats)", "variance between steps", "without trend")
-    forms = {"mean": ".3f", "variance": ".2g", "jumps": ".2g"}
-    rows = [
-        (method, str(turn), *(as_text(one.entropy(turn, name), form) for name, form in forms.items()))
-        for method, one in found.items()
-        for turn in one.turns
+    title, half = (
+        "Spent on training",
+        "By a run, mean over seeds ± half the 95 % t-interval; validations are not counted.",
+    )
+    return [
+        Table(title, ("method", *columns), whole, half),
+        Table(f"Spent until the final success of {reference}", ("method", "seeds", *columns), until, note),
     ]
+
+
+def _by_turn(found: Mapping[str, MethodResult]) -> list[Table]:
+    turns = [(method, one, turn) for method, one in found.items() for turn in one.turns]
+    forms = {"mean": ".3f", "variance": ".2g", "jumps": ".2g"}
+    entropy = [
+        (method, str(turn), *(as_text(one.entropy(turn, name), form) for name, form in forms.items()))
+        for method, one, turn in turns
+    ]
+    acted = [(method, str(turn), [one.acted(name, turn) for name in ACTIONS]) for method, one, turn in turns]
+    actions = [(method, turn, *(as_text(one, ".3f") for one in means)) for method, turn, means in acted if any(means)]
     note = (
         "Token mean of each turn index, turn 0 first, over the steps of a run; then mean over seeds ± half the 95 % "
         "t-interval. Without trend: half the mean squared change from one step to the next."
     )
-    return Table("Entropy by turn", header, rows, note)
-
-
-def _actions(found: Mapping[str, MethodResult]) -> Table:
-    header = ("method", "turn", *(name.replace("_", " ") for name in ACTIONS))
-    rows = []
-    for method, one in found.items():
-        for turn in one.turns:
-            cells = [one.acted(name, turn) for name in ACTIONS]
-            if any(cells):
-                rows.append((method, str(turn), *(as_text(cell, ".3f") for cell in cells)))
-    note = (
+    about = (
         "Means over the steps of a run, then over seeds ± half the 95 % t-interval; nats, valid actions as a share. "
         "The page on metrics has the formulas."
     )
-    return Table("Actions by turn", header, rows, note)
+    header = ("method", "turn", "mean (nats)", "variance between steps", "without trend")
+    named = ("method", "turn", *(name.replace("_", " ") for name in ACTIONS))
+    made = [Table("Entropy by turn", header, entropy, note), Table("Actions by turn", named, actions, about)]
+    return made if actions else made[:1]
 
 
 def _share(mean: Mean | None) -> str:
