@@ -31,9 +31,8 @@ from typing import Annotated, Literal
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
 from ..credit import earned
-from ..floor import Floor
+from ..floor import Axis, Floor, Of, Pay, added, measured, names, parts_of
 from ..parameters import Count, NonNegative, Positive, Range, checked, require
-from ..surprise import Axis, Of, Pay, added, measured, names, parts_of
 
 Share = Annotated[float, Range(0, 1)]
 
