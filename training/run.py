@@ -97,9 +97,15 @@ def prepare(config: TrainConfig) -> Prepared:
     if config.resume:
         _same_levels(env, folder)
     check_levels(env)
-    check_fit(config, chat, env)
+    new = [path for path in (folder, *folder.parents) if launch.first and not path.exists()]
     if launch.first:
         writable(folder)
+    try:
+        check_fit(config, chat, env)
+    except ValueError:
+        for path in new:
+            path.rmdir()
+        raise
     config = replace(config, out=str(folder))
     return Prepared(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
 
