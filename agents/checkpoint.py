@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .journal import Incident, OnIncident, ignore, refuse, sync
+from ..tools.core import refuse_constant
+from .journal import Incident, OnIncident, ignore, sync
 from .model_folder import unique
 
 log = logging.getLogger(__name__)
@@ -186,7 +187,7 @@ def _files(folder: Path) -> set[str]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
+        return json.loads(path.read_text("utf-8"), object_pairs_hook=unique, parse_constant=refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error})") from error
 

@@ -17,12 +17,13 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from math import nan
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from .. import __version__
 from ..envs import Outcome, TextEnv
+from ..tools.core import refuse_constant
 from .trajectory import Key, Leaf, Tree, Turn
 
 FORMAT = 3  # of the lines; a journal of another format is refused
@@ -51,7 +52,6 @@ class Incident:
     key: Key = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data."""
         return {**vars(self), "key": list(self.key)}
 
 
@@ -227,7 +227,7 @@ def unsealed(line: bytes) -> bytes:
 
 def _opened(line: bytes) -> dict[str, Any]:
     text = unsealed(line).decode("utf-8", "surrogatepass")
-    data: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    data: dict[str, Any] = json.loads(text, parse_constant=refuse_constant)
     return data
 
 
@@ -252,11 +252,6 @@ def _path(value: Any) -> str:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"a {type(value).__name__} is not")
-
-
-def refuse(word: str) -> NoReturn:
-    """Raise ValueError for NaN and infinities: for `parse_constant`."""
-    raise ValueError(f"{word} is not JSON")
 
 
 @contextmanager

@@ -70,7 +70,6 @@ class Script:
         self.texts = iter(texts)
 
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str | None:
-        """Return the next text."""
         return next(self.texts, None)
 
 

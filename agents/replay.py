@@ -45,7 +45,6 @@ class Divergence:
     deadline: bool = False
 
     def __str__(self) -> str:
-        """Return it as a sentence."""
         *_, task, branch = self.key
         where = "the opening" if self.turn == OPENING else f"turn {self.turn}"
         why = "; a deadline cut this turn, and what it leaves depends on the machine's speed" if self.deadline else ""

@@ -336,15 +336,12 @@ class TextSpace(Space[str]):
             return False
 
     def __eq__(self, other: object) -> bool:
-        """Return whether `other` is a text space of the same limit."""
         return isinstance(other, TextSpace) and self.max_bytes == other.max_bytes
 
     def __hash__(self) -> int:
-        """Hash by the limit."""
         return hash((TextSpace, self.max_bytes))
 
     def __repr__(self) -> str:
-        """Return the constructor call."""
         return f"TextSpace(max_bytes={self.max_bytes})"
 
 

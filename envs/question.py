@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ..tools import AnyTool, Format, FunctionTool, Status, ToolCall, ToolFailure, ToolResult, get_format
-from ..tools.core import Overdue, within
+from ..tools.core import Overdue, cut_middle, within
 from ..tools.plugins import as_tools, forked
 from .core import Reply, StopReason, TextEnv
 from .examples import Message
@@ -100,7 +100,6 @@ class Toolbox:
             raise ValueError(f"two tools share a name: {', '.join(tool.name for tool in made)}")
 
     def __len__(self) -> int:
-        """Return the number of tools."""
         return len(self.tools)
 
     @property
@@ -141,7 +140,6 @@ class Toolbox:
             tool.reset()
 
     def close(self) -> None:
-        """End every tool's processes."""
         for tool in self.tools.values():
             tool.close()
 
@@ -203,7 +201,6 @@ class QuestionEnv(TextEnv):
         return observation, info | ({"levels": levels} if (levels := self.toolbox.levels) else {})
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Pick a task and show its prompt."""
         index = choose_index(rng, options, self.tasks)
         self.toolbox.reset()
         self.results = []
@@ -250,7 +247,6 @@ class QuestionEnv(TextEnv):
         return self.toolbox.schemas if self.format.native else []
 
     def close(self) -> None:
-        """End the tools' processes."""
         self.toolbox.close()
 
     def used(self, answer: str) -> bool:
@@ -263,7 +259,7 @@ class QuestionEnv(TextEnv):
 
     def _use(self, call: ToolCall) -> Reply:
         results, result = self.results, self.toolbox.call(call)  # a reset meanwhile begins another list
-        text = _shorten(result.text.rstrip("\n"))
+        text = cut_middle(result.text.rstrip("\n"), RESULT_CHARACTERS)
         if result.status is Status.OK:
             results.append(text)
         role, content = self.format.observe(text or "(no output)", call.name)
@@ -284,9 +280,3 @@ class QuestionEnv(TextEnv):
 
 def _number(gold: str) -> bool:
     return gold.removeprefix("-").isdecimal() and gold.isascii()
-
-
-def _shorten(text: str) -> str:
-    """Return the head and the tail of a result that is too long for an observation."""
-    cut, half = len(text) - RESULT_CHARACTERS, RESULT_CHARACTERS // 2
-    return f"{text[:half]}\n… [{cut} characters cut] …\n{text[-half:]}" if cut > 0 else text

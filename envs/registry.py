@@ -55,7 +55,6 @@ class Limited(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         gymnasium.Wrapper.__init__(self, env)
 
     def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
-        """Take one turn."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if truncated and "stop" not in info:
             info = {**info, "stop": str(StopReason.MAX_TURNS), "outcome": str(Outcome.TRUNCATED)}

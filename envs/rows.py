@@ -142,7 +142,6 @@ class SourceOptions:
     make: Make = plain_task
 
     def __post_init__(self) -> None:
-        """Check what needs no source."""
         check_split(self.split)
         if not 0 <= (self.holdout or 0) < 1:
             raise ValueError(f"holdout is {self.holdout}; it is a share, at least 0 and below 1")

@@ -78,11 +78,9 @@ class ListTasks:
         self._tasks = tuple(tasks)
 
     def __len__(self) -> int:
-        """Return the number of tasks."""
         return len(self._tasks)
 
     def __getitem__(self, i: int, /) -> Task:
-        """Return task `i`; raise IndexError out of range."""
         check_index(i, self)
         return self._tasks[i]
 

@@ -21,7 +21,6 @@ class TextVectorEnv(SyncVectorEnv):
         super().__init__(env_fns)
 
     def step(self, actions: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.float64], Flags, Flags, dict[str, Any]]:
-        """Take one turn in every environment."""
         texts: list[Any] = self._env_obs
         rewards: list[Any] = [0.0] * self.num_envs
         terminated, truncated = [False] * self.num_envs, [False] * self.num_envs

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, NoReturn, Protocol, Self, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -87,6 +87,17 @@ def check_range(name: str, value: float, low: float, high: float, unit: str) -> 
 def brief(text: str, most: int = 60) -> str:
     """Return a text as messages show it: at most so many characters, of a longer one the head."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def cut_middle(text: str, most: int) -> str:
+    """Return the head and the tail of a text that is longer than so many characters, and how many are cut."""
+    cut, tail = len(text) - most, most // 2
+    return f"{text[: most - tail]}\n… [{cut} characters cut] …\n{text[-tail:]}" if cut > 0 else text
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN and infinities: for `parse_constant` of `json.loads`."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:

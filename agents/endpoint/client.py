@@ -144,7 +144,6 @@ class Gate:
                 self._changed.notify_all()
 
     def answered(self) -> None:
-        """Count an answer."""
         with self._changed:
             self._good += 1
             if self.era == 0:

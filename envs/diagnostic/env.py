@@ -34,7 +34,6 @@ class WorldEnv(TextEnv):
         return self.drawn[START][0]
 
     def on_step(self, text: str) -> Reply:
-        """Go where the word leads."""
         before, self.state = self.state, self._led(text)
         info, stop = {"state": before, "led": self.state}, _ENDS.get(self.state)
         shown = "" if stop else self.drawn[self.state][0]

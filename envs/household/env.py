@@ -64,7 +64,6 @@ class ALFWorldEnv(TextEnv):
         return Expert()
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Pick a game and show its house and task."""
         index = choose_index(rng, options, self.tasks, "game")
         self.game, self.world = self.tasks.open(index, self.text)
         self.state = self.world.start
@@ -72,7 +71,6 @@ class ALFWorldEnv(TextEnv):
         return self._shown(intro(self.world))
 
     def on_step(self, text: str) -> Reply:
-        """Carry out the command in `text`."""
         world, state = self._playing()
         command, fault = _command(text)
         if fault:

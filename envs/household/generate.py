@@ -223,11 +223,9 @@ class Houses(Games):
         self._number = number
 
     def __len__(self) -> int:
-        """Return the number of houses."""
         return self._number
 
     def __getitem__(self, i: Any) -> Any:
-        """Return game `i`; raise IndexError out of range."""
         return self.open(i)[0]
 
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:

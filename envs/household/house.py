@@ -22,7 +22,6 @@ class Receptacle(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the text."""
         return f"{self.kind} {self.number}"
 
 
@@ -36,7 +35,6 @@ class Thing(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the text."""
         return f"{self.kind} {self.number}"
 
 
@@ -105,7 +103,6 @@ class House:
 
     @property
     def task(self) -> str:
-        """The sentence that states the task."""
         return self.chore.sentence(self.form)
 
 

@@ -57,7 +57,6 @@ class Store:
         self._rows = Texts(arrays["rows"], arrays["ends"])
 
     def __getitem__(self, i: int) -> Any:
-        """Return row `i`."""
         return json.loads(zlib.decompress(self._rows[i]))
 
 
@@ -138,11 +137,9 @@ class Games(Sequence[Game]):
         self._chosen = chosen
 
     def __len__(self) -> int:
-        """Return the number of games."""
         return len(self._chosen)
 
     def __getitem__(self, i: Any) -> Any:
-        """Return game `i`; raise IndexError out of range."""
         source, number = self._at(i)
         return source.read(number)
 

@@ -57,7 +57,6 @@ class Placed:
     number: int
 
     def met(self, state: State) -> bool:
-        """Return whether it is so."""
         things = self.things
         for flag in self.flags:
             things &= getattr(state, flag)
@@ -78,7 +77,6 @@ class Lit:
     here: tuple[tuple[int, ...], ...]
 
     def met(self, state: State) -> bool:
-        """Return whether it is so."""
         lamps = self.lamps & state.toggled
         return lamps != 0 and any(state.inside[receptacle] & lamps for receptacle in self.here[state.place])
 
@@ -90,7 +88,6 @@ class Held:
     things: int
 
     def met(self, state: State) -> bool:
-        """Return whether it is so."""
         return state.held >= 0 and self.things >> state.held & 1 == 1
 
 

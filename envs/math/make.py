@@ -73,7 +73,6 @@ class MathTasks:
         return self.size
 
     def __getitem__(self, i: int, /) -> Task:
-        """Return task `i`; raise IndexError out of range."""
         check_index(i, self)
         rng = KeyedRandom(self.seed, i, self.split)
         family, level = rng.choice(self.families), rng.choice(self.difficulty)

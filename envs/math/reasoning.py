@@ -66,7 +66,6 @@ class ReasoningTasks:
         return SIZE
 
     def __getitem__(self, i: int, /) -> Task:
-        """Return task `i`; raise IndexError out of range."""
         check_index(i, self)
         index, turn = divmod(i, len(self.names))
         name, seed = self.names[turn], SPLITS.index(self.split) * SIZE

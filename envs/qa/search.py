@@ -194,7 +194,6 @@ class SearchEnv(QuestionEnv):
         self.expert = expert
 
     def on_step(self, text: str) -> Reply:
-        """Run the first tool call of `text`, or grade it, and say how the searches went so far."""
         reply = super().on_step(text)
         return replace(reply, info={**reply.info, **self._retrieved()})
 

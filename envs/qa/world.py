@@ -54,7 +54,6 @@ class InventedTasks:
         return len(self.hops) * min(map(len, self._facts.values()))
 
     def __getitem__(self, i: int, /) -> QATask:
-        """Return task `i`; raise IndexError out of range."""
         check_index(i, self)
         number, hops = i // len(self.hops), self.hops[i % len(self.hops)]
         key = f"{self.name}-{hops}-{self.split}-{number}"

@@ -13,7 +13,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any, ClassVar
 
-from ..core import brief
+from ..core import brief, refuse_constant
 
 THOUGHT = "<think>"
 END_OF_THOUGHT = "</think>"
@@ -301,14 +301,10 @@ def spell_json_call(call: ToolCall, key: str) -> str:
 def load_json(source: str, what: str) -> Any:
     """Return the value of a JSON text; raises ValueError where it is none, or its numbers do not fit."""
     try:
-        return json.loads(source, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(source, parse_constant=refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ValueError(f"{what} is not valid JSON ({reason})") from None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(digits: str) -> float:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core import Status, ToolFailure, ToolResult, check_range
+from ..core import Status, ToolFailure, ToolResult, check_range, cut_middle
 from ..functions import check_arguments, make_schema
 from .isolation import SOURCE_CAP, check_level
 from .packages import check_packages
@@ -77,7 +77,7 @@ class PythonTool:
         if problem := _refuse(arguments["code"]):
             return ToolResult(Status.REJECTED, problem)
         run = self._run(arguments["code"])
-        text = _shorten(_visible(run.output.decode(errors="replace")), self.max_output)
+        text = cut_middle(_visible(run.output.decode(errors="replace")), self.max_output)
         if run.over:
             restarted = "; the session was restarted" if self.persistent else ""
             gap = "\n" if text and not text.endswith("\n") else ""
@@ -112,7 +112,6 @@ class PythonTool:
         return twin
 
     def close(self) -> None:
-        """End the session."""
         self.reset()
 
     def _run(self, code: str) -> Run:
@@ -147,11 +146,3 @@ def _refuse(code: str) -> str | None:
 def _visible(text: str) -> str:
     """Spell out control characters, which a terminal would obey; a flood of them takes as long as other text."""
     return "\r\n".join(line.replace("\r", "\\x0d") for line in text.split("\r\n")).translate(_SPELT)
-
-
-def _shorten(text: str, limit: int) -> str:
-    cut = len(text) - limit
-    if cut <= 0:
-        return text
-    tail = limit // 2
-    return f"{text[: limit - tail]}\n… [{cut} characters cut] …\n{text[-tail:]}"

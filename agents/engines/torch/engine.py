@@ -236,12 +236,10 @@ class TorchSession:
 
     @property
     def tokens(self) -> list[int]:
-        """All tokens so far."""
         return self.sequence.tokens
 
     @property
     def length(self) -> int:
-        """Tokens so far, fed and drawn."""
         return len(self.tokens)
 
     async def sample(

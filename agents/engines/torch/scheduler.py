@@ -47,7 +47,6 @@ class Sequence:
 
     @property
     def drawing(self) -> bool:
-        """Whether a turn is in progress."""
         return self.request is not None and not self.request.future.done()
 
     @property
@@ -105,7 +104,6 @@ class Gathering:
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
-        """Measure a decode."""
         if self._since is not None:
             self._share /= 2
         began, self._since = self._clock(), None
@@ -130,7 +128,6 @@ class Scheduler:
         self._clock = 0
 
     def add(self, request: Request) -> None:
-        """Take a request in."""
         self._requests.append(request)
         self.begun += 1
         if self._more is not None and not self._more.done():
@@ -187,7 +184,6 @@ class Scheduler:
             self._copy(source.slot, self._seat(twin), twin.cached)
 
     def finish(self, sequence: Sequence) -> None:
-        """Note that a turn of the sequence has ended."""
         self._clock += 1
         sequence.used = self._clock
 
