@@ -80,10 +80,8 @@ def latest(
 ) -> Path | None:
     """Return the newest checkpoint that can be trusted; None where there is none at all.
 
-    Args:
-        folder: Where checkpoints live.
-        on_incident: Called for each damaged checkpoint that is passed over; a warning is logged as well.
-        check: Raises CheckpointError for what is wrong with a checkpoint of which each file is what was written.
+    For each damaged one that is passed over a warning is logged, and `on_incident` called. `check` raises
+    CheckpointError for what is wrong with a checkpoint of which each file is what was written.
 
     Raises:
         CheckpointError: there are checkpoints, and all are damaged; the message names what is wrong with each.

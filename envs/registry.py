@@ -324,11 +324,8 @@ def _is_foreign(env_id: str) -> bool:
 def refuse_reserved(options: Mapping[str, Any], allowed: Collection[str], where: str, env_id: str = "") -> None:
     """Refuse what data (a journal, a run folder, a recipe) may not choose; `reserved_choices` says what that is.
 
-    Args:
-        options: Environment options as the data has them.
-        allowed: What the present caller names himself, as `reserved_choices` gives it.
-        where: Names the data in the error.
-        env_id: The environment that the data names.
+    `options` and `env_id` are those that the data names, `allowed` is what the present caller names himself, as
+    `reserved_choices` gives it, and `where` names the data in the error.
 
     Raises:
         ValueError: the data asks for something that is not among `allowed`; the message says how to allow it.

@@ -182,11 +182,8 @@ def tasks_of(
 ) -> list[Task]:
     """Return the tasks of rows that come as (where the row is, a name for its task, the row).
 
-    Args:
-        rows: A row may hold an `id`, which then names the task, and a category in one of `KINDS`.
-        what: Where the rows are from.
-        shapes: The fields that a row may hold; the first pair that it has is used.
-        options: How tasks are made and checked.
+    A row may hold an `id`, which then names the task, and a category in one of `KINDS`. Of `shapes` the first pair that
+    a row has is used; `what` says where the rows are from.
 
     Raises ValueError where more than `bad_rows` rows cannot be used; the message names the first.
     """
@@ -236,9 +233,7 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
 def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a `.jsonl`, `.jsonl.gz` or `.jsonl.xz` file (UTF-8), each with the number of its line.
 
-    Args:
-        path: The file; blank lines are skipped.
-        number_type: Makes a number of its text; an int or a float when left out.
+    Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out.
 
     Raises ValueError where a line is not JSON, or the file is not complete.
     """

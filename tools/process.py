@@ -179,13 +179,10 @@ class Pool:
     Workers start when they are needed. One that was late, died, has answered often or has grown is replaced while
     nobody waits for it, so no hanging answer delays another.
 
-    Args:
-        script: It gets the path of the file with `serve`, and answers `{}` when it is ready. Its replies say in
-            `memory_mb` how large it is, if it calls `serve` with `sized`.
-        size: Workers at most; as many as the machine has cores, up to 4, when left out.
-        answers: Answers after which a worker is replaced.
-        memory_mb: Address space of a worker in MiB.
-        grown_mb: A worker with a larger resident size in MiB is replaced.
+    `script` gets the path of the file with `serve`, and answers `{}` when it is ready. Its replies say in `memory_mb`
+    how large it is, if it calls `serve` with `sized`. There are `size` workers at most, as many as the machine has
+    cores, up to 4, when left out, each with `memory_mb` MiB of address space. One is replaced after so many `answers`,
+    or with a resident size above `grown_mb` MiB.
     """
 
     def __init__(

@@ -171,12 +171,7 @@ class Gate:
 
 
 class Endpoint:
-    """A model behind a URL, for any number of threads.
-
-    Args:
-        options: Which model, and how it is asked.
-        sampling: Temperature and length of an answer.
-        seed: Of the requests and of the pauses between tries.
+    """A model behind a URL, for any number of threads; `seed` is that of requests and of pauses between tries.
 
     Raises ValueError where an option is wrong, or the key is not there.
     """

@@ -111,10 +111,7 @@ def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
 def hiding(chore: Chore, usual: bool, hidden: bool | None) -> tuple[str, ...]:
     """Return the kinds of receptacles where the wanted things may be: those of `chore.sources()` that fit, or else all.
 
-    Args:
-        chore: The task.
-        usual: Whether the things are where such things usually are.
-        hidden: Whether the receptacle has to be opened; None for either.
+    They are where such things usually are or not, and hidden in what has to be opened or not; None is for either.
     """
     kinds = chore.sources()
     if hidden is not None:

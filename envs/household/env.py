@@ -134,16 +134,7 @@ def make_alfworld(
     text: str | None = None,
     max_turns: int = 50,
 ) -> ALFWorldEnv:
-    """Make the environment over games that are found by `open_games`.
-
-    Args:
-        games: Where the games are; `$ALFWORLD_DATA` when left out.
-        split: `train`, `valid_train`, `valid_seen` or `valid_unseen`; `valid` is `valid_seen`, `test` `valid_unseen`.
-        task_types: Task types to keep, with commas; all six when left out.
-        admissible: Whether every observation ends with the admissible commands.
-        text: `current` or `old`; as the games say when left out.
-        max_turns: Turn limit.
-    """
+    """Make the environment over games that `open_games` finds, whose arguments come first; then `ALFWorldEnv`'s."""
     return ALFWorldEnv(open_games(games, split, task_types), admissible, text, max_turns)
 
 
@@ -167,11 +158,11 @@ def make_household(
         difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely places), one level or
             several.
         task_types: Task types to keep, with commas; all six when left out.
-        admissible: Whether every observation ends with the admissible commands.
-        text: `current` or `old`.
         max_turns: Turn limit; when left out 20, 50, 50 and 100 by size, enough to look everywhere.
         seed: Chooses which houses there are, and their order.
         system: The system prompt; that of ALFWorld-v0, or a short one for `tiny`, when left out.
+
+    The other arguments are those of `ALFWorldEnv`.
     """
     get_dialect(text)
     houses = Houses(split, size, difficulty, task_types, seed)

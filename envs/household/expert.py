@@ -192,10 +192,8 @@ _ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they a
 class Expert:
     """Plays one episode after the other: a text that states a task begins a new one.
 
-    If another action is taken than it proposed, set `command` to that action; it continues from there.
-
-    Args:
-        priors: Where things are usually found; as in the official train split when left out.
+    If another action is taken than it proposed, set `command` to that action; it continues from there. `priors` say
+    where things are usually found; they are those of the official train split when left out.
     """
 
     def __init__(self, priors: Priors | None = None) -> None:

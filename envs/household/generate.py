@@ -187,19 +187,9 @@ class HouseOptions:
 
 
 class Houses(Games):
-    """Generated games; each is made when it is read.
+    """A `number` of generated games, each made when it is read; difficulties and task types are mixed evenly.
 
-    Args:
-        split: `train`, `valid` or `test`.
-        size: A name from `SIZES`.
-        difficulty: 1 (the wanted things lie open, where one looks first) to 5 (hidden in unlikely places), one level or
-            several mixed evenly.
-        task_types: Some of `TASK_TYPES`, mixed evenly; a sequence or a text with commas, all when left out.
-        seed: Chooses which houses there are, and their order.
-        number: How many there are.
-
-    Raises:
-        ValueError: An argument is none of these.
+    The other arguments are those of `make_household`. Raises ValueError where one of them cannot be.
     """
 
     def __init__(

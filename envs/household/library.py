@@ -45,10 +45,7 @@ def file_key(path: Path) -> str:
 class Store:
     """The rows of one JSONL file (`.jsonl`, `.jsonl.gz`, `.jsonl.xz`).
 
-    Args:
-        path: The file.
-        head: Makes the index entry of a row, given with its file and line; raises ValueError for a bad one.
-
+    `head` makes the index entry of a row, given with its file and line; raises ValueError for a bad one.
     Raises ValueError where a line is not JSON, the file not complete, or `head` refuses a row.
     """
 

@@ -112,11 +112,8 @@ _IS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced
 def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ...]) -> tuple[Condition, ...]:
     """Return the conditions that must all be met.
 
-    Args:
-        goal: The goal of a problem.
-        having: Gives the things or receptacles of which a predicate says a value (`objecttype`, `bowltype`), or which
-            have a property (`cleanable`, "").
-        here: For each place, the receptacles there.
+    `having` gives the things or receptacles of which a predicate says a value (`objecttype`, `bowltype`), or which have
+    a property (`cleanable`, ""); `here` is, for each place, the receptacles there.
 
     Raises ValueError where the goal is of no kind that ALFWorld has; the message is the end of a sentence.
     """

@@ -235,10 +235,7 @@ _UNEVALUATED = re.compile(
 def refusal(gold: str, answer: str, *, number: bool) -> str | None:
     """Return why an answer of this form is not paid for a gold of that form, both tidy; None if it may be.
 
-    Args:
-        gold: The right answer.
-        answer: What the box holds.
-        number: Whether the gold is a plain number.
+    `number` says whether the gold is a plain number.
     """
     if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", answer):
         return "the box holds another box and more; it needs the answer alone"

@@ -78,8 +78,7 @@ class ReasoningTasks:
 class ReasoningGrader:
     """Grades answers to reasoning-gym's tasks with its own scorers, from any thread; only a full score is paid.
 
-    Args:
-        deadline: Seconds that a scorer may take for an answer; after that the answer earns 0.
+    A scorer may take `deadline` seconds for an answer; after that the answer earns 0.
     """
 
     def __init__(self, deadline: float = 10.0) -> None:

@@ -119,10 +119,8 @@ class SearchExpert:
     """Answers the world's questions from the question and the retrieved passages alone, one episode after the other.
 
     It searches for what it does not know yet, reads the passages' sentences, and goes on from fact to fact. If another
-    action is taken than it proposed, set `command` to that action; it continues from there.
-
-    Args:
-        format: How calls are written (`turngym.tools.FORMATS`).
+    action is taken than it proposed, set `command` to that action; it continues from there. `format` is how calls are
+    written (`turngym.tools.FORMATS`).
     """
 
     def __init__(self, format: str = "tags") -> None:

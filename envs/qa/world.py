@@ -23,10 +23,7 @@ ATTEMPTS = 10_000
 class InventedTasks:
     """Questions about a world: a last fact of the split is asked for once for each number of hops that leads there.
 
-    Args:
-        world: What they are about.
-        split: `train`, `valid` or `test`.
-        hops: How many facts lead to the answer: 1 to 4, one number or several mixed evenly.
+    hops: How many facts lead to the answer: 1 to 4, one number or several mixed evenly.
 
     Raises ValueError where an argument is none of these.
     """

@@ -35,13 +35,9 @@ HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent"
 class JsonClient:
     """Sends and receives JSON, from any thread; it may be used again in a forked process, with connections of its own.
 
-    Args:
-        url: `http(s)://host[:port][/path]`.
-        path: Added to the URL.
-        authorization: The value of that header; never shown.
-        limits: For each request.
-
-    Raises ValueError where the URL is none, or no header can carry the authorization.
+    `url` is `http(s)://host[:port][/path]`, to which `path` is added, `authorization` the value of that header, which
+    is never shown, and `limits` are those of each request. Raises ValueError where the URL is none, or no header can
+    carry the authorization.
     """
 
     def __init__(self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None) -> None:
@@ -137,12 +133,9 @@ class _Runner:
 
 
 class Connections:
-    """Up to `most` connections, on one event loop.
+    """Up to `most` connections, on one event loop; further requests wait. `headers` are sent besides `HEADERS`.
 
-    Args:
-        secure: Whether `https` is used; without it no certificate is read, which takes long.
-        headers: Sent with each request, besides `HEADERS`.
-        most: Requests at a time; further ones wait.
+    Where `https` is not used (`secure`) no certificate is read, which takes long.
     """
 
     def __init__(self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = CONNECTIONS) -> None:

@@ -148,13 +148,9 @@ _REMOVED = 200  # folders that one fork removes at most: their numbers have to f
 class SessionGroup:
     """A session and its forks, which share a boundary and end together. Methods may be called from any thread.
 
-    Args:
-        server: The server that made the boundary.
-        serial: The server's number of the boundary.
-        folder: Where the first member works; that of a later one has its number behind a hyphen.
-        init: A pidfd of the boundary's init.
-        exit_pipe: The reading end of the pipe for reports on its end.
-        events: What tells of the boundary's control group, if it has one.
+    The `server` made the boundary and numbers it by `serial`. In `folder` the first member works; that of a later one
+    has its number behind a hyphen. `init` is a pidfd of the boundary's init, `exit_pipe` the reading end of the pipe
+    for reports on its end, and `events` tells of the boundary's control group, if it has one.
     """
 
     def __init__(self, server: Server, serial: int, folder: str, init: int, exit_pipe: int, *events: int) -> None:

@@ -22,11 +22,8 @@ _BATCH = 1024  # texts that an encoder is given at once
 class Dense:
     """A back end that finds the passages whose vectors fit that of the query best.
 
-    Args:
-        passages: The passages.
-        encode: Turns n texts into an array [n, d]; called from any thread.
-        query_prefix: Put before each query; "query: " for the E5 models.
-        passage_prefix: Put before each passage, which is its title, a line break and its text; "passage: " for E5.
+    `encode` turns n texts into an array [n, d]; it is called from any thread. The prefixes are put before each query
+    and each passage, which is its title, a line break and its text: "query: " and "passage: " for the E5 models.
 
     Raises ValueError where there are no passages, or `encode` does not return one finite vector a text.
     """
@@ -73,10 +70,8 @@ class Dense:
 def load_encoder(name: str, *, device: str | None = None, normalize: bool = True) -> Encode:
     """Return the `encode` of a sentence-transformers model, by its name or folder.
 
-    Args:
-        name: The model.
-        device: Where it runs; None leaves the choice to sentence-transformers.
-        normalize: Whether vectors get length 1, so that their inner product is a cosine.
+    `device` None leaves the choice to sentence-transformers; with `normalize` vectors get length 1, so that their inner
+    product is a cosine.
 
     Raises ImportError where sentence-transformers is not installed.
     """

@@ -98,10 +98,8 @@ class SearchR1(_Server):
     "topk", "return_scores"}`; its answer's `result` has, for each query, a list of `{"document", "score"}`, or of
     documents alone where scores were not asked for. A document is a row of the corpus: `contents`, often with an `id`.
 
-    Args:
-        url: As `JsonClient` takes it; it may end in `/retrieve` or not.
-        token: What a server asks for that was started with one; sent as a bearer token.
-        limits: Time, tries and bytes of one search.
+    The `url` is as `JsonClient` takes it, and may end in `/retrieve` or not. A `token` is what a server asks for that
+    was started with one; it is sent as a bearer token. `limits` are those of one search.
 
     Raises ValueError where the URL or the token cannot be one.
     """
@@ -131,11 +129,7 @@ class Elastic(_Server):
     A document may lack its `title`, not its `text`. The query is a value in the request's body and never query syntax.
     The environment variable `TURNGYM_ELASTIC_API_KEY`, or `TURNGYM_ELASTIC_BASIC` (`user:password`), holds a secret.
 
-    Args:
-        url: As `JsonClient` takes it.
-        index: The name of one index.
-        limits: Time, tries and bytes of one search.
-
+    The `url` is as `JsonClient` takes it, `index` the name of one index, and `limits` are those of one search.
     Raises ValueError where there can be no such index, or the URL cannot be one.
     """
 

@@ -57,11 +57,8 @@ class Published:
 class Publisher:
     """Keeps servers at the policy's weights; a server's `model` is the name of those that it was last seen to have.
 
-    Args:
-        policy: Whose weights; without LoRA the servers' own model is only probed.
-        servers: They must see `adapters` under the same path.
-        adapters: Folder for the adapters; what is in it is deleted.
-        report: Gets a line for each finding that is not plainly right.
+    Without LoRA the servers' own model is only probed. They must see the folder `adapters` under the same path; what is
+    in it is deleted. `report` gets a line for each finding that is not plainly right.
     """
 
     def __init__(
