@@ -281,10 +281,7 @@ def changed(settings: T, values: Mapping[str, Any]) -> T:
 
 
 def parsed(settings: T, values: Mapping[str, Any], where: str) -> T:
-    """Return settings with the values of a file, whose lists become tuples; `where` names it in errors.
-
-    Raises ValueError where a key is unknown, or a value has the wrong type.
-    """
+    """Return settings with values of a file, `where` in errors. Raises ValueError: an unknown key, a wrong type."""
     known = {field.name: (field, kind) for field, kind in _flat_fields(type(settings))}
     for key, value in values.items():
         if key not in known:

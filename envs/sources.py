@@ -39,10 +39,7 @@ class DataSet:
 
 
 def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:
-    """Return the data sets of a table by name; where one names no fields it has `shapes`.
-
-    Its fields name those of `makers` that make prompt and gold.
-    """
+    """Return the data sets of a table by name, with `shapes` unless they name fields; `makers` make prompt and gold."""
     named = {maker.__name__: maker for maker in makers}
     sets = {}
     for name, row in tomllib.loads(file.read_text("utf-8")).items():

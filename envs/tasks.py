@@ -150,10 +150,7 @@ def strict(make: Callable[P, T]) -> Callable[P, T]:
 
 
 class KeyedRandom:
-    """Random draws that depend on the key alone, with any Python, NumPy or machine.
-
-    A counter-mode generator: block n is the hash of the key and n.
-    """
+    """Random draws that depend on the key alone, on any machine: block n is the hash of the key and n."""
 
     def __init__(self, *key: int | str) -> None:
         self._key = repr(key).encode()

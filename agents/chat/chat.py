@@ -109,10 +109,7 @@ class Chat:
         return (tokens[1:] if last in self._end_ids else tokens).copy()
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
-        """Return what the policy said, without the token that ended its turn.
-
-        A thought that the template opened is its own: `opened` stands in front.
-        """
+        """Return what the policy said, without the token that ended it; a thought that the template `opened` too."""
         ids = [int(token) for token in tokens]
         if ids and ids[-1] in end_ids:
             ids.pop()
@@ -147,10 +144,7 @@ def _calm(template: Template) -> Iterator[MarkedText]:
 
 
 def check_fit(template: Template, env: TextEnv) -> None:
-    """Check that `template` can open an episode of `env`, show its tools, and carry its answers.
-
-    Raises TemplateError where it cannot; the message says what can be done.
-    """
+    """Check that `template` can carry episodes of `env` and show its tools. Raises TemplateError, with advice."""
     question = isinstance(env, QuestionEnv)
     plain: list[Message] = [{"role": "user", "content": "question"}]
     opening = env.examples.before(env.messages("question") if question else plain)
@@ -207,10 +201,7 @@ class Encoder:
         self._words = re.compile(f"({'|'.join(words)})") if words else None
 
     def encode(self, text: MarkedText, *, inside: bool = False) -> NDArray[np.int32]:
-        """Return the ids `(n,)` of `text`; `inside` says that it continues another text.
-
-        Raises ValueError where the vocabulary spells a single character with a control token.
-        """
+        """Return ids `(n,)`; `inside` continues a text. Raises ValueError for a character that is a control token."""
         base = next(char for char in _BASES if char not in text)
         tokenizer, kept = self._named.get(base) or self._tokenizer(base)
         gap = base + chr(_LETTERS)

@@ -108,10 +108,7 @@ def begin(values: Iterable[Any]) -> None:
 
 
 def _spend(*values: Any, repeating: bool = False) -> None:
-    """Take from the allowance what `values` cost, and what comes of `repeating` one for each piece of another.
-
-    Raises SecurityError where it is used up.
-    """
+    """Take what `values` cost, and what `repeating` one for each piece of another makes. Raises SecurityError."""
     cost, largest = 1, [0, 0]
     for value in values:
         weight = 0
@@ -212,10 +209,7 @@ class MarkedEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {name: self.globals[name] for name in ("dict", "namespace", "range")}
 
     def compile_text(self, source: str) -> jinja2.Template:
-        """Compile a template whose strings are `MarkedText`.
-
-        Raises jinja2.TemplateSyntaxError where it is not jinja.
-        """
+        """Compile a template with strings that are `MarkedText`. Raises jinja2.TemplateSyntaxError."""
         tree: nodes.Template = _Writer(self.written).visit(self.parse(source))
         return self.from_string(tree)
 

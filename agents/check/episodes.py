@@ -114,10 +114,7 @@ def as_json(what: str, value: Any) -> str:
 
 
 def expert(env: TextEnv, seed: int, task: int | None = None) -> tuple[str, ...]:
-    """Return the first of the expert's actions, as many as `LONGEST`; none where there is no usable expert.
-
-    Whether there is one is the business of the clause on golds.
-    """
+    """Return up to `LONGEST` actions of the expert; none where there is no usable one, which another clause minds."""
     actions: list[str] = []
     if task is None:
         env.reset(seed=seed)

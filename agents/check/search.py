@@ -23,10 +23,7 @@ _MOST = 1000  # changed files of a folder: others write there too, and a call ha
 
 
 def search(head: str, tail: str, since: float) -> list[str]:
-    """Return the places that hold `head` directly followed by `tail`; of temporary files, those changed after `since`.
-
-    since: seconds since 1970
-    """
+    """Return where `head` is directly followed by `tail`; of temporary files, those changed `since` (Unix time)."""
     found = []
     for place, data in _places(since):
         if place not in found and _holds(data, head.encode(), tail.encode()):

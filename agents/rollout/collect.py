@@ -148,10 +148,7 @@ class TreeGrower:
         return drew.fork(point.length + len(self.tree.turns[point.node].tokens) + spawn.token)
 
     def _start_of(self, spawn: Spawn) -> tuple[Point, FirstTurn]:
-        """Return where a path starts, and how its first turn is drawn.
-
-        Raises ValueError where no path can start there.
-        """
+        """Return where a path starts, and how its first turn is drawn. Raises ValueError where none can start there."""
         turns, node = self.tree.turns, spawn.node
         if spawn.token and node < len(turns):
             node = turns[node].parent

@@ -55,10 +55,7 @@ class Watch:
         return self._clock() + self.deadlines.episode_deadline
 
     async def wait(self, work: Awaitable[T], key: Key, what: str, ends: float) -> T:
-        """Return what `work` gives. `key` is who waits, `what` for what, `ends` when its episode must have ended.
-
-        Raises Overdue where a deadline passed first; `work` was cancelled.
-        """
+        """Return what `work` gives to `key`, who waits for `what`. Raises Overdue, `work` cancelled, if it is late."""
         turn_ends = self._clock() + self.deadlines.turn_deadline
         until, name = min((turn_ends, "turn"), (ends, "episode"), (self._step_ends, "step"))
         self.pending[key] = what
@@ -234,10 +231,7 @@ class Driver:
         return env
 
     async def turn(self, path: Path) -> Leaf | None:
-        """Draw a turn, let the environment answer and add both to the tree; return the path's end if this is it.
-
-        Raises PathFailed where an infrastructure failure ended the path.
-        """
+        """Add a turn and the answer to it to the tree; return the path's end if this is it. Raises PathFailed."""
         tree = path.tree
         drawn, turn = await self._draw(path)
         if turn is None:

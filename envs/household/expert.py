@@ -66,10 +66,7 @@ class ParsedTask:
 
 
 def parse_task(text: str) -> ParsedTask:
-    """Return the task that the first text of a game states.
-
-    Raises ValueError where it states none, or in words that ALFWorld's templates do not have.
-    """
+    """Return the task of a game's first text. Raises ValueError where none is stated in ALFWorld's words."""
     _, mark, rest = text.partition(MARK)
     sentence = rest.strip().partition("\n")[0].rstrip(". ")
     if not mark:
@@ -203,10 +200,7 @@ class Expert:
         self.command = ""
 
     def act(self, observation: str) -> str:
-        """Return the next command, given what the game last said.
-
-        Raises ValueError where the first text states no task, or one of an unknown form.
-        """
+        """Return the next command after what the game said. Raises ValueError where a first text states no task."""
         text = observation.partition(_ADMISSIBLE)[0].strip()
         if MARK in text:
             self.task, self.memory = parse_task(text), Memory.of_room(text)

@@ -39,10 +39,7 @@ class Problem:
 
 
 def parse_problem(text: str) -> Problem:
-    """Read a PDDL problem.
-
-    Raises ValueError where it is no problem, or one of its parts is missing; the message is the end of a sentence.
-    """
+    """Read a PDDL problem. Raises ValueError, the end of a sentence, where it is none or lacks a part."""
     define = nested(text)
     if not isinstance(define, list) or not define or define[0] != "define":
         raise ValueError("is no PDDL problem: it does not begin with (define")

@@ -68,10 +68,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Lit:
-    """A lamp that was switched on is in or on a receptacle where the agent is.
-
-    `here` is, for each place, the receptacles there.
-    """
+    """A switched-on lamp is in or on a receptacle where the agent is; `here` are the receptacles of each place."""
 
     lamps: int
     here: tuple[tuple[int, ...], ...]

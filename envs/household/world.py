@@ -103,10 +103,7 @@ class World:
 
 
 def make_world(problem: Problem, task: str, dialect: Dialect) -> World:
-    """Return the house that a problem describes.
-
-    Raises ValueError where the problem is no house of ALFWorld; the message is the end of a sentence.
-    """
+    """Return the house that a problem describes. Raises ValueError, the end of a sentence, where it is none."""
     return _Builder(problem).world(task, dialect)
 
 

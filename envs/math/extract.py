@@ -61,10 +61,7 @@ def extract_answer(text: str) -> str | None:
 
 
 def last_answer(text: str) -> str | None:
-    r"""Return what `extract_answer` does; where there is no box, the last formula or number behind the reasoning.
-
-    For data such as GSM8K's, whose solutions end with `#### 42`.
-    """
+    """Return what `extract_answer` does; where there is no box, the last formula or number, as after GSM8K's `####`."""
     if _BOX.search(text):
         return extract_answer(text)
     found = [formula[formula.lastgroup or 0].strip() for formula in _LAST.finditer(_reply(text)[-_MAX_TAIL:])]

@@ -233,10 +233,7 @@ _UNEVALUATED = re.compile(
 
 
 def refusal(gold: str, answer: str, *, number: bool) -> str | None:
-    """Return why an answer of this form is not paid for a gold of that form, both tidy; None if it may be.
-
-    `number` says whether the gold is a plain number.
-    """
+    """Return why an answer is not paid for a gold (a plain `number` or not), both tidy; None if it may be."""
     if re.search(r"\\f?box(?:ed)?(?![A-Za-z])", answer):
         return "the box holds another box and more; it needs the answer alone"
     if not re.search(r"[^\W_]|\\infty|\\emptyset|\\varnothing|∅|∞", re.sub(r"\\text\w* ?\{\W*\}", "", answer)):

@@ -130,10 +130,7 @@ class Collection(NamedTuple):
 
 
 def read_collections(text: str) -> tuple[Collection, ...] | None:
-    """Return what a tidy text unites, one collection for most texts; None for a text that holds anything else.
-
-    Raises ZeroDivisionError for an element like 1/0.
-    """
+    """Return what a tidy text unites, mostly one collection; None for others. Raises ZeroDivisionError for 1/0."""
     parts = [_collection(part) for part in _JOINT.split(text.rstrip(" ."))]
     if len(parts) > 1 and any(not part or len(part.elements) != 2 or part.brackets in ("", "{}") for part in parts):
         return None

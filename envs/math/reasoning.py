@@ -87,10 +87,7 @@ class ReasoningGrader:
         self.deadline = deadline
 
     def grade(self, *, completion: str, gold: str) -> Grade:
-        r"""Score the last `\boxed{}` of `completion`; raise `GraderFailure` if that cannot be done.
-
-        A gold that is no `Gold` is known by its text alone, and so is the answer to it.
-        """
+        r"""Score the last `\boxed{}`; a gold that is no `Gold` is compared as text. Raises `GraderFailure`."""
         answer = extract_answer(completion)
         if answer is None:
             return Grade(0.0, None, "no-answer")

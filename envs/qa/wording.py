@@ -133,10 +133,7 @@ class SearchExpert:
         self._open = ("", "")  # what the last search was for
 
     def act(self, observation: str) -> str:
-        """Return the next search or the answer, given what was last observed.
-
-        Raises ValueError where the first text is no question of the world.
-        """
+        """Return the next search or the answer. Raises ValueError where the first text is no question of the world."""
         question = parse(observation.strip())
         if question:
             self.question, self.facts, self.searched = question, {}, {}

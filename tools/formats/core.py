@@ -120,10 +120,7 @@ class Format(ABC):
         return "tool", text
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
-        """Return what the system prompt must say so that the agent knows its tools; empty when `native`.
-
-        Raises ValueError where the format cannot call one of them.
-        """
+        """Return what a system prompt says of tools; empty when `native`. Raises ValueError for one it cannot call."""
         return ""
 
     def _first(self, text: str) -> re.Match[str] | None:

@@ -89,10 +89,7 @@ class Boundary:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def oversteps(self, machine: int) -> bool:
-        """Return whether its processes and threads are too many or hold too much memory together.
-
-        `machine` is all shared memory there is now.
-        """
+        """Return whether its processes are too many or hold too much; `machine` is all shared memory there is now."""
         pids = linux.process_tree((self.init, self.worker))
         tasks = 1 + sum(linux.threads_of(pid) for pid in pids if pid != self.init)
         self.active = self.until is not None or tasks > self.members + 1

@@ -151,10 +151,7 @@ class Session:
         return twin
 
     def end(self) -> None:
-        """End the session, with the last of a group all its processes, and wait until they are gone.
-
-        A call that another thread makes raises `ToolFailure` then.
-        """
+        """End the session, with the last of a group all processes, and wait; a call under way raises `ToolFailure`."""
         self.ended = True
         if self.group.server.owner != os.getpid():  # whoever held the locks may be no thread of this process
             self._end()

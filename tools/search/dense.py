@@ -42,10 +42,7 @@ class Dense:
         return f"vectors of {len(self._passages):,} passages"
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """Return up to `k` passages, best first, ties in the order of the corpus; none for an empty query.
-
-        Raises SearchFailure where the encoder failed.
-        """
+        """Return up to `k` passages, best first, ties in their order. Raises SearchFailure where the encoder failed."""
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least one passage")
         if not query.strip():

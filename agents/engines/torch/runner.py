@@ -126,10 +126,7 @@ class Runner(ABC):
 
     @abstractmethod
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
-        """Feed all parts; return the logits [r, vocabulary] behind the last tokens of the last part.
-
-        Without `logits` that may be anything.
-        """
+        """Feed all parts; with `logits`, return those [r, vocabulary] behind the last tokens of the last part."""
 
     def _layer(self, number: int, heads: int, size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
         """A layer's keys `[slots, heads, d, positions]` and values `[slots, heads, positions, d]`."""

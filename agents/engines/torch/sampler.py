@@ -63,10 +63,7 @@ def sample(logits: Tensor, sampling: RowSampling) -> tuple[NDArray[np.int64], ND
 
 
 def _shaped(logits: Tensor, sampling: RowSampling) -> Tensor:
-    """Return logits after temperature and truncation, -inf where cut; the same object where nothing is asked for.
-
-    Rows of temperature 0 are left as at temperature 1.
-    """
+    """Return logits tempered (but for temperature 0) and truncated, -inf where cut; the same object if neither."""
     temperature = np.where(sampling.temperature == 0, np.float32(1), sampling.temperature)
     if (temperature != 1).any():
         logits = logits / torch.from_numpy(temperature).to(logits.device)[:, None]
