@@ -41,9 +41,8 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         state: JSON data (control state, counters).
         write: Writes the tensors (adapter, optimizer) into a folder it is given.
 
-    Raises:
-        ValueError: `state` is not JSON data.
-        CheckpointError: it cannot be written, for want of space, say. Those before it are untouched.
+    Raises ValueError where `state` is not JSON data; CheckpointError where it cannot be written, for want of space,
+    say. Those before it are untouched.
     """
     final = folder / f"step-{step:06d}"
     temporary = folder / f".{final.name}.tmp"
@@ -83,8 +82,7 @@ def latest(
     For each damaged one that is passed over a warning is logged, and `on_incident` called. `check` raises
     CheckpointError for what is wrong with a checkpoint of which each file is what was written.
 
-    Raises:
-        CheckpointError: there are checkpoints, and all are damaged; the message names what is wrong with each.
+    Raises CheckpointError where there are checkpoints, and all are damaged; the message names what is wrong with each.
     """
     faults: list[str] = []
     for path in reversed(steps(folder)):
@@ -108,8 +106,7 @@ def latest(
 def verify(checkpoint: Path) -> Path:
     """Return `checkpoint` if its files are exactly those that were written.
 
-    Raises:
-        CheckpointError: they are not, or they cannot be read.
+    Raises CheckpointError where they are not, or they cannot be read.
     """
     try:
         manifest = _manifest(checkpoint)
@@ -124,8 +121,7 @@ def verify(checkpoint: Path) -> Path:
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """Return the JSON data of a checkpoint that `verify` has passed.
 
-    Raises:
-        CheckpointError: it is no JSON object, or not that of this step.
+    Raises CheckpointError where it is no JSON object, or not that of this step.
     """
     state = _read(checkpoint / STATE)
     if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] != _number(checkpoint):

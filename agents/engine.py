@@ -158,8 +158,7 @@ class Engine(Protocol):
     async def sync(self) -> None:
         """Draw from now on with the policy's weights as they are now; no session may be open.
 
-        Raises:
-            EngineFailure: that cannot be had, or cannot be verified.
+        Raises EngineFailure where that cannot be had, or cannot be verified.
         """
 
     def close(self) -> None:
@@ -254,9 +253,8 @@ class OpenSession(Protocol):
 def check_turn(session: OpenSession, policy: Policy, drawing: bool, tokens: NDArray[np.int32], cut: Cut | None) -> None:
     """Check that a session can draw behind `tokens`.
 
-    Raises:
-        RuntimeError: it is closed, is drawing, or began with other weights.
-        ValueError: an id is outside the vocabulary, there is no token at all, or the cut has no closers.
+    Raises RuntimeError where it is closed, is drawing, or began with other weights; ValueError where an id is outside
+    the vocabulary, there is no token at all, or the cut has no closers.
     """
     if session.closed or drawing:
         raise RuntimeError(f"the session is {'closed' if session.closed else 'drawing a turn'}; open or fork another")

@@ -74,8 +74,7 @@ class Origin:
 def origin_of(env: TextEnv) -> Origin:
     """Return the origin of what is played in `env`. A path among its options becomes a string.
 
-    Raises:
-        ValueError: the environment was not made by its id, or an option is not JSON data.
+    Raises ValueError where the environment was not made by its id, or an option is not JSON data.
     """
     if env.spec is None:
         raise ValueError(
@@ -96,8 +95,7 @@ def origin_of(env: TextEnv) -> Origin:
 def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
     """Write one tree a line to `path`, first under a temporary name, so that a file is whole or absent.
 
-    Raises:
-        ValueError: two trees have the same key, or one holds what is not JSON data.
+    Raises ValueError where two trees have the same key, or one holds what is not JSON data.
     """
     keys = set[Key]()
     for tree in (trees := list(trees)):
@@ -132,8 +130,7 @@ def read_trees(path: Path) -> Iterator[Tree]:
 def read_origin(path: Path) -> Origin:
     """Return what made a journal.
 
-    Raises:
-        ValueError: the file has no header of this version; the message names it.
+    Raises ValueError where the file has no header of this version; the message names it.
     """
     with _plain(path) as file:
         return _header(path, file)[0]
@@ -157,8 +154,7 @@ def to_json(tree: Tree) -> dict[str, Any]:
 def from_json(data: dict[str, Any]) -> Tree:
     """Return the tree that `to_json` wrote.
 
-    Raises:
-        KeyError, TypeError, ValueError, OverflowError: it did not write `data`.
+    Raises KeyError, TypeError, ValueError, OverflowError where it did not write `data`.
     """
     tree = Tree(tuple(data["key"]), data["task"], data["task_id"])
     for row in data["turns"]:
@@ -258,8 +254,7 @@ def _path(value: Any) -> str:
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes that ask for the same out of a folder. Leaves nothing behind, however the process ends.
 
-    Raises:
-        BlockingIOError: another one is in it.
+    Raises BlockingIOError where another one is in it.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -275,11 +270,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def writable(folder: Path) -> None:
-    """Make `folder` and make sure that files can be written there.
-
-    Raises:
-        PermissionError: they cannot.
-    """
+    """Make `folder` and make sure that files can be written there; raises PermissionError where they cannot."""
     probe = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -303,8 +294,7 @@ def sync(path: Path) -> None:
 def write_file(path: Path, content: str | Iterable[bytes]) -> None:
     """Write a file under a temporary name first, so that it is complete, or what it was before.
 
-    Raises:
-        OSError: it cannot be written; `path` is what it was before.
+    Raises OSError where it cannot be written; `path` is what it was before.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -326,8 +316,7 @@ def append_sealed(path: Path, data: Mapping[str, Any], *, synced: bool = True) -
 def read_sealed(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the data of each line that `append_sealed` wrote, if any; a last line that was left unfinished is none.
 
-    Raises:
-        ValueError: a line is not what was written.
+    Raises ValueError where a line is not what was written.
     """
     if not path.exists():
         return
@@ -345,8 +334,7 @@ def append_line(path: Path, line: str | bytes, *, synced: bool = True) -> None:
 
     With `synced` it is on the disk then, else soon: the death of the process does not take it away.
 
-    Raises:
-        OSError: it cannot be written; what is there of it counts as unfinished.
+    Raises OSError where it cannot be written; what is there of it counts as unfinished.
     """
     new = not path.exists()
     with path.open("ab") as file:

@@ -34,8 +34,7 @@ class Player(Protocol):
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str | Action | None:
         """Return the action for what was last observed; None to leave.
 
-        Raises:
-            ContextFull, EngineFailure: what ends the episode, with its score so far or as a failure.
+        Raises ContextFull or EngineFailure for what ends the episode, with its score so far or as a failure.
         """
 
 

@@ -109,10 +109,9 @@ def replay_journal(
         options: Options of the environment in place of the recorded ones, where, say, a task file has moved.
         env_id: The environment, where it is not turngym's own.
 
-    Raises:
-        ValueError: the journal is damaged, has no such path, asks for what only `options` and `env_id` may choose
-            (`reserved_choices`), or its environment cannot be made.
-        LevelRefused: this machine cannot isolate a tool as asked.
+    Raises ValueError where the journal is damaged, has no such path, asks for what only `options` and `env_id` may
+    choose (`reserved_choices`), or its environment cannot be made; LevelRefused where this machine cannot isolate a
+    tool as asked.
     """
     origin = read_origin(path)
     merged = {**origin.options, **(options or {})}

@@ -84,10 +84,8 @@ class TextEnv(gymnasium.Env[str, str]):
     Authors write `on_reset` and `on_step` and, where an expert exists, `gold`. Attributes named in `shared` are
     read-only and shared by forks, attributes with a `fork` method are forked by it, all others are deep-copied.
 
-    Raises:
-        ValueError: `max_turns` is below 1.
-        gymnasium.error.ResetNeeded: `step` is called before `reset` or after the episode ended, or a `reset` in another
-            thread took its episode away.
+    Raises ValueError where `max_turns` is below 1; gymnasium.error.ResetNeeded where `step` is called before `reset` or
+    after the episode ended, or a `reset` in another thread took its episode away.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own annotation)
@@ -230,8 +228,7 @@ class TextEnv(gymnasium.Env[str, str]):
     def snapshot(self) -> dict[str, Any]:
         """Return the episode so far as JSON data: how it began, what was done, and a digest of all that was seen.
 
-        Raises:
-            gymnasium.error.ResetNeeded: no episode has begun.
+        Raises gymnasium.error.ResetNeeded where no episode has begun.
         """
         if not self._began:
             raise gymnasium.error.ResetNeeded("there is no episode to write down: call reset() before snapshot()")
@@ -240,8 +237,7 @@ class TextEnv(gymnasium.Env[str, str]):
     def restore(self, snapshot: Mapping[str, Any]) -> str:
         """Bring this environment to the state of `snapshot` by replay and return the last observation.
 
-        Raises:
-            RuntimeError: the replay saw something else than the original did.
+        Raises RuntimeError where the replay saw something else than the original did.
         """
         self.np_random.bit_generator.state = snapshot["rng"]
         self.reset(options=dict(snapshot["options"]))
@@ -269,8 +265,7 @@ class TextEnv(gymnasium.Env[str, str]):
 def fork(env: gymnasium.Env[str, str], memo: dict[int, Any] | None = None) -> gymnasium.Env[str, str]:
     """Return a live copy of an environment and of all its wrappers; `memo` is as `copy.deepcopy` has it.
 
-    Raises:
-        TypeError: the environment below the wrappers is no `TextEnv`.
+    Raises TypeError where the environment below the wrappers is no `TextEnv`.
     """
     memo = {} if memo is None else memo
     if isinstance(env, gymnasium.Wrapper):
@@ -306,8 +301,7 @@ class TextSpace(Space[str]):
     Gymnasium's own `Text` takes only strings over a fixed character set, so it rejects most of what agents write. The
     functions for shared memory, below, let `make_vec(..., vectorization_mode="async")` work with default arguments.
 
-    Raises:
-        ValueError: `max_bytes` is below 1.
+    Raises ValueError where `max_bytes` is below 1.
     """
 
     def __init__(self, max_bytes: int = 65_536, seed: int | np.random.Generator | None = None) -> None:

@@ -45,9 +45,8 @@ def check_shots(shots: object) -> None:
 def examples_of(file: Path) -> Examples:
     """Return the worked examples of a JSONL file of conversations.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line is no conversation that the user begins and the assistant ends, or there are too many.
+    Raises FileNotFoundError where there is no such file; ValueError where a line is no conversation that the user
+    begins and the assistant ends, or there are too many.
     """
     found = tuple(_as_example(messages, where) for where, messages in conversations(file))
     if len(found) > MOST:

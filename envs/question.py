@@ -36,8 +36,7 @@ CALLS = (
 def is_lenient(answers: str) -> bool:
     """Return whether `answers`, the option of an environment, is `lenient`.
 
-    Raises:
-        ValueError: it is neither `strict` nor `lenient`.
+    Raises ValueError where it is neither `strict` nor `lenient`.
     """
     if answers not in ("strict", "lenient"):
         raise ValueError(f"answers is {answers!r}; it must be strict or lenient")
@@ -47,8 +46,7 @@ def is_lenient(answers: str) -> bool:
 def prompt_of(system: bool | str, short: str, full: str) -> str:
     """Return a system prompt: the `full` text where `system` is true, `short` where it is false, else `system` itself.
 
-    Raises:
-        ValueError: it is neither true, nor false, nor a text.
+    Raises ValueError where it is neither true, nor false, nor a text.
     """
     if not isinstance(system, bool | str):
         raise ValueError(f"system is {system!r}; it must be true, false or a text")
@@ -85,9 +83,8 @@ class Toolbox:
     there, with a result as any other. A tool that needs longer cannot run: nothing but its `reset` and `close` is
     called then, even though the call may still be under way.
 
-    Raises:
-        TypeError: something given is no tool.
-        ValueError: two tools share a name, or the timeout is not above 0.
+    Raises TypeError where something given is no tool; ValueError where two tools share a name, or the timeout is not
+    above 0.
     """
 
     def __init__(self, tools: Iterable[AnyTool], timeout: float = TOOL_TIMEOUT) -> None:

@@ -78,9 +78,8 @@ def register_all() -> None:
 def make(env_id: str, **kwargs: Any) -> TextEnv:
     """Make the bare environment (no wrappers) for rollouts, evaluation and play.
 
-    Raises:
-        ValueError: the id is unknown or its declaration broken, or the environment does not take one of `kwargs`.
-        TypeError: the environment is not a `TextEnv`.
+    Raises ValueError where the id is unknown or its declaration broken, or the environment does not take one of
+    `kwargs`; TypeError where the environment is not a `TextEnv`.
     """
     spec = spec_of(env_id)
     creator = _creator(spec)
@@ -114,8 +113,7 @@ def defaults_of(env_id: str) -> dict[str, Any]:
 def spec_of(env_id: str) -> EnvSpec:
     """Return what Gymnasium knows of an environment, from which `gymnasium.make` makes it; registered where it is not.
 
-    Raises:
-        ValueError: the id is unknown or its declaration broken, or its module cannot be imported.
+    Raises ValueError where the id is unknown or its declaration broken, or its module cannot be imported.
     """
     if env_id in gymnasium.registry:
         return gymnasium.registry[env_id]
@@ -220,11 +218,7 @@ class EnvOptions:
     """Other options of the environment as `name=value`; the value is TOML, and a bare word is a string."""
 
     def kwargs(self) -> dict[str, Any]:
-        """Return the constructor arguments.
-
-        Raises:
-            ValueError: an `option` has no `=`.
-        """
+        """Return the constructor arguments; raises ValueError where an `option` has no `=`."""
         kwargs: dict[str, Any] = {"shots": self.shots} if self.shots != 0 else {}
         if self.tasks is not None:
             kwargs["tasks"] = self.tasks
@@ -236,8 +230,7 @@ class EnvOptions:
 def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
     """Return the values of `name=value`, which are TOML or bare words; `flag` names the option that has them.
 
-    Raises:
-        ValueError: one has no `=`.
+    Raises ValueError where one has no `=`.
     """
     values: dict[str, Any] = {}
     for item in items:
@@ -263,8 +256,7 @@ def levels_of(env: TextEnv) -> dict[str, str]:
 def check_levels(env: TextEnv) -> None:
     """Find out before an episode begins whether this machine can isolate the tools of `env` as asked.
 
-    Raises:
-        LevelRefused: it cannot; the message says why and how to allow a weaker level.
+    Raises LevelRefused where it cannot; the message says why and how to allow a weaker level.
     """
     for level in levels_of(env).values():
         if level in LEVELS:  # a tool of another package has its own
@@ -327,8 +319,7 @@ def refuse_reserved(options: Mapping[str, Any], allowed: Collection[str], where:
     `options` and `env_id` are those that the data names, `allowed` is what the present caller names himself, as
     `reserved_choices` gives it, and `where` names the data in the error.
 
-    Raises:
-        ValueError: the data asks for something that is not among `allowed`; the message says how to allow it.
+    Raises ValueError where the data asks for something that is not among `allowed`; the message says how to allow it.
     """
     refuse_unnamed(reserved_choices(options, env_id), allowed, where)
 

@@ -15,8 +15,7 @@ class Rewards(float):
         rewards: What each is.
         weights: What it counts, 1 where none is named; 0 pays nothing, and the reward is kept all the same.
 
-    Raises:
-        ValueError: There is none, a name is no word, a number is not finite, or a weight belongs to no reward.
+    Raises ValueError where there is none, a name is no word, a number is not finite, or a weight belongs to no reward.
     """
 
     rewards: dict[str, float]
@@ -79,9 +78,7 @@ class Rubric:
             `Grader` says what the agent answered; where there are functions only, that is all it wrote.
         weights: What each counts, 1 where none is named.
 
-    Raises:
-        ValueError: as `Rewards` does.
-        TypeError: one can grade nothing.
+    Raises ValueError as `Rewards` does, and TypeError where one can grade nothing.
     """
 
     def __init__(self, graders: Mapping[str, Any], weights: Named | None = None) -> None:

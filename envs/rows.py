@@ -65,8 +65,7 @@ def read_row(
 ) -> tuple[str, tuple[str, ...]]:
     """Return the prompt and the golds of a row, by the first of `shapes` whose fields it has.
 
-    Raises:
-        ValueError: what is wrong, as the end of a sentence that says where the row is.
+    Raises ValueError with what is wrong, as the end of a sentence that says where the row is.
     """
     for fields in shapes:
         try:
@@ -219,9 +218,8 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
     Without options its rows hold `problem, answer` or `question, answer` (GSM8K's `#### 42` is understood). The whole
     file serves any split unless `holdout` is set; the same text is always on the same side.
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file, or a line of it, is not as described; the message names both.
+    Raises FileNotFoundError where there is no such file; ValueError where the file, or a line of it, is not as
+    described; the message names both.
     """
     path, options = Path(path), options or SourceOptions()
     options.refuse(f"{path} is a file", "config")

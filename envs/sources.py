@@ -60,9 +60,8 @@ def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, D
         known: The data sets that have a short name.
         others: What else could have been named, for the error.
 
-    Raises:
-        FileNotFoundError: It is the name of a file, and there is none.
-        ValueError: There is no such source, or it cannot be read; the message says what there is.
+    Raises FileNotFoundError where it is the name of a file, and there is none; ValueError where there is no such
+    source, or it cannot be read; the message says what there is.
     """
     name, path = str(source), Path(source)
     if is_file(path):
@@ -93,9 +92,8 @@ def is_hub_name(name: str) -> bool:
 def load_hub(name: str, options: SourceOptions, known: Mapping[str, DataSet]) -> ListTasks:
     """Load a data set by its name in `known` or on the hub; the `datasets` library keeps what it has downloaded.
 
-    Raises:
-        ValueError: The library is missing, or the data set cannot be loaded, or has no such split, or a row of it
-            cannot be used; the message names data set, split and row.
+    Raises ValueError where the library is missing, or the data set cannot be loaded, or has no such split, or a row of
+    it cannot be used; the message names data set, split and row.
     """
     found = (one for one in known.values() if one.path == name)
     source = known.get(name) or next(found, DataSet(name, options.shapes))

@@ -34,8 +34,7 @@ def open_split(env_id: str, options: Mapping[str, Any]) -> Split:
 
     One that does not take the option `split` has its tasks split by their index, or its seeds where it has no tasks.
 
-    Raises:
-        ValueError, TypeError: it cannot be made, there is no such split, or no task is left for it.
+    Raises ValueError, TypeError where it cannot be made, there is no such split, or no task is left for it.
     """
     split = _open(env_id, options)
     try:
@@ -52,8 +51,7 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
 
     An expert plays the last tasks of the split `train`.
 
-    Raises:
-        ValueError, TypeError, OSError: it cannot be made, there is no expert, or no such number or file.
+    Raises ValueError, TypeError, OSError where it cannot be made, there is no expert, or no such number or file.
     """
     plain = {name: value for name, value in options.items() if name != "shots"}
     env = make(env_id, **plain)
@@ -122,8 +120,7 @@ def has_tasks(env: TextEnv) -> bool:
 def task_count(env: TextEnv) -> int:
     """Return how many episodes there are to choose from.
 
-    Raises:
-        ValueError: `tasks` has no length, or there are none.
+    Raises ValueError where `tasks` has no length, or there are none.
     """
     if not has_tasks(env):
         return SEEDS

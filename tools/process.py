@@ -205,9 +205,8 @@ class Pool:
     def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """Return the reply of a worker, which has `deadline` seconds from when it gets the request.
 
-        Raises:
-            StartFailure: There is no worker, and none can be started.
-            Deadline, Died: The worker was late, and is killed; it died.
+        Raises StartFailure where no worker can be started, Deadline where it was late, and is killed, Died where it
+        died.
         """
         worker = self._take()
         try:

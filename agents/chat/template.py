@@ -69,9 +69,7 @@ class Template:
     def from_folder(cls, folder: Path, file: Path | None = None) -> Template:
         """Read `file`, else `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`.
 
-        Raises:
-            FileNotFoundError: there is none of them.
-            ValueError: one of the files cannot be used.
+        Raises FileNotFoundError where there is none of them; ValueError where one of the files cannot be used.
         """
         config_file, jinja_file = folder / "tokenizer_config.json", file or folder / TEMPLATE_FILE
         config = read_json(config_file) if config_file.is_file() else {}

@@ -192,8 +192,7 @@ class Endpoint:
     def open(self, journal: Path) -> None:
         """Write requests and answers down in a file, and ask for none again that was answered there.
 
-        Raises:
-            ValueError: what is there is damaged.
+        Raises ValueError where what is there is damaged.
         """
         self._journal = journal
         for row in read_sealed(journal):
@@ -211,10 +210,8 @@ class Endpoint:
     def ask(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> Answer | None:
         """Return the answer to a chat; None where the budget is spent. `key` names it: (sample, task, turn).
 
-        Raises:
-            EngineFailure: there is none after all tries.
-            ContextFull: the chat is too long for the model.
-            Refused: no request would be answered.
+        Raises EngineFailure where there is none after all tries; ContextFull where the chat is too long for the model;
+        Refused where no request would be answered.
         """
         request = self._request(key, messages, tools)
         digest, answer = self._answers.pop(key, ("", None))

@@ -29,10 +29,8 @@ class Conversation:
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> Action | None:
         """Return what the model says; None where the token budget is spent.
 
-        Raises:
-            EngineFailure: it says nothing, after all tries, or the server keeps its answer back.
-            ContextFull: the chat is too long for it.
-            Refused: the server refuses what every request asks for.
+        Raises EngineFailure where it says nothing, after all tries, or the server keeps its answer back; ContextFull
+        where the chat is too long for it; Refused where the server refuses what every request asks for.
         """
         if not self._turn and self.endpoint.options.tool_calls == "structured" and isinstance(env, QuestionEnv):
             self.tools = info["tools"]

@@ -38,9 +38,7 @@ def open_engine(
         report: Called with what is being waited for, and what a server did that it should not.
         deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
 
-    Raises:
-        ValueError: a server does not fit the policy.
-        EngineFailure: a server cannot be had.
+    Raises ValueError where a server does not fit the policy; EngineFailure where a server cannot be had.
     """
     with ExitStack() as stack:
         engine: TorchEngine | VllmEngine

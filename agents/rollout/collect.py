@@ -276,8 +276,7 @@ def collect(
         skipped: Branches of a task that are left out; without a `plan` only.
         on_path: Called with each path as it ends, as a tree of its own; without a `plan` only.
 
-    Raises:
-        EngineFailure: the engine cannot be had with the policy's weights as they are.
+    Raises EngineFailure where the engine cannot be had with the policy's weights as they are.
     """
     trees: list[Tree] = []
     count = len(tasks) * group - sum(len(skipped.get(task, ())) for task in tasks)

@@ -60,8 +60,7 @@ class Game:
     def world(self, text: str | None = None) -> World:
         """Return the house of this game, in the form of text of its file or in another.
 
-        Raises:
-            ValueError: the game does not parse, or any command would win it; the message names it.
+        Raises ValueError where the game does not parse, or any command would win it; the message names it.
         """
         dialect = get_dialect(text or self.text)
         try:
@@ -104,9 +103,8 @@ def game_of_row(row: Any, where: str) -> Game:
 def read_game(path: Path, id: str = "", split: str = "") -> Game:
     """Read an official `game.tw-pddl` file; task type and, unless given, id and split are taken from its folders.
 
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is no game, or has other rules than ALFWorld's.
+    Raises FileNotFoundError where there is no such file; ValueError where the file is no game, or has other rules than
+    ALFWorld's.
     """
     if not path.is_file():
         raise FileNotFoundError(f"game file {path} does not exist")

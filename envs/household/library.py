@@ -143,9 +143,7 @@ class Games(Sequence[Game]):
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
         """Return game `i` and its house; those that were opened last are kept.
 
-        Raises:
-            IndexError: out of range.
-            ValueError: the game does not parse.
+        Raises IndexError where it is out of range; ValueError where the game does not parse.
         """
         source, number = self._at(i)
         return _opened(source, number, text)
@@ -167,9 +165,8 @@ def open_games(
             `valid_seen`, and `test`, which is `valid_unseen`. Games whose file names no split are in each.
         task_types: Some of `TASK_TYPES`, a sequence or a text with commas; all when left out.
 
-    Raises:
-        FileNotFoundError: there are no games; the message says where they were looked for and how to get them.
-        ValueError: a file holds no games, or none is left, or split or task type is unknown.
+    Raises FileNotFoundError where there are no games; the message says where they were looked for and how to get them;
+    ValueError where a file holds no games, or none is left, or split or task type is unknown.
     """
     split = {"valid": "valid_seen", "test": "valid_unseen"}.get(split, split)
     if split not in SPLITS:

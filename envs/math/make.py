@@ -43,8 +43,7 @@ class MathTasks:
         seed: Chooses which problems there are, and their order.
         size: How many there are.
 
-    Raises:
-        ValueError: An argument is none of these.
+    Raises ValueError where an argument is none of these.
     """
 
     def __init__(

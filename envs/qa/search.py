@@ -166,8 +166,7 @@ class SearchEnv(QuestionEnv):
 
     The other arguments are those of `QuestionEnv`.
 
-    Raises:
-        ValueError: A search could show more than an observation carries.
+    Raises ValueError where a search could show more than an observation carries.
     """
 
     shared: ClassVar[frozenset[str]] = QuestionEnv.shared | {"expert"}

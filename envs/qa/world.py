@@ -111,8 +111,7 @@ class InventedWorld:
         size: `tiny` (1,000 very short passages for a very small policy), `small` (3,000), `medium` (20,000) or `large`
             (100,000).
 
-    Raises:
-        ValueError: There is no such size.
+    Raises ValueError where there is no such size.
     """
 
     def __init__(self, seed: int = 0, size: str = "small") -> None:

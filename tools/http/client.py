@@ -183,8 +183,7 @@ class BoundedBody:
 
     It is unpacked here, with a limit: httpx would unpack a block of any ratio at once.
 
-    Raises:
-        HttpFailure: MALFORMED or TOO_LARGE.
+    Raises HttpFailure: MALFORMED or TOO_LARGE.
     """
 
     def __init__(self, name: str, encoding: str, most: int) -> None:
@@ -216,8 +215,7 @@ class BoundedBody:
 async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
     """Return what `attempt` returns, trying again after an `HttpFailure` that may pass.
 
-    Raises:
-        HttpFailure: The last one, where no try is left; TIMEOUT at the deadline.
+    Raises HttpFailure: the last one, where no try is left; TIMEOUT at the deadline.
     """
     end, tried, last = time.monotonic() + limits.deadline, 0, ""
     try:

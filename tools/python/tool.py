@@ -33,8 +33,7 @@ class PythonTool:
         level: How strongly the code is confined, one of `LEVELS`.
         packages: Installed distributions that the code can import beside the default ones (`packages.DEFAULT`).
 
-    Raises:
-        ValueError: A limit is out of range, there is no such level, or a package cannot be given.
+    Raises ValueError where a limit is out of range, there is no such level, or a package cannot be given.
     """
 
     name = "python"

@@ -76,8 +76,7 @@ class Search:
         passage_chars: Characters of a passage's text that are shown, at least 16; a longer one is cut at a word.
         max_query: Characters of a query that are searched, at least 1; of a longer one, the head.
 
-    Raises:
-        ValueError: A limit is out of range.
+    Raises ValueError where a limit is out of range.
     """
 
     name = "search"

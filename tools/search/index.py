@@ -47,9 +47,8 @@ class BM25:
         k1: How slowly the weight of a word saturates with its count; 0 counts only whether it is there.
         b: How much the length of a passage counts, 0 to 1.
 
-    Raises:
-        FileNotFoundError, ValueError: there are no passages, the corpus is not as described, `k1` or `b` is out of
-            range, or a package is missing.
+    Raises FileNotFoundError, ValueError where there are no passages, the corpus is not as described, `k1` or `b` is out
+    of range, or a package is missing.
     """
 
     def __init__(
@@ -101,8 +100,7 @@ class BM25:
 def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: float = 1.5, b: float = 0.75) -> BM25:
     """Return the back end over a corpus file, whose index is kept in `cache_dir`, by default the user's cache.
 
-    Raises:
-        FileNotFoundError, ValueError: as `read_corpus`.
+    Raises FileNotFoundError and ValueError as `read_corpus` does.
     """
     return BM25(Path(path), Path(cache_dir) if cache_dir else cache_folder(), k1=k1, b=b)
 
@@ -110,10 +108,8 @@ def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: flo
 def read_corpus(path: str | Path) -> list[Passage]:
     """Return the passages of a `.jsonl` or `.jsonl.gz` file (UTF-8), in its order; blank lines are skipped.
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file, or a line of it, is not as described, or two rows have the same id; the message names the
-            lines.
+    Raises FileNotFoundError where there is no such file; ValueError where the file, or a line of it, is not as
+    described, or two rows have the same id; the message names the lines.
     """
     path = Path(path)
     passages, lines = [], dict[str, int]()

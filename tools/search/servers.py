@@ -33,9 +33,7 @@ def served(url: str, kind: str = "search-r1", index: str | None = None, timeout:
         index: The index to search; `elastic` has several, `search-r1` one.
         timeout: Seconds that a search may take, further tries included.
 
-    Raises:
-        ValueError: An argument cannot be.
-        SearchFailure: No such server answers within 2 seconds.
+    Raises ValueError where an argument cannot be; SearchFailure where no such server answers within 2 seconds.
     """
     if kind not in SERVERS:
         hint = did_you_mean(kind, SERVERS)

@@ -247,10 +247,9 @@ class TorchSession:
     ) -> Completion:
         """Append `tokens` int32 [q], then draw one turn (see `engine.Session`).
 
-        Raises:
-            RuntimeError: it is closed, already drawing, or continued under other weights.
-            ValueError: an id is outside the vocabulary, there is nothing to begin with, or the cut has no closers.
-            FloatingPointError: the policy's logits are not finite.
+        Raises RuntimeError where it is closed, already drawing, or continued under other weights; ValueError where an
+        id is outside the vocabulary, there is nothing to begin with, or the cut has no closers; FloatingPointError
+        where the policy's logits are not finite.
         """
         sequence = self.sequence
         check_turn(self, self.engine.policy, sequence.request is not None, tokens, cut)
@@ -281,9 +280,7 @@ class TorchSession:
     def fork(self, length: int | None = None) -> "TorchSession":
         """Return an independent sibling: its prefix is copied where a slot is free, else fed when it next draws.
 
-        Raises:
-            RuntimeError: a turn is being drawn.
-            ValueError: the length cuts through what was fed at once.
+        Raises RuntimeError where a turn is being drawn; ValueError where the length cuts through what was fed at once.
         """
         if self.sequence.request is not None:
             raise RuntimeError("the session is drawing; fork it between two turns")

@@ -73,9 +73,8 @@ class VllmEngine:
     async def sync(self) -> None:
         """Bring the servers to the policy's weights; those that are away are admitted when they are back.
 
-        Raises:
-            EngineFailure: no server can be had, or one has other weights.
-            ValueError: a server does not show the log-probabilities by which it samples.
+        Raises EngineFailure where no server can be had, or one has other weights; ValueError where a server does not
+        show the log-probabilities by which it samples.
         """
         version = self.policy.version
         await self.publisher.publish()

@@ -83,8 +83,7 @@ class VllmServer:
         restarts: How often it is started again before that is a failure.
         report: Gets a line when the server is started again.
 
-    Raises:
-        ValueError: its model does not fit into memory, vLLM cannot carry the adapter, or an option is wrong.
+    Raises ValueError where its model does not fit into memory, vLLM cannot carry the adapter, or an option is wrong.
     """
 
     def __init__(
