@@ -34,12 +34,11 @@ class CheckpointError(ValueError):
 def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
     """Write the checkpoint of `step` into `folder`, and then remove all but the newest `KEPT` up to that step.
 
-    Args:
-        folder: Where checkpoints live.
-        step: Training steps done. Checkpoints of later steps are removed: they were passed over, or the run would have
-            gone on from them.
-        state: JSON data (control state, counters).
-        write: Writes the tensors (adapter, optimizer) into a folder it is given.
+    folder: Where checkpoints live.
+    step: Training steps done. Checkpoints of later steps are removed: they were passed over, or the run would have gone
+        on from them.
+    state: JSON data (control state, counters).
+    write: Writes the tensors (adapter, optimizer) into a folder it is given.
 
     Raises ValueError where `state` is not JSON data; CheckpointError where it cannot be written, for want of space,
     say. Those before it are untouched.

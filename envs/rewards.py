@@ -11,9 +11,8 @@ Named = Mapping[str, float]
 class Rewards(float):
     """Named rewards of one turn, which are as a number the sum of each times its weight; a reply's `reward` may be one.
 
-    Args:
-        rewards: What each is.
-        weights: What it counts, 1 where none is named; 0 pays nothing, and the reward is kept all the same.
+    rewards: What each is.
+    weights: What it counts, 1 where none is named; 0 pays nothing, and the reward is kept all the same.
 
     Raises ValueError where there is none, a name is no word, a number is not finite, or a weight belongs to no reward.
     """
@@ -73,10 +72,9 @@ class RubricGrade(NamedTuple):
 class Rubric:
     """Several graders of one completion, each with a name and a weight.
 
-    Args:
-        graders: By name: a `Grader`, or a function of the completion and the gold that returns a number. The first
-            `Grader` says what the agent answered; where there are functions only, that is all it wrote.
-        weights: What each counts, 1 where none is named.
+    graders: By name: a `Grader`, or a function of the completion and the gold that returns a number. The first `Grader`
+        says what the agent answered; where there are functions only, that is all it wrote.
+    weights: What each counts, 1 where none is named.
 
     Raises ValueError as `Rewards` does, and TypeError where one can grade nothing.
     """

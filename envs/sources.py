@@ -54,11 +54,10 @@ def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any
 def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, DataSet], others: str = "") -> Tasks:
     """Return the tasks that `source` names.
 
-    Args:
-        source: In this order: a file that exists; a name of `known`; `owner/name` on the hub.
-        options: Further options; one that the source would ignore is refused.
-        known: The data sets that have a short name.
-        others: What else could have been named, for the error.
+    source: In this order: a file that exists; a name of `known`; `owner/name` on the hub.
+    options: Further options; one that the source would ignore is refused.
+    known: The data sets that have a short name.
+    others: What else could have been named, for the error.
 
     Raises FileNotFoundError where it is the name of a file, and there is none; ValueError where there is no such
     source, or it cannot be read; the message says what there is.

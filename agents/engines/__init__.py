@@ -31,12 +31,11 @@ def open_engine(
 ) -> Iterator[TorchEngine | VllmEngine]:
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
-    Args:
-        choice: Which engine.
-        policy: The policy.
-        folder: Where a server finds adapters, and writes its log.
-        report: Called with what is being waited for, and what a server did that it should not.
-        deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
+    choice: Which engine.
+    policy: The policy.
+    folder: Where a server finds adapters, and writes its log.
+    report: Called with what is being waited for, and what a server did that it should not.
+    deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
 
     Raises ValueError where a server does not fit the policy; EngineFailure where a server cannot be had.
     """

@@ -56,11 +56,10 @@ class Format(ABC):
     Calls are blocks: where one opens is found by a pattern, where it ends follows from its text. `parse` and `complete`
     look at the same block, so that generation stops exactly where a call is first read.
 
-    Attributes:
-        name: The key in `FORMATS`.
-        opening: Finds where a call opens; made by `opens`.
-        closers: Texts that can end a call: where none of them has just been written, `complete` does not change.
-        native: Whether chat templates show the tools' schemas by themselves.
+    name: The key in `FORMATS`.
+    opening: Finds where a call opens; made by `opens`.
+    closers: Texts that can end a call: where none of them has just been written, `complete` does not change.
+    native: Whether chat templates show the tools' schemas by themselves.
     """
 
     name: ClassVar[str]

@@ -22,9 +22,8 @@ class Fault(StrEnum):
 class HttpFailure(Exception):
     """A request that failed, and `what` happened, without the address.
 
-    Attributes:
-        wait: Least seconds before another try; None where another try would not help.
-        status: The status of the answer, 0 where there was none.
+    wait: Least seconds before another try; None where another try would not help.
+    status: The status of the answer, 0 where there was none.
     """
 
     def __init__(self, fault: Fault, what: str, wait: float | None = None, status: int = 0) -> None:

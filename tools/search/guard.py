@@ -112,10 +112,9 @@ def look_up(host: str, port: int) -> list[str]:
 class Guard:
     """Says for a place to which addresses a connection may be made.
 
-    Args:
-        allow: What is open although it would be blocked: `host` and `host:port` for whatever addresses that host has,
-            `:port` for that port of all public hosts.
-        resolve: Gives the addresses of a name, as `look_up` does.
+    allow: What is open although it would be blocked: `host` and `host:port` for whatever addresses that host has,
+        `:port` for that port of all public hosts.
+    resolve: Gives the addresses of a name, as `look_up` does.
 
     Raises ValueError where an entry of `allow` is none.
     """

@@ -41,11 +41,10 @@ _own = threading.local()  # a stemmer is not for several threads at once
 class BM25:
     """A back end over passages in memory, or over a corpus file.
 
-    Args:
-        passages: The passages, or the path of a file that `read_corpus` reads.
-        cache: The folder that keeps the index of a file; None keeps nothing.
-        k1: How slowly the weight of a word saturates with its count; 0 counts only whether it is there.
-        b: How much the length of a passage counts, 0 to 1.
+    passages: The passages, or the path of a file that `read_corpus` reads.
+    cache: The folder that keeps the index of a file; None keeps nothing.
+    k1: How slowly the weight of a word saturates with its count; 0 counts only whether it is there.
+    b: How much the length of a passage counts, 0 to 1.
 
     Raises FileNotFoundError, ValueError where there are no passages, the corpus is not as described, `k1` or `b` is out
     of range, or a package is missing.

@@ -27,11 +27,10 @@ FIXES = {
 def served(url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0) -> Retriever:
     """Return the back end that asks a server, once that has shown that it is there.
 
-    Args:
-        url: The server's address.
-        kind: What it speaks, one of `SERVERS`.
-        index: The index to search; `elastic` has several, `search-r1` one.
-        timeout: Seconds that a search may take, further tries included.
+    url: The server's address.
+    kind: What it speaks, one of `SERVERS`.
+    index: The index to search; `elastic` has several, `search-r1` one.
+    timeout: Seconds that a search may take, further tries included.
 
     Raises ValueError where an argument cannot be; SearchFailure where no such server answers within 2 seconds.
     """

@@ -47,15 +47,14 @@ _MARKS_OF_ORDER = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"
 class Visit(StatelessTool):
     """Shows the agent the text of a page on the public internet.
 
-    Args:
-        timeout: Seconds of wall-clock time that a visit may take, name lookup and redirects included, 0.01 to 600.
-        max_chars: Characters of a page's text that the agent sees, 64 to 1048576; of a longer one, the head.
-        max_bytes: Bytes of a page, compressed and not, 1024 to 67108864; a larger one is not shown.
-        links: Whether links are shown, as `[text](URL)`.
-        allow: What is open although it would be blocked: `host` or `host:port` for whatever addresses that host has,
-            `:port` for that port of all public hosts.
-        resolve: Gives the addresses of a name, as `look_up` does.
-        tls: Whom to trust; None is the usual authorities.
+    timeout: Seconds of wall-clock time that a visit may take, name lookup and redirects included, 0.01 to 600.
+    max_chars: Characters of a page's text that the agent sees, 64 to 1048576; of a longer one, the head.
+    max_bytes: Bytes of a page, compressed and not, 1024 to 67108864; a larger one is not shown.
+    links: Whether links are shown, as `[text](URL)`.
+    allow: What is open although it would be blocked: `host` or `host:port` for whatever addresses that host has,
+        `:port` for that port of all public hosts.
+    resolve: Gives the addresses of a name, as `look_up` does.
+    tls: Whom to trust; None is the usual authorities.
 
     Raises ValueError where a limit is out of range, or an entry of `allow` is none.
     """

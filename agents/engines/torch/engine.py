@@ -31,12 +31,11 @@ T = TypeVar("T")
 class TorchEngine:
     """Draws turns from a `Policy` on its own device.
 
-    Args:
-        policy: Whose weights draw.
-        slots: Conversations that are cached at a time.
-        prefill_tokens: Most padded tokens of one chunk batch.
-        max_context: Tokens; lowers the policy's own limit.
-        threads: CPU threads of its worker alone (None: as the process; 1 suits small models next to busy tools).
+    policy: Whose weights draw.
+    slots: Conversations that are cached at a time.
+    prefill_tokens: Most padded tokens of one chunk batch.
+    max_context: Tokens; lowers the policy's own limit.
+    threads: CPU threads of its worker alone (None: as the process; 1 suits small models next to busy tools).
 
     Raises ValueError where a value is out of range, or the model does not fit, also not into memory.
     """

@@ -252,12 +252,11 @@ def entropies(top: NDArray[np.float64], temperature: float, vocabulary: int, top
 class Fleet:
     """Servers of the same weights.
 
-    Args:
-        urls: `http(s)://host[:port][/path]`, each once, where a last `/v1` may stand.
-        in_flight: Turns at a time, for each server.
-        tries: Of a request, whatever comes between.
-        deadline: Seconds for a turn, from when it is first sent, and for each other answer.
-        ended: Where the server is our own, why it has ended for good, if it has; no request waits for it then.
+    urls: `http(s)://host[:port][/path]`, each once, where a last `/v1` may stand.
+    in_flight: Turns at a time, for each server.
+    tries: Of a request, whatever comes between.
+    deadline: Seconds for a turn, from when it is first sent, and for each other answer.
+    ended: Where the server is our own, why it has ended for good, if it has; no request waits for it then.
     """
 
     def __init__(

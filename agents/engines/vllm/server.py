@@ -74,14 +74,13 @@ class VllmServer:
     As a context manager it starts, waits until it has drawn a token, and ends with all that it started. Where it does
     not start it raises `EngineFailure`: DOWN, its process ended; TIMEOUT, it drew nothing in time.
 
-    Args:
-        policy: Whose model, with place for its adapters.
-        log: File that gets what the server says; made with its folder.
-        options: More settings of vLLM as `name=value`.
-        python: Interpreter with vLLM; None: this one.
-        start: Seconds until the first token must have come.
-        restarts: How often it is started again before that is a failure.
-        report: Gets a line when the server is started again.
+    policy: Whose model, with place for its adapters.
+    log: File that gets what the server says; made with its folder.
+    options: More settings of vLLM as `name=value`.
+    python: Interpreter with vLLM; None: this one.
+    start: Seconds until the first token must have come.
+    restarts: How often it is started again before that is a failure.
+    report: Gets a line when the server is started again.
 
     Raises ValueError where its model does not fit into memory, vLLM cannot carry the adapter, or an option is wrong.
     """
