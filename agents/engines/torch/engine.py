@@ -19,8 +19,7 @@ from ...engine import Completion, Cut, Generation, Sampling, StopRule, check_tur
 from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
 from .decoder import Decoder
-from .fallback import Fallback
-from .runner import Runner, batch_dependence, ceil_to, keep_memory, set_threads
+from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, set_threads
 from .sampler import RowSampling, sample
 from .scheduler import Gathering, Request, Scheduler, Sequence
 from .weights import Weights, unusual

@@ -20,8 +20,7 @@ from transformers import (
 )
 
 from turngym.agents.engines.torch.decoder import Decoder
-from turngym.agents.engines.torch.fallback import Fallback, check_supported
-from turngym.agents.engines.torch.runner import Runner
+from turngym.agents.engines.torch.runner import Fallback, Runner, check_supported
 from turngym.agents.engines.torch.weights import Weights, unusual
 
 SIZES: dict[str, Any] = {
