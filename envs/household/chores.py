@@ -39,9 +39,9 @@ def _thing(line: str) -> ThingKind:
     return ThingKind(name, frozenset(can), tuple(usual.split()), (*usual.split(), *others.split()))
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("chores.toml").read_text("utf-8"))
-ROOMS: dict[str, dict[str, int]] = _TABLES["rooms"]
-THINGS = {kind.name: kind for kind in map(_thing, _TABLES["things"].strip().splitlines())}
+TABLES = tomllib.loads(Path(__file__).with_name("chores.toml").read_text("utf-8"))
+ROOMS: dict[str, dict[str, int]] = TABLES["rooms"]
+THINGS = {kind.name: kind for kind in map(_thing, TABLES["things"].strip().splitlines())}
 PICKED_UP = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.can)
 
 
@@ -75,7 +75,7 @@ class Chore:
 
     def sentence(self, form: int) -> str:
         """Return the sentence that states the task, in form 0 or 1."""
-        words: str = _TABLES["sentences"][self.task_type][form]
+        words: str = TABLES["sentences"][self.task_type][form]
         return f"Your task is to: {words.format(thing=self.thing, target=self.target)}."
 
     def sources(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class Chore:
 
     def goal(self) -> Expression:
         """Return the goal as PDDL in nested lists."""
-        form = _TABLES["goals"].get(self.task_type, _TABLES["goals"]["other"])
+        form = TABLES["goals"].get(self.task_type, TABLES["goals"]["other"])
         able = f"({self.verb}able ?o) (is{_BECOMES[self.verb]} ?o) " if self.verb else ""
         return nested(form.format(thing=f"{self.thing}type", target=f"{self.target}type", able=able))
 

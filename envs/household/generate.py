@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..tasks import KeyedRandom, check_choices, check_index, check_split, in_split
-from .chores import LAMP, LOOK, PAIRED, PICKED_UP, ROOMS, THINGS, Chore, chores, hiding
+from .chores import LAMP, LOOK, PAIRED, PICKED_UP, ROOMS, TABLES, THINGS, Chore, chores, hiding
 from .game import TASK_TYPES, Game
 from .house import House, Receptacle, Thing
 from .library import WORLDS, Games, task_types_of
@@ -41,23 +41,12 @@ class Difficulty:
     """How hard it is to find the wanted things."""
 
     usual: bool  # whether they lie where such things usually do
-    hidden: bool | None  # whether something has to be opened to see them; None for either
     spare: int  # how many more than needed there are, at most
+    hidden: bool | None = None  # whether something has to be opened to see them; None for either
 
 
-SIZES = {
-    "tiny": Size((1, 1), (4, 6), (3, 5), 20, shared=False),
-    "small": Size((1, 1), (8, 12), (8, 14), 50),
-    "medium": Size((1, 2), (16, 24), (20, 32), 50),
-    "large": Size((2, 4), (32, 48), (45, 65), 100),
-}
-DIFFICULTIES = {
-    1: Difficulty(usual=True, hidden=False, spare=2),
-    2: Difficulty(usual=True, hidden=None, spare=1),
-    3: Difficulty(usual=True, hidden=None, spare=0),
-    4: Difficulty(usual=True, hidden=True, spare=0),
-    5: Difficulty(usual=False, hidden=True, spare=0),
-}
+SIZES = {name: Size(**row) for name, row in TABLES["sizes"].items()}
+DIFFICULTIES = {int(level): Difficulty(**row) for level, row in TABLES["difficulties"].items()}
 
 
 def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedRandom) -> House:
