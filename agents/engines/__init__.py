@@ -31,8 +31,6 @@ def open_engine(
 ) -> Iterator[TorchEngine | VllmEngine]:
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
-    choice: Which engine.
-    policy: The policy.
     folder: Where a server finds adapters, and writes its log.
     report: Called with what is being waited for, and what a server did that it should not.
     deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
