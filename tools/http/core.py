@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..core import brief, refuse_constant
+from ..core import brief
 
 
 class Fault(StrEnum):
@@ -56,13 +56,17 @@ def serialize(value: Any) -> bytes:
 def parse(data: bytes) -> Any:
     """Return the value of a JSON text; raises `ShapeError` for anything else, NaN and infinity included."""
     try:
-        return json.loads(data.decode(), parse_constant=refuse_constant)
+        return json.loads(data.decode(), parse_constant=_refuse)
     except UnicodeDecodeError as error:
         raise ShapeError(f"it is not UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise ShapeError("its JSON is nested too deeply") from None
     except ValueError as error:
         raise ShapeError(f"it is not JSON: {str(error)[:200]} in {data[:60]!r}") from None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 class Node:
