@@ -242,11 +242,9 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
                 if line.strip():
                     yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
     except (ValueError, RecursionError) as error:
-        where = (
-            f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
-            if isinstance(error, json.JSONDecodeError)
-            else error
-        )
+        where = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            where = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
         raise ValueError(f"{path}:{number} is not JSON in UTF-8: {where}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None

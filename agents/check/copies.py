@@ -42,11 +42,8 @@ def check_fork(case: Case) -> str:
 def _fork_everywhere(env: E, scenario: Scenario, copy: Callable[[E], E]) -> int:
     straight = [*episode(env, scenario), moment(*env.reset())]  # what is seen without a fork
     opening, rest = straight[0], straight[1:-1]
-    same(
-        [opening],
-        [moment(*env.reset(seed=scenario.seed))],
-        f"seed {scenario.seed} is another episode when it is played again",
-    )
+    again = f"seed {scenario.seed} is another episode when it is played again"
+    same([opening], [moment(*env.reset(seed=scenario.seed))], again)
     where = f"seed {scenario.seed}, forked before turn"
     with ExitStack() as stack:
         late = []
@@ -59,11 +56,8 @@ def _fork_everywhere(env: E, scenario: Scenario, copy: Callable[[E], E]) -> int:
             same(rest[turn:], seen, f"{where} {turn + 1}, a twin goes another way (do twins share state?)", turn + 1)
             what = f"{where} {turn + 1}, what a twin does changes the original"
             same([rest[turn]], [moment(*env.step(action))], what, turn + 1)
-        same(
-            [straight[-1]],
-            [moment(*env.reset())],
-            f"seed {scenario.seed}: the reset after an episode with forks is another",
-        )
+        what = f"seed {scenario.seed}: the reset after an episode with forks is another"
+        same([straight[-1]], [moment(*env.reset())], what)
         for turn, last in late:
             what = f"{where} {turn + 1}, what the original does changes a twin"
             same(rest[turn:], play(last, scenario.actions[turn:]), what, turn + 1)

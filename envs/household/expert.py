@@ -42,7 +42,7 @@ def load_priors() -> Priors:
 
 MARK = "Your task is to:"
 
-_STATE_WORDS = {"clean": "clean", "heat": "hot", "hot": "hot", "cool": "cool"}
+_STATES = {"clean": "clean", "heat": "hot", "hot": "hot", "cool": "cool"}
 _SENTENCES = (
     r"put (?P<number>two) (?P<kind>\w+) in (?P<target>\w+)",
     r"find (?P<number>two) (?P<kind>\w+) and put them in (?P<target>\w+)",
@@ -77,7 +77,7 @@ def parse_task(text: str) -> ParsedTask:
             return ParsedTask(
                 found["kind"],
                 found.get("target", ""),
-                _STATE_WORDS.get(found.get("state", ""), ""),
+                _STATES.get(found.get("state", ""), ""),
                 2 if found.get("number") else 1,
                 found.get("lamp", ""),
             )
@@ -92,7 +92,6 @@ _LISTED = re.compile(rf"\ba ({_NAME})")
 _TAKEN = re.compile(rf"You pick up the ({_NAME}) from the ({_NAME})\.")
 _PUT = re.compile(rf"You (?:move|put) the ({_NAME}) (?:to|in/on) the ({_NAME})\.")
 _TREATED = re.compile(rf"You (clean|heat|cool) the ({_NAME}) using the {_NAME}\.")
-_STATES = {"clean": "clean", "heat": "hot", "cool": "cool"}
 
 
 def kind_of(name: str) -> str:

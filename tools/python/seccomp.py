@@ -85,11 +85,8 @@ NEWEST = 469  # the newest call that is known here: file_setattr, of Linux 6.17
 def reached(level: str) -> set[str]:
     """Return the names of the calls that a program can make at a level with a filter, some with few arguments only."""
     inside = _INSIDE if level == "namespaces" else {}
-    return (
-        {*_ALLOWED, *inside, *CHANGES, *_ABOUT_PROCESSES, *_PRIORITIES, *_JUDGED}
-        - {"clone3"}
-        - (set() if SOCKETS[level] else {"socket"})
-    )
+    refused = {"clone3"} if SOCKETS[level] else {"clone3", "socket"}
+    return {*_ALLOWED, *inside, *CHANGES, *_ABOUT_PROCESSES, *_PRIORITIES, *_JUDGED} - refused
 
 
 def number(name: str) -> int:
