@@ -221,6 +221,7 @@ class Spawn:
     max_tokens: most tokens of the first new turn, where less than the rollout's own
     forced_token: the first token of the new path, given instead of drawn
     temperature: of the first new turn; None leaves it to the rollout
+    whole: whether temperature and max_tokens hold for all turns of the path, not only its first new one
     trained: False for a probe, which takes nothing of the budget and is not learned from
     """
 
@@ -231,6 +232,7 @@ class Spawn:
     forced_token: int | None = None
     max_tokens: int | None = None
     trained: bool = True
+    whole: bool = False
 
     def __post_init__(self) -> None:
         for name, value, least in (("node", self.node, 0), ("token", self.token, 0), ("n", self.n, 1)):

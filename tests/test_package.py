@@ -193,9 +193,9 @@ def test_the_rooms_keep_to_their_budget():
     """A method is a file of its own; all others together stay readable."""
     files = [path for path in modules().values() if path.parent.name != "methods"]
     cards = [path for path in modules().values() if path.parent.name == "methods"]
-    assert len(files) <= 209
-    assert sum(path.read_text().count("\n") for path in files) <= 37_160
-    assert sum(path.read_text().count("\n") for path in cards) <= 4_900
+    assert len(files) <= 210
+    assert sum(path.read_text().count("\n") for path in files) <= 37_380
+    assert sum(path.read_text().count("\n") for path in cards) <= 5_600
 
 
 @pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()}))

@@ -17,6 +17,7 @@ Command line and runs:
 
 The loop:
     loop: steps of rollout, optimizer steps and the controls' new state; checkpoints and validations in between
+    order: which tasks come next
     learner: the gradient of an optimizer step, and the step
     optimizer: moments of AdamW and modules of controls, saved as safetensors
 

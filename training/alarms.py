@@ -13,13 +13,14 @@ from statistics import fmean
 from typing import Any, Literal
 
 _Behaviour = Literal["early-collapse", "entropy-collapse", "entropy-explosion", "gibberish", "length-explosion"]
-Kind = Literal[_Behaviour, "silent-tools", "silent-groups", "clipping", "cut-turns"]
+Kind = Literal[_Behaviour, "entropy-eruption", "silent-tools", "silent-groups", "clipping", "cut-turns"]
 
 ACTIONS, TOKENS = "action_entropy/", "entropy_turn/"  # behind them the turn
 WINDOW = 5  # lines whose mean is a level
 FEW, SOON = 3, 12  # lines whose mean is a level at the beginning, which is so many lines long
 OPEN = 0.3  # nats: a policy that begins with less was made certain before, and may go on so
 COLLAPSED, EXPLODED = 0.2, 2.0  # times the early level
+ERUPTED, CYCLES = 2.0, 2  # times the level before, and how often it has subsided as far again
 LEAST = 0.1  # nats: less than this is no early level to fall from, and as much as this is none to explode from
 SPREAD, CIRCLING = 3.5, 0.5  # nats a token (a perplexity of 33), and share of runs of tokens: no text is like that
 LONGER, LONG = 2.0, 32  # times the early length, and tokens: less is not long
@@ -68,6 +69,8 @@ def alarms(lines: Sequence[Mapping[str, Any]]) -> list[Alarm]:
         does not learn; that of its tokens where no siblings were ever compared, as free text can keep tokens open when
         every action is the same
     entropy-explosion: entropy of a turn's tokens above EXPLODED times its early level, and rising
+    entropy-eruption: the entropy of all tokens has erupted and subsided CYCLES times or more, by ERUPTED each time, as
+        it does where agents learn and degenerate texts stay (the abstract of arXiv 2605.27954; the limits are ours)
     gibberish: entropy of a token above SPREAD, or more than CIRCLING of the runs of tokens said before in their turn
     length-explosion: turns LONGER times as long as early ones, at least LONG, still growing, and no more successful
     silent-tools: calls a path, or the share of them that is ok, at GONE of what it was when it was highest
@@ -117,10 +120,27 @@ def _of_text(taken: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Kind, Level]]
     for name, limit in (("entropy", SPREAD), ("repetition", CIRCLING)):
         if (now := _mean([_number(line, name) for line in taken[-WINDOW:]])) > limit:
             yield "gibberish", Level(name, now, limit)
+    if (count := eruptions([_number(line, "entropy") for line in taken])) >= CYCLES:
+        yield "entropy-eruption", Level("eruptions of entropy", count, CYCLES)
     length = [_number(line, "turns/length") for line in taken]
     limit, before = max(LONGER * _mean(length[:WINDOW]), LONG), _mean(length[-2 * WINDOW : -WINDOW])
     if limit < (now := _mean(length[-WINDOW:])) > before and not _learns(taken):
         yield "length-explosion", Level("turns/length", now, limit)
+
+
+def eruptions(values: Sequence[float]) -> int:
+    """Return how often entropies (nats) rose to `ERUPTED` times what they were, and subsided again as far."""
+    count, up, edge = 0, False, math.inf
+    for end in range(FEW, len(values) + 1):
+        level = _mean(values[end - FEW : end], FEW)
+        if not math.isfinite(level):
+            continue
+        edge = max(edge, level) if up else min(edge, level)
+        if not up and level > max(ERUPTED * edge, LEAST):
+            up, edge = True, level
+        elif up and level < edge / ERUPTED:
+            count, up, edge = count + 1, False, level
+    return count
 
 
 def _learns(taken: Sequence[Mapping[str, Any]]) -> bool:

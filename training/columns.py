@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import nan
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -216,6 +217,33 @@ class Packed:
             start += not names
         if start < len(self.shared):
             yield range(start, len(self.shared))
+
+    def parts(self, count: int) -> list[range]:
+        """Return the paths cut into `count` parts of whole trees, or as many as there are trees."""
+        trees = [index for index, key in enumerate(self.keys) if not index or key[:-1] != self.keys[index - 1][:-1]]
+        ends = [*trees, len(self.keys)]
+        size = min(count, len(trees))
+        cuts = [ends[len(trees) * part // size] for part in range(size + 1)]
+        return [range(start, stop) for start, stop in pairwise(cuts)]
+
+    def part(self, paths: range) -> Packed:
+        """Return contiguous `paths`, whole trees, as data of their own: `turns` has their rows alone."""
+        if len(paths) == self.batch.n_paths:
+            return self
+        span, which = self.batch.span(paths), slice(paths.start, paths.stop)
+        first = int((self.batch.turns.path < paths.start).sum())
+        rows = slice(first, int((self.batch.turns.path < paths.stop).sum()))
+        turns = self.batch.turns
+        cut = _cut(vars(turns), rows) | {"path": turns.path[rows] - paths.start, "columns": _cut(turns.columns, rows)}
+        batch = self.batch.slice(paths)
+        lists = {name: getattr(self, name)[which] for name in ("names", "keys", "tokens", "shared", "sampled")}
+        return replace(
+            self,
+            **lists,
+            token=self.token[span],
+            temperature=self.temperature[span],
+            batch=replace(batch, row=batch.row - first, turns=replace(turns, **cut)),
+        )
 
     def layout(self, paths: range) -> Layout:
         """Return the tokens of `paths`, each once."""

@@ -77,6 +77,9 @@ class Train(Shown):
     config: Annotated[tyro.conf.OmitArgPrefixes[TrainConfig], tyro.conf.arg(name="")]
     recipe: tyro.conf.Suppress[tyro.conf.Fixed[str]] = ""  # whose values `config` has; none of a run that goes on
     named: tyro.conf.Suppress[tyro.conf.Fixed[tuple[str, ...]]] = ()  # the settings that the command names itself
+    begun: Annotated[str, tyro.conf.arg(name="from", metavar="RUN")] = ""
+    """Begin a new run with the weights of the newest checkpoint of a run folder, and with its settings in place of a
+    recipe's, so that a method can be added in the middle."""
     dry_run: bool = False
     """Check the run, say what memory it takes, and print its first prompt; draw and write nothing."""
 
@@ -172,13 +175,19 @@ def train_of(args: list[str]) -> Train:
     """Return the command with the defaults of its recipe, as `recipe_of` does; `args` are those of `recipe_of`."""
     recipe = args[1] if len(args) > 1 and not args[1].startswith("-") else RECIPE
     config = recipe_of(args)
+    recipe = "" if "--resume" in args or _options(args).begun else recipe
     named = (arg[2:].partition("=")[0].replace("-", "_").removeprefix("no_") for arg in args if arg.startswith("--"))
-    return Train(config, "" if "--resume" in args else recipe, tuple(named))
+    return Train(config, recipe, tuple(named))
 
 
 def recipe_of(args: list[str]) -> TrainConfig:
-    """Return the defaults of the recipe, whose name is taken out of `args`, or of the run that `--resume` continues."""
+    """Return the defaults of the recipe, whose name is taken out of `args`, or of the run of `--resume` or `--from`."""
     named, allowed = len(args) > 1 and not args[1].startswith("-"), _named(args)
+    if begun := _options(args).begun:
+        if named or "--resume" in args:
+            raise ValueError(f"--from takes its settings from {begun}; leave out {args[1] if named else '--resume'}")
+        own = from_run(Path(begun), allowed)
+        return replace(own, policy=begun, chat_template="", out="", from_optimizer=False)
     recipe = read_recipe(args.pop(1) if named else RECIPE, allowed=allowed)
     if "--resume" not in args or {"-h", "--help"} & set(args):
         return recipe
@@ -217,6 +226,7 @@ def _options(args: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("out", "tasks", "env", "method"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--from", dest="begun", default="")
     for name in ("option", "server", "server-option", "chat-template"):
         parser.add_argument(f"--{name}", nargs="*", default=[])
     return parser.parse_known_args(args)[0]

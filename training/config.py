@@ -39,7 +39,9 @@ class Schedule:
     token_budget: int = 0
     """The run ends after the step in which training has drawn this many tokens. 0 means no limit."""
     updates: int = 1
-    """Number of optimizer steps on each rollout. Each uses the whole rollout."""
+    """Number of passes of the learner over each rollout."""
+    minibatches: int = 1
+    """Number of optimizer steps in a pass. Each uses a part of the trees; the advantages are those among all."""
     eval_every: int = 20
     """Steps between validations."""
     lr_end: float = 0.1
@@ -48,7 +50,7 @@ class Schedule:
 
     def check(self) -> None:
         """Raise ValueError for a value out of range."""
-        settings.check_least(self, 1, "steps", "updates", "eval_every")
+        settings.check_least(self, 1, "steps", "updates", "minibatches", "eval_every")
         settings.check_least(self, 0, "token_budget")
         if not 0 <= self.lr_end <= 1:
             raise ValueError(f"lr_end is {self.lr_end!r}; it must lie in [0, 1]")
@@ -96,6 +98,8 @@ class TrainConfig:
     """Assign the scores to paths at random: a control experiment, which must not learn."""
     seed: int = 0
     """Seed of all randomness."""
+    from_optimizer: bool = False
+    """Begin with the optimizer's moments, too, where `--policy` or `--from` is a run folder."""
     machine: MachineOptions = MachineOptions()
     checkpointing: bool = False
     """Compute each layer again in the backward pass: needs far less memory and one more forward pass."""

@@ -1,6 +1,6 @@
 """A control: one method as transformations of sampling and of the data that the loss consumes; and chains of controls.
 
-Hooks in the order of a training step: `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal),
+Hooks in the order of a step: `order`, `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal),
 `shape` (once per optimizer step), `observe`, and after the last optimizer step `replay`. Each is pure, gets the
 control's own state last and is optional.
 Invariants: a state is JSON data and is all that a control remembers. `chain` is associative, `chain()` is its identity,
@@ -63,6 +63,7 @@ class Stats:
 
     step: int  # 0-based training step
     phase: Literal["rollout", "update"]  # after the rollout, or after an optimizer step
+    valid: float = nan  # success of the newest validation
     last: bool = True  # the last optimizer step of the training step
     entropy: float = nan  # token mean
     entropy_turns: tuple[float, ...] = ()  # token mean by agent turn
@@ -76,6 +77,7 @@ class Stats:
     clip_high: float = nan
     scores: Mapping[Key, float] = field(default_factory=dict)  # of the paths learned from: (seed, step, task, branch)
     acted: Mapping[Key, tuple[Acted, ...]] = field(default_factory=dict)  # the turns of these paths
+    columns: Mapping[str, Mapping[Key, float]] = field(default_factory=dict)  # `Needs.columns` of these paths
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -89,10 +91,17 @@ class Needs:
     functionals: Mapping[str, Functional] = field(default_factory=dict)  # run inside the chunked head, into `extras`
     modules: Mapping[str, Callable[[int], nn.Module]] = field(default_factory=dict)  # trained too, see `optimizer`
     columns: Mapping[str, Column] = field(default_factory=dict)  # of paths, made from whole trees, into `Turns.columns`
+    temperature: float | None = None  # of all the learner's log-probabilities; None: that at which a token was drawn
 
     def __or__(self, other: Needs) -> Needs:
         """Return the needs of both. Raises ValueError where one name means two things."""
+        asked = {one.temperature for one in (self, other)} - {None}
+        if len(asked) > 1:
+            raise ValueError(
+                f"two controls need log-probabilities at the temperatures {sorted(map(str, asked))}; use one"
+            )
         needs = Needs(
+            temperature=asked.pop() if asked else None,
             logp_ref=self.logp_ref or other.logp_ref,
             entropy_grad=self.entropy_grad or other.entropy_grad,
             now=self.now or other.now,
@@ -113,6 +122,14 @@ def _merged(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> di
 
 
 @dataclass(frozen=True, eq=False)
+class Tasks:
+    """The tasks of a pass through the task set, in the order in which they would come."""
+
+    order: tuple[int, ...]
+    text: Callable[[int], str]  # the prompt of a task
+
+
+@dataclass(frozen=True, eq=False)
 class Replay:
     """Paths of earlier steps to learn from once more, in an optimizer step of its own; the journals have them.
 
@@ -129,13 +146,15 @@ class Control:
     """One method. Parts left out change nothing; `shape` and the others must not modify their arguments.
 
     Of several controls `plan` adds up, `select` takes the greatest verdict, `credit` and `replay` are those of the last
-    one that has them, and the other parts run one after another.
+    one that has them, and the other parts run one after another. `order` is asked before each step, so what it answers
+    must not change within a pass, if each task is to come once in it.
     """
 
     name: str
     needs: Needs = Needs()
     sets: frozenset[Sets] = frozenset()  # what it replaces rather than adds to or multiplies
     init: Callable[[], State] = dict
+    order: Callable[[Tasks, State], Sequence[int]] | None = None  # of all tasks or some; how many depends on the state
     sample: Callable[[Sampling, State], Sampling] = lambda sampling, state: sampling
     plan: Callable[[Tree, Event, Key, State], list[Spawn]] | None = None
     select: Callable[[Sequence[Tree], State], list[Verdict]] = lambda trees, state: [Verdict.KEEP] * len(trees)
@@ -204,6 +223,7 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
         needs=reduce(or_, (part.needs for part in parts), Needs()),
         sets=frozenset[Sets]().union(*(part.sets for part in parts)),
         init=lambda: [part.init() for part in parts],
+        order=run.order if any(part.order for part in parts) else None,
         sample=run.sample,
         plan=run.plan if any(part.plan for part in parts) else None,
         select=run.select,
@@ -241,6 +261,11 @@ class _Parts:
             need = f"it must be a list of {len(self.parts)} states"
             raise ValueError(f"the state of the controls [{self.name}] is {state!r}; {need}")
         return list(zip(self.parts, state))
+
+    def order(self, tasks: Tasks, state: State) -> Sequence[int]:
+        for part, own in self.each(state):
+            tasks = replace(tasks, order=tuple(part.order(tasks, own))) if part.order else tasks
+        return tasks.order
 
     def sample(self, sampling: Sampling, state: State) -> Sampling:
         for part, own in self.each(state):

@@ -191,6 +191,14 @@ def sum_by(label: Int[Tensor, "m"], values: Float[Tensor, "m"], size: int) -> Fl
     return values.new_zeros(size).index_add(0, label, values)
 
 
+def solved(turns: Turns) -> Float[Tensor, "r"]:
+    """Return for each turn the share of right paths (score 1) of its group, of those that earned one; else 0."""
+    groups, group = torch.unique(turns.group, return_inverse=True)
+    begins = (turns.turn == 0) & turns.rewarded
+    right = sum_by(group[begins], (turns.score[begins] >= 1).double(), len(groups))
+    return (right / torch.bincount(group[begins], minlength=len(groups)).clamp(min=1))[group]
+
+
 def possible(turns: Turns) -> Bool[Tensor, "r"]:
     """Return which turns the environment did not call invalid; where it does not say, all are possible."""
     return torch.ones_like(turns.rewarded) if turns.valid is None else turns.valid != 0

@@ -189,7 +189,7 @@ def _styled(env: TextEnv, chat: Chat) -> str:
 
 def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None) -> list[int]:
     """Return the tokens of some tasks' openings, and keep the first prompt of the run where there is a tokenizer."""
-    from .loop import next_tasks
+    from .order import next_tasks
 
     (first,), _ = next_tasks(config.seed, len(train.tasks), 0, 1, set())
     lengths = []

@@ -91,9 +91,12 @@ class Learner:
     def prepare(self, packed: Packed) -> Packed:
         """Return `packed` with what the controls need of the reference, and of the policy as the update finds it.
 
-        Where a sampler of its own estimated the entropies, these and the old policy's log-probabilities are computed.
+        Where a sampler of its own estimated the entropies, or a control needs another temperature, these and the old
+        policy's log-probabilities are computed.
         """
         needs = self.control.needs
+        if needs.temperature is not None:
+            packed = replace(packed, temperature=torch.full_like(packed.temperature, needs.temperature), estimate=True)
         if packed.estimate:
             now = self.now(packed)
             batch = replace(packed.batch, logp_old=now.logp, entropy=now.entropy, extras=now.extras)
@@ -116,7 +119,9 @@ class Learner:
         extras = {name.removeprefix(EXTRA): column for name, column in found.items() if name.startswith(EXTRA)}
         return Now(found["logp"], found["entropy"], extras)
 
-    def propose(self, packed: Packed, state: State, lr_share: float = 1.0, now: Now | None = None) -> Update:
+    def propose(
+        self, packed: Packed, state: State, lr_share: float = 1.0, now: Now | None = None, paths: range | None = None
+    ) -> Update:
         """Compute the gradient of an optimizer step at `lr_share` of the learning rate, and whether to take it.
 
         Args:
@@ -124,11 +129,16 @@ class Learner:
             state: Of the controls.
             lr_share: Share of the learning rate.
             now: The policy as it is, where a control needs it and earlier optimizer steps have changed the policy.
+            paths: Those to learn from, whole trees; their advantages are those among all. None for all.
         """
-        terms = start_terms(advantages(self.control, packed.batch, state))
-        batch = scored(self.control, packed.batch, state)  # what else reads scores sees those of the advantages
-        terms = self.control.shape(terms, batch, now or Now.at_start(batch), state)
-        return self._weighed(replace(packed, batch=batch), terms, lr_share)
+        advantage = advantages(self.control, packed.batch, state)
+        # What else reads scores sees those of the advantages.
+        packed = replace(packed, batch=scored(self.control, packed.batch, state))
+        paths = paths or range(packed.batch.n_paths)
+        advantage, packed = advantage[packed.batch.span(paths)], packed.part(paths)
+        batch = packed.batch
+        terms = self.control.shape(start_terms(advantage), batch, now or Now.at_start(batch), state)
+        return self._weighed(packed, terms, lr_share)
 
     def replay(self, packed: Packed, again: Replay, lr_share: float = 1.0) -> Update:
         """Compute the gradient of an optimizer step on paths of earlier steps; `apply` takes it."""
@@ -230,6 +240,10 @@ class Learner:
             if not bool(torch.isfinite(parameter).all()):
                 raise CheckpointError(f"{folder / 'adapter'}: {name} has a value that is not finite")
         self.policy.version = version
+
+    def begin_with(self, checkpoint: Path) -> None:
+        """Take over the moments of the policy's weights from another run's checkpoint. Raises as `load` does."""
+        load_moments(self.optimizer, self.policy.trainable_parameters(), checkpoint, others=True)
 
     def _with_gradient(self, update: Update, packed: Packed, terms: Terms, moves: Bool[Tensor, "p"]) -> Update:
         """Return `update` with what its gradient, left in the parameters, is like; raise Refused where not finite."""

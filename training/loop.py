@@ -9,14 +9,13 @@ checkpoint holds what the line needs, so the line is the last. Wall-clock time g
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
+from math import nan
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..agents import checkpoint
 from ..agents.engine import EngineFailure, Sampling
@@ -28,11 +27,13 @@ from ..agents.settings import Deadlines
 from ..agents.terminal import shield
 from ..agents.trajectory import Plan, Tree
 from ..envs import TextEnv
+from ..envs.splits import begin
 from ..tools.progress import Work
 from .columns import At, NothingToLearn, Packed, pack
 from .config import Schedule
 from .control import Control, Request, Requests, Stats, Verdict, numbers_of
 from .learner import Learner, Update
+from .order import next_tasks, taken
 from .parallel import PeerLost, Team
 from .run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
 from .telemetry import counts, stats
@@ -68,11 +69,15 @@ class Rollouts:
         grown: list[Tree] = []
         used: set[int] = set()
         cursor, wanted, total, state = at.cursor, self.prompts, len(self.tasks), at.state()
+        ordered = control.order and partial(
+            taken, self.seed, self.tasks, self.prompts, self.prompt, control.order, state
+        )
+        total = len(ordered(0)) if ordered else total
         asked, key = control.plan, (self.seed, at.step)
         plan: Plan | None = asked and (lambda tree, event, key: asked(tree, event, key, state))
         grow = self._collector(self.env, self.group, key, control.sample(self.sampling, state), plan)
         for _ in range(REFILLS):
-            tasks, cursor = next_tasks(self.seed, total, cursor, min(wanted, total - len(used)), used)
+            tasks, cursor = next_tasks(self.seed, total, cursor, min(wanted, total - len(used)), used, ordered)
             used.update(tasks)
             trees = team.grow(grow, [self.tasks[i] for i in tasks], partial(logbook.add_incident, at.step + 1))
             grown += trees
@@ -83,6 +88,11 @@ class Rollouts:
                 break
         logbook.add_trees(at.step + 1, grown, origin_of(self.env))
         return shuffled_scores(kept, key) if self.shuffle_rewards else kept, grown, cursor
+
+    def prompt(self, task: int) -> str:
+        """Return what the agent reads first of a task."""
+        with closing(self.env.fork()) as twin:
+            return begin(twin, task, self.seed)[0]
 
     def validate(self, at: Boundary, team: Team, logbook: Logbook) -> Report:
         """Return how the policy does on the held-out tasks; the same tasks and keys every time."""
@@ -148,6 +158,7 @@ class Step:
     schedule: Schedule
     logbook: Logbook
     at: Boundary
+    valid: float = nan  # success of the newest validation
 
     def propose(self, trees: list[Tree]) -> Learned:
         """Return what the rollout comes to. A refused update leaves the control state as it was, too."""
@@ -159,9 +170,9 @@ class Step:
             state, asked = control.observe(measured, at.state())
             return self._refused(Learned(Update(refused=str(error)), measured, to_text(state), asked))
         packed = self._at(self.learner.prepare(packed), 0)
-        measured = stats(at.step, packed.batch, trees)
+        measured = replace(stats(at.step, packed.batch, trees), valid=self.valid)
         state, asked = control.observe(measured, at.state())
-        update = self.learner.propose(packed, state, self.lr_share)
+        update = self.learner.propose(packed, state, self.lr_share, paths=self.parts(packed)[0])
         if update.refused:
             return self._refused(Learned(update, measured, at.control))
         return self._observed(Learned(update, measured, to_text(state), asked, packed))
@@ -171,10 +182,11 @@ class Step:
         learner = self.learner
         drift = learned.update.drift  # later it is what the update itself has changed
         learner.apply(learned.update)
-        while learned.packed is not None and learned.updates < self.schedule.updates:
-            packed = self._at(learned.packed, learned.updates)
-            now = learner.now(packed) if learner.control.needs.now else None
-            update = learner.propose(packed, json.loads(learned.control), self.lr_share, now)
+        parts = [] if learned.packed is None else self.parts(learned.packed)
+        while learned.packed is not None and learned.updates < len(parts):
+            packed, paths = self._at(learned.packed, learned.updates), parts[learned.updates]
+            now = learner.now(packed.part(paths)) if learner.control.needs.now else None
+            update = learner.propose(packed, json.loads(learned.control), self.lr_share, now, paths)
             if update.refused:
                 self._refused(learned, update)
                 break
@@ -187,6 +199,10 @@ class Step:
             learner.policy.reset_reference()
         return learned
 
+    def parts(self, packed: Packed) -> list[range]:
+        """Return the paths of each optimizer step."""
+        return packed.parts(self.schedule.minibatches) * self.schedule.updates
+
     def _at(self, packed: Packed, update: int) -> Packed:
         """Return `packed` as the data of an optimizer step of this step."""
         at = At(packed.keys[0][0], self.at.step, self.schedule.steps, update)
@@ -194,7 +210,8 @@ class Step:
 
     def _observed(self, learned: Learned) -> Learned:
         """Return `learned` after the controls have seen its update."""
-        last, means = learned.updates + 1 == self.schedule.updates, learned.update.means
+        assert learned.packed is not None
+        last, means = learned.updates + 1 == len(self.parts(learned.packed)), learned.update.means
         seen: dict[str, Any] = {name: means[name] for name in ("kl", "clip_low", "clip_high") if name in means}
         measured = replace(learned.measured, phase="update", last=last, **seen)
         state, asked = self.learner.control.observe(measured, json.loads(learned.control))
@@ -318,12 +335,12 @@ class Loop:
             kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
         learning = time.monotonic()
         with self.team.steady(), Work("learning"):
-            step = Step(self.learner, self.schedule, self.logbook, at)
+            found = [line["valid/success"] for line in self._lines if line.get("valid/success") is not None]
+            step = Step(self.learner, self.schedule, self.logbook, at, found[-1] if found else nan)
             learned = step.propose(kept)
             if learned.packed is not None:
-                self.logbook.add_slots(
-                    at.step + 1, learned.packed.keys, learned.packed.batch.path.numpy(), learned.update.slots
-                )
+                first = learned.packed.part(step.parts(learned.packed)[0])
+                self.logbook.add_slots(at.step + 1, first.keys, first.batch.path.numpy(), learned.update.slots)
             with shield():
                 self.at = None
                 learned = step.apply(learned)
@@ -359,28 +376,3 @@ class Loop:
         self._lines.append(json.loads(line))
         self._written = True
         return record
-
-
-def next_tasks(seed: int, total: int, cursor: int, count: int, used: Set[int]) -> tuple[list[int], int]:
-    """Return the next `count` of `total` tasks in shuffled order, and the cursor behind them.
-
-    Args:
-        seed: Of the run; each pass through the tasks has an order of its own.
-        total: Number of tasks.
-        cursor: Tasks that the run has used so far.
-        count: How many; at most those that are not in `used`.
-        used: Tasks to leave out.
-    """
-    tasks: list[int] = []
-    while len(tasks) < count:
-        epoch, place = divmod(cursor, total)
-        task = int(_order(seed, epoch, total)[place])
-        cursor += 1
-        if task not in used and task not in tasks:
-            tasks.append(task)
-    return tasks, cursor
-
-
-@lru_cache(maxsize=2)
-def _order(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
-    return np.random.default_rng((seed, epoch)).permutation(total)

@@ -33,9 +33,12 @@ def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: 
     save_file(moments, folder / MOMENTS)
 
 
-def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path) -> None:
-    """Read what `save_moments` wrote. Raises CheckpointError unless names, shapes and types fit and all is finite."""
-    found = _fitting(folder / MOMENTS, _moments(optimizer, parameters))
+def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path, others: bool = False) -> None:
+    """Read what `save_moments` wrote, also where it holds `others`.
+
+    Raises CheckpointError unless names, shapes and types fit and all is finite.
+    """
+    found = _fitting(folder / MOMENTS, _moments(optimizer, parameters), others)
     for name, parameter in parameters.items():
         state = {part: found[f"{name}/{part}"] for part in _fresh(parameter)}
         optimizer.state[parameter] = {
@@ -54,13 +57,16 @@ def _fresh(parameter: Parameter) -> dict[str, Tensor]:
     return {"step": torch.zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 
 
-def _fitting(path: Path, needed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a file, which must be like those `needed`, and finite; a missing file has none."""
+def _fitting(path: Path, needed: Mapping[str, Tensor], others: bool = False) -> dict[str, Tensor]:
+    """Return the tensors of a file, which must be like those `needed`, and finite; a missing file has none.
+
+    It may hold `others`, if so.
+    """
     try:
         found = load_file(path) if path.exists() and header(path) else {}
     except (ValueError, SafetensorError) as error:
         raise CheckpointError(str(error)) from None
-    for name in sorted(found.keys() | needed.keys()):
+    for name in sorted(needed.keys() if others else found.keys() | needed.keys()):
         both = (tensors.get(name) for tensors in (found, needed))
         have, need = ("missing" if one is None else f"{one.dtype} {list(one.shape)}" for one in both)
         if have != need:

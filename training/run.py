@@ -88,6 +88,8 @@ def prepare(config: TrainConfig) -> Prepared:
     env = train.env
     config = config.changed(max_tokens=config.sampling.max_tokens or max_tokens(source))
     source.check_targets(config.lora.targets)
+    if config.from_optimizer and not source.adapter:
+        raise ValueError(f"from_optimizer needs a policy that is a run folder, and policy is {config.policy!r}")
     chat = checked_chat(source, env)
     name = re.split("[/:]", config.env)[-1].partition("-v")[0].lower()
     taken = (lambda folder: False) if config.resume else (lambda folder: (folder / CONFIG).exists())
@@ -182,6 +184,8 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
                 write_file(prepared.folder / TEMPLATE_FILE, prepared.chat.template.source)
         if prepared.checkpoint is not None:
             loop.load(prepared.checkpoint, prepared.incidents)
+        elif config.from_optimizer and prepared.source.adapter:
+            loop.learner.begin_with(prepared.source.adapter.parent)
         names = parse_loggers(config.log) if team.first else ()
         with following(names, prepared.folder, loop.logbook.add_incident) as poll:
             for step in loop.run():

@@ -31,6 +31,7 @@ GRAM = 4  # tokens in a row that are looked for again
 def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
     """Return the statistics of a rollout."""
     leaves = [leaf for tree in trees for leaf in tree.leaves if leaf.learned]
+    keys = [(*tree.key, leaf.branch) for tree in trees for leaf in tree.leaves if leaf.learned]
     every = torch.ones_like(batch.share, dtype=torch.bool)
     turns, extras = acted(trees, batch)
     extras |= dict(chain(_by_kind(batch), _by_outcome(batch)))
@@ -47,8 +48,12 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         entropy_sampled=_mean(batch, -batch.logp_old, every),
         reward=share(sum(leaf.score for leaf in leaves), len(leaves)),
         success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
-        scores={(*tree.key, leaf.branch): leaf.score for tree in trees for leaf in tree.leaves if leaf.learned},
+        scores=dict(zip(keys, (leaf.score for leaf in leaves))),
         acted=turns,
+        columns={
+            name: {keys[path]: value for path, value in zip(batch.turns.path.tolist(), column.tolist())}
+            for name, column in batch.turns.columns.items()
+        },
         extras=extras,
     )
 

@@ -158,10 +158,13 @@ class TreeGrower:
                 "paths begin behind the prompt or an answer of the environment (token 0), or inside an agent's turn"
             )
         sampling = self.driver.sampling
-        most = max(min(spawn.max_tokens or sampling.max_tokens, sampling.max_tokens) - spawn.token, 1)
+        most = min(spawn.max_tokens or sampling.max_tokens, sampling.max_tokens)
         temperature = sampling.temperature if spawn.temperature is None else spawn.temperature
         chosen = replace(sampling, max_tokens=most, temperature=temperature)
-        return self.points[node], FirstTurn(chosen, spawn.node if spawn.token else -1, spawn.token, spawn.forced_token)
+        first = replace(chosen, max_tokens=max(most - spawn.token, 1))
+        later = chosen if spawn.whole else None
+        twin = spawn.node if spawn.token else -1
+        return self.points[node], FirstTurn(first, twin, spawn.token, spawn.forced_token, later)
 
     async def _advance(self, path: Path) -> None:
         """Let a path take a turn, or without a plan all its turns."""

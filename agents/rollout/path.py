@@ -149,12 +149,13 @@ class PathFailed(Exception):
 
 @dataclass(frozen=True)
 class FirstTurn:
-    """How a path's first turn is drawn: behind the first `copied` tokens of the turn `twin`, and a forced token."""
+    """How a path is drawn, its first turn behind the first `copied` tokens of the turn `twin`, and a forced token."""
 
     sampling: Sampling
     twin: int = -1
     copied: int = 0
     forced: int | None = None
+    later: Sampling | None = None  # of the turns behind it; None leaves it to the rollout
 
     def prefix(self, tree: Tree) -> Turn:
         """Return the turn as far as it is not drawn."""
@@ -248,7 +249,8 @@ class Driver:
         message = result.messages[0]
         tokens = self.actor.chat.reply(result.messages, int(turn.tokens[-1]))
         path.node = tree.add(Turn.unsampled(path.node, str(message["role"]), str(message["content"]), tokens))
-        path.turn, path.first = path.turn + 1, None
+        later = path.first and path.first.later
+        path.turn, path.first = path.turn + 1, FirstTurn(later, later=later) if later else None
         return None
 
     async def _draw(self, path: Path) -> tuple[Completion, Turn | None]:

@@ -11,8 +11,13 @@ from torch import Tensor
 from turngym.envs import Outcome
 from turngym.training.columns import OUTCOMES, Batch, Current, Now, Turns
 from turngym.training.control import Control, State, advantages, scored
+from turngym.training.methods.adathink_med import DOUBT, LENGTH
+from turngym.training.methods.adr import COLUMN as EASY
 from turngym.training.methods.aent import CLAMPED, clamped
-from turngym.training.methods.aepo_wang import FACTOR, tempered
+from turngym.training.methods.aepo_he import COLUMN as REFLECTS
+from turngym.training.methods.aepo_wang import FACTOR, POOL, tempered
+from turngym.training.methods.em_inf import COLUMN as COOLED
+from turngym.training.methods.em_inf import cooled
 from turngym.training.methods.empo import AGREED
 from turngym.training.methods.ettrl import COLUMN as ELECTED
 from turngym.training.methods.evol_rl import COLUMN
@@ -156,6 +161,11 @@ def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
         SPREAD: labels.abs(),
         ELECTED: (labels > 0).double(),
         STATE: 0 * labels,
+        POOL: (labels.abs() < 0.75).double(),
+        DOUBT: labels.abs(),
+        LENGTH: 3 + labels,
+        EASY: labels.abs(),
+        REFLECTS: 1 + labels.abs(),
     }
     turns = replace(batch.turns, columns={name: column[batch.turns.path] for name, column in columns.items()})
     return Toy(new, drawn, replace(batch, extras=start.extras, turns=turns))
@@ -168,5 +178,6 @@ def current_of(logits: Tensor, drawn: Tensor, before: Tensor | None = None) -> C
     extras = {"value": logits.mean(-1), LOG_Z: logits.mean(-1), LIKELY: likely(3, logits, drawn, before)}
     extras |= {SHARP: sharpened(0.5, logits, drawn, None), CLAMPED: clamped(0.4, logits, drawn, None)}
     extras |= {CERTAIN: certainty(logits, drawn, None), TOKEN: drawn.to(logits)}
+    extras |= {COOLED: cooled(0.2, logits, drawn, None)}
     extras |= {FACTOR: tempered(1.2, 0.8, logits, drawn, None)}
     return Current(logp.gather(-1, drawn[:, None])[:, 0], entropy, extras)

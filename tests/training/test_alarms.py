@@ -253,3 +253,11 @@ def test_a_run_whose_entropy_is_driven_up_is_told(tmp_path):
     )
     prepared = run.prepare(config.changed(out=str(tmp_path)))
     assert "gibberish" in [alarm.kind for record in run.execute(prepared) for alarm in record.begun]
+
+
+def test_entropy_that_erupts_and_subsides_again_and_again_is_an_alarm():
+    cycle = [0.1] * 4 + [0.5] * 4 + [0.1] * 4
+    assert [module.eruptions(cycle * times) for times in (1, 2, 3)] == [1, 2, 3]
+    assert module.eruptions([0.5] * 9 + [0.1] * 9) == module.eruptions([0.01, 0.05] * 9) == 0
+    kinds = [alarm.kind for alarm in alarms([{"refused": "", "entropy": value} for value in cycle * 2])]
+    assert kinds == ["entropy-eruption"]

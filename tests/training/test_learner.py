@@ -258,6 +258,40 @@ def test_micro_batches_change_neither_gradient_nor_loss(setting, method):
         assert found.means == pytest.approx(whole.means, abs=1e-5)
 
 
+@pytest.mark.parametrize("count", [2, 3, 99])
+def test_minibatches_are_whole_trees_whose_advantages_are_those_among_all(setting, count):
+    """Weighed by their slots, gradients of the parts are that of the whole; whitened advantages are the whole's."""
+    packed = pack(setting.trees[0.7])
+    learner = setting.learner("reinforce-pp")
+    parts = packed.parts(count)
+    assert [path for part in parts for path in part] == list(range(packed.batch.n_paths))
+    assert len(parts) == min(count, len({key[:-1] for key in packed.keys}))
+    total, gradient = torch.zeros(()), update(learner, packed)[1]
+    for paths in parts:
+        before, part = snapshot(learner.policy), packed.part(paths)
+        assert not {key[:-1] for key in part.keys} & {key[:-1] for key in packed.keys if key not in part.keys}
+        assert int(part.batch.row.max()) < len(part.batch.turns.path) and part.batch.turns.path.max() < len(paths)
+        learner.propose(packed, learner.control.init(), paths=paths)
+        found = torch.cat([(p.grad if p.grad is not None else p * 0).flatten() for p in learner.parameters.values()])
+        total = total + found.detach() * part.batch.n_slots / packed.batch.n_slots
+        restore(learner.policy, before)
+    assert apart(total, gradient) < 1e-5
+
+
+def test_a_control_may_need_the_log_probabilities_of_another_temperature(setting):
+    packed = pack(setting.trees[0.7])
+    plain, tempered = (
+        setting.learner("grpo"),
+        Learner(setting.policy, Control(name="t", needs=Needs(temperature=1.0)), 1e-3),
+    )
+    once, again = plain.now(packed), tempered.prepare(packed)
+    logp = plain.now(replace(packed, temperature=torch.ones_like(packed.temperature))).logp
+    assert torch.equal(again.batch.logp_old, logp) and not torch.allclose(logp, once.logp)
+    assert torch.equal(again.batch.logp_roll, packed.batch.logp_roll)
+    with pytest.raises(ValueError, match="temperatures"):
+        chain(tempered.control, Control(name="u", needs=Needs(temperature=0.5)))
+
+
 @pytest.mark.parametrize("method", ["grpo", "grpo,entropy-bonus:coef=0.1"])
 def test_logits_that_are_computed_again_have_the_same_gradient(setting, method, monkeypatch):
     packed = pack(setting.trees[0.7])

@@ -121,6 +121,34 @@ def test_a_reference_that_was_reset_is_the_policy_of_then_also_in_a_run_that_was
     assert (last / "reference" / kept[8:]).read_bytes() == (last / kept).read_bytes()
 
 
+@pytest.mark.slow
+def test_minibatches_order_and_validation_survive_a_kill_to_the_byte(tmp_path, monkeypatch):
+    """Each step takes its optimizer steps on parts of the trees; controls see validations and choose tasks."""
+    seen, begun = list[float](), list[str]()
+
+    def observe(stats, state):
+        seen.append(stats.valid)
+        return {"valid": stats.valid if math.isfinite(stats.valid) else -1.0}, frozenset()
+
+    def order(tasks, state):
+        begun.append(tasks.text(tasks.order[0]))
+        return sorted(tasks.order)[:5]
+
+    def choose() -> Control:
+        return Control(name="choose", order=order, observe=observe)
+
+    monkeypatch.setitem(METHODS, "choose", choose)
+    config = TINY.changed(method="grpo,erc,choose", minibatches=2, updates=2)
+    train(config.changed(out=str(tmp_path / "whole")))
+    assert all(math.isfinite(valid) for valid in seen) and begun and all(begun)
+    train(config.changed(out=str(tmp_path / "killed")), until=3)
+    train(config.changed(out=str(tmp_path / "killed"), resume=True))
+    assert written(tmp_path / "killed") == written(tmp_path / "whole")
+    lines = metrics(tmp_path / "whole")
+    assert {tree.task for step in journal(tmp_path / "whole") for tree in step} == set(range(5))
+    assert all(line["updates"] == 4 for line in lines[1:])
+
+
 def test_a_run_writes_a_line_a_step_with_the_promised_names(undisturbed):
     lines = metrics(undisturbed)
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]

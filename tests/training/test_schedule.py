@@ -3,7 +3,7 @@
 import pytest
 
 from turngym.training.config import Schedule
-from turngym.training.loop import next_tasks
+from turngym.training.order import next_tasks
 
 
 def test_the_learning_rate_falls_with_steps_or_tokens_whichever_is_further():
@@ -31,3 +31,10 @@ def test_tasks_that_a_step_has_used_are_passed_over():
     assert tasks == [order[1], order[3], order[4]] and cursor == 5
     tasks, _ = next_tasks(0, 7, 5, 4, set())  # across the end of a pass
     assert len(set(tasks)) == 4
+
+
+def test_a_pass_takes_the_tasks_that_a_control_leaves_in_its_order() -> None:
+    ordered = {0: [5, 3, 1], 1: [1, 5, 3]}.__getitem__
+    first, cursor = next_tasks(0, 3, 0, 2, set(), ordered)
+    assert (first, next_tasks(0, 3, cursor, 2, set(), ordered)) == ([5, 3], ([1, 5], 5))  # 1 ends the pass and begins
+    assert next_tasks(0, 3, 0, 2, {5}, ordered) == ([3, 1], 3)

@@ -6,15 +6,16 @@ Grades: A, read in released code; B, text of the paper; C, a plausible reading.
     base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
     policy terms and weights: gspo, cispo, tis, flowrl, simko, dmpo, aspo, ce_gppo, espo, htpo
     clip bounds: clip, archer, bapo, dcpo, eag_rl, erc, m2po
-    tokens of high covariance: clip_cov, kl_cov, cw_grpo, sent; rand_pos_clip is their control
+    tokens of high covariance: clip_cov, kl_cov, cw_grpo, sent, repo (its other part, adapo, is a clip); rand_pos_clip
+        is their control
     KL to the reference: kl, apo, prorl
-    entropy in the loss: entropy_bonus, epo, turn_floor, ada_ent_reg, aent, aepo_wang, aer, one_shot_em
+    entropy in the loss: entropy_bonus, epo, turn_floor, ada_ent_reg, aent, aepo_he, aepo_wang, aer, one_shot_em
     weights of tokens: entropic, positive_reweighting, nsr, forking_tokens, ulorl, steer, opefo, d3s
-    advantages by entropy: aem, less, entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo, and qae
+    advantages by entropy: acpo, aem, ces, less, entropy_adv, rl_zvp, deng, edge_grpo, ucas, canon, gtpo, seed_grpo; qae
     advantages by turn: empg, gigpo, mt_grpo, bilevel_gae
-    branching: arpo, aepo_branching, at tokens cure, treerl, fr3e; aepo has all parts of AEPO
-    what is trained on: starpo_s, dart, actfocus, spear, dynamic_sampling
-    rewards: dler, pear; without labels em_rl, empo, ettrl, evol_rl
+    branching: adr, arpo, aepo_branching, at tokens cure, treerl, fr3e; aepo has all parts of AEPO
+    what is trained on: starpo_s, dart, actfocus, spear, dynamic_sampling, entrocraft, data_subset; em_inf: how
+    rewards: adathink_med, dler, pear; without labels em_rl, empo, ettrl, evol_rl
 
 Methods of others are functions of the same form: an installed package declares them as entry points of the group
 `turngym.methods` (the name is the method's, the value `module:factory`), and one's own is named `module:factory`.
@@ -90,15 +91,20 @@ CLIP: Sets = {"clip": {"clip_low": 0.2, "clip_high": 0.2}}
 LIMIT: Sets = {"surrogate": {"limit": inf}}
 MEAN: Sets = {"aggregation": {"aggregation": "token-mean"}}
 ROWS = (
+    Method("acpo", {"method": "grpo,acpo"}),
     Method("actfocus", {"method": "grpo,actfocus"}),
     Method("ada-ent-reg", {"method": "grpo,ada-ent-reg"}),
+    Method("adapo", {"method": "grpo,adapo", "updates": 2}, {"clip": {}}, module="repo"),
+    Method("adathink-med", {"method": "grpo,adathink-med"}),
+    Method("adr", {"method": "grpo,adr"}, BRANCHING),
     Method("aem", {"method": "grpo,aem"}),
     Method("aent", {"method": "grpo,aent"}),
     Method("aepo", {"method": "grpo,aepo", "updates": 2}, BRANCHING | SURROGATE),
     Method("aepo-advantage", module="aepo"),
     Method("aepo-branching", sets=BRANCHING, paper=("threshold",)),
     Method("aepo-clip", sets=SURROGATE, module="aepo"),
-    Method("aepo-wang", {"method": "grpo,aepo-wang"}),
+    Method("aepo-he", {"method": "grpo,aepo-he"}),
+    Method("aepo-wang", {"method": "grpo,aepo-wang"}, {"branching": {"pool": 0.0}}),
     Method("aer", {"method": "grpo,aer"}),
     Method("apo", {"method": "grpo,apo"}),
     Method("archer", {"method": "grpo,archer", "updates": 2}, SURROGATE | {"clip": {}}),
@@ -108,6 +114,7 @@ ROWS = (
     Method("bilevel-gae", {"method": "bilevel-gae", "updates": 2}, CREDIT),
     Method("canon", {"method": "canon"}, CREDIT),
     Method("ce-gppo", {"method": "grpo,ce-gppo", "updates": 2}, SURROGATE | {"clip": {}}),
+    Method("ces", {"method": "dapo,ces", "updates": 2}),
     Method("cispo", {"method": "grpo,cispo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("clip-cov", {"method": "grpo,clip-cov", "updates": 2}, {"clip": {}}),
     Method("clip-free", {"method": "grpo,clip-free", "updates": 2}, {"clip": {}}, module="clip"),
@@ -119,6 +126,7 @@ ROWS = (
     Method("d3s", {"method": "grpo,d3s"}),
     Method("dapo", {"method": "dapo", "updates": 2}, CREDIT | CLIP | LIMIT),
     Method("dart", {"method": "dart", "updates": 2}, CREDIT | CLIP),
+    Method("data-subset", {"method": "grpo,data-subset"}),
     Method("dcpo", {"method": "dcpo", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}),
     Method("deng", {"method": "grpo,deng"}),
     Method(
@@ -129,9 +137,11 @@ ROWS = (
     Method("dynamic-sampling", {"method": "grpo,dynamic-sampling"}),
     Method("eag-rl", {"method": "grpo,eag-rl", "updates": 2}, {"clip": {}}),
     Method("edge-grpo", {"method": "grpo,edge-grpo"}),
+    Method("em-inf", {"method": "grpo,em-inf"}, {"temperature": {}}),
     Method("em-rl", {"method": "rloo,em-rl"}),
     Method("empg", {"method": "grpo,empg"}),
     Method("empo", {"method": "grpo,empo"}),
+    Method("entrocraft", {"method": "grpo,entrocraft"}),
     Method("entropic", {"method": "grpo,entropic"}),
     Method("entropy-adv", {"method": "grpo,entropy-adv"}),
     Method("entropy-bonus", {"method": "grpo,entropy-bonus"}),
@@ -167,6 +177,7 @@ ROWS = (
     Method("rand-pos-clip", {"method": "grpo,rand-pos-clip"}),
     Method("reinforce", {"method": "reinforce:baseline=group"}, SURROGATE | MEAN | {"credit": {"baseline": "none"}}),
     Method("reinforce-pp", {"method": "reinforce-pp"}, CREDIT),
+    Method("repo", {"method": "grpo,repo"}),
     Method("rl-zvp", {"method": "rl-zvp"}, CREDIT),
     Method("rloo", {"method": "rloo"}, CREDIT | {key: {"variant": "code"} for key in ("surrogate", "aggregation")}),
     Method("seed-grpo", {"method": "grpo:normalize=none,seed-grpo"}),

@@ -8,35 +8,56 @@ Defaults: target 0.2 nats, delta 0.0001, most 0.005, c_0 = 0: released script.
 Evidence: A, read in released code (SkyworkAI/Skywork-OR1, `EntController`).
 Deviations: e is the code's estimate, -logp of the drawn tokens. As in the code, gate and coefficient of a step come
 from the step before; the paper gates with the step's own e.
+With `tasks` the target is that of the first policy (arXiv 2511.05993: over 1000 prompts); with more of them than
+--prompts, learning has begun before it is known.
 Off: most 0.
 """
 
 from dataclasses import replace
 from math import isfinite
+from typing import Annotated
 
 from ..columns import Batch, Now, Terms
 from ..control import Control, Needs, Requests, State, Stats
-from ..parameters import NonNegative, checked
+from ..parameters import NonNegative, Range, checked
 
 
 @checked
 def ada_ent_reg(
-    *, target: NonNegative = 0.2, delta: NonNegative = 0.0001, most: NonNegative = 0.005, first: NonNegative = 0.0
+    *,
+    target: NonNegative = 0.2,
+    delta: NonNegative = 0.0001,
+    most: NonNegative = 0.005,
+    first: NonNegative = 0.0,
+    tasks: Annotated[int, Range(0)] = 0,
 ) -> Control:
-    """Return the controlled bonus; `target` in nats, coefficients per nat. State: coefficient and gate."""
+    """Return the controlled bonus; `target` in nats, coefficients per nat.
+
+    With `tasks` the target is the mean entropy of the first `tasks` tasks instead. State: coefficient, gate, and sum
+    and count of these.
+    """
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
         if stats.phase != "rollout" or not isfinite(stats.entropy_sampled):
             return state, Requests()
+        if state["count"] < tasks:
+            new = len({key[:-1] for key in stats.scores})
+            return {
+                **state,
+                "sum": state["sum"] + new * stats.entropy_sampled,
+                "count": state["count"] + new,
+            }, Requests()
+        goal = state["sum"] / state["count"] if tasks else target
         used = state["next"] if state["open"] else 0.0
-        change = delta if stats.entropy_sampled < target else -delta
+        change = delta if stats.entropy_sampled < goal else -delta
         following = min(max(state["next"] + change, 0.0), most)
-        return {"used": used, "next": following, "open": bool(stats.entropy_sampled <= target)}, Requests()
+        gate = bool(stats.entropy_sampled <= goal)
+        return {**state, "used": used, "next": following, "open": gate}, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(terms, entropy_coef=terms.entropy_coef + min(state["used"], most))
 
-    start = {"used": first, "next": first, "open": True}
+    start = {"used": first, "next": first, "open": True, "sum": 0.0, "count": 0}
     return Control(
         name="ada-ent-reg", needs=Needs(entropy_grad=most > 0), init=start.copy, observe=observe, shape=shape
     )

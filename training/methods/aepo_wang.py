@@ -1,16 +1,18 @@
 """Arbitrary entropy (AEPO of Wang et al., arXiv 2510.08141): imitating hot or cold samples of one's own.
 
-Knob: objective. Right paths are learned from as if they had been drawn at a temperature above 1 where entropy is below
-its target, and below 1 where it is above. No bonus biases the optimum.
+Knob: objective, sampling. Right paths are learned from as if they had been drawn at a temperature above 1 where entropy
+is below its target, and below 1 where it is above. No bonus biases the optimum.
 
     factor_t = p_T(token)/p_1(token), T = hot where H ≤ target, else cold
     a0 = min(|target - H|, 0.1)/share of right paths;  a = a0/(1 + a0)
     A ← (1 - a)·A + a·1[score > 0.05]·factor
+    pool > 0, the paper's own form: the share `pool` of a group is drawn at T; there A is 1 where right, else 0, and the
+    loss of all tokens is at temperature 1
 
-Defaults: target 0.5 nats, hot 1.2, cold 0.8: released code.
+Defaults: target 0.5 nats, hot 1.2, cold 0.8: released code; pool 0, the code has a quarter of the prompts.
 Evidence: A, read in released code (597358816/AEPO, its mode called DCPO, which needs no second rollout).
-Deviations: H is -logp of the rollout's tokens. The paper's own form, a second rollout at the temperature, is not here.
-No path right: a is 0. Name it behind grpo.
+Deviations: H is -logp of the rollout's tokens. The pool is part of
+its groups, so that its scores count in their means. No path right: a is 0. Name it behind grpo.
 Off: hot and cold 1.
 """
 
@@ -23,12 +25,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Requests, State, Stats
+from ..control import Control, Needs, Requests, Sets, State, Stats
 from ..credit import Paths
-from ..parameters import NonNegative, Range, checked
+from ..parameters import Count, NonNegative, Range, Share, checked
 
-FACTOR, RIGHT, LARGEST = "aepo-wang", 0.05, 0.1
+FACTOR, POOL, RIGHT, LARGEST = "aepo-wang", "aepo-wang-pool", 0.05, 0.1
 
 
 @checked
@@ -37,9 +40,16 @@ def aepo_wang(
     target: NonNegative = 0.5,
     hot: Annotated[float, Range(1)] = 1.2,
     cold: Annotated[float, Range(0, 1, above=True)] = 0.8,
+    pool: Share = 0.0,
+    group: Count = 8,
 ) -> Control:
-    """Return the reweighting; `target` is in nats. State: the rollout's entropy."""
-    off = hot == cold == 1
+    """Return the reweighting, or the pool; `target` is in nats, `group` the run's. State: the rollout's entropy."""
+    off, drawn = hot == cold == 1, int(pool * group)
+
+    def plan(tree: Tree, event: Event, key: Key, state: State) -> list[Spawn]:
+        level = hot if state["entropy"] <= target else cold
+        hotter = [Spawn(0, n=group - drawn)] * (drawn < group) + [Spawn(0, n=drawn, temperature=level, whole=True)]
+        return hotter if event.kind == "start" else []
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
         known = stats.phase == "rollout" and isfinite(stats.entropy_sampled)
@@ -48,6 +58,9 @@ def aepo_wang(
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths, entropy = Paths.of(batch), state["entropy"]
         right = paths.score > RIGHT
+        if drawn:
+            pooled = batch.turns.columns[POOL][batch.row] > 0
+            return replace(terms, advantage=torch.where(pooled, paths.slots(right, terms.weight), terms.advantage))
         if off or not right.any():
             return terms
         a = share(entropy, target, float(right.double().mean()))
@@ -56,8 +69,23 @@ def aepo_wang(
         shaped = (1 - a) * terms.advantage + a * imitated
         return replace(terms, advantage=torch.where(paths.learned, shaped, terms.advantage).to(terms.advantage))
 
-    needs = Needs() if off else Needs(functionals={FACTOR: partial(tempered, hot, cold)})
-    return Control(name="aepo-wang", needs=needs, init={"entropy": 0.0}.copy, observe=observe, shape=shape)
+    def column(tree: Tree) -> list[float]:
+        return [float(leaf.branch >= group - drawn) for leaf in tree.leaves]
+
+    sets: frozenset[Sets] = frozenset({"branching"}) if drawn else frozenset()
+    if drawn:
+        needs = Needs(columns={POOL: column}, temperature=1.0)
+    else:
+        needs = Needs() if off else Needs(functionals={FACTOR: partial(tempered, hot, cold)})
+    return Control(
+        name="aepo-wang",
+        needs=needs,
+        sets=sets,
+        init={"entropy": 0.0}.copy,
+        plan=plan if drawn else None,
+        observe=observe,
+        shape=shape,
+    )
 
 
 def share(entropy: float, target: float, right: float) -> float:

@@ -1,33 +1,60 @@
-"""SENT (arXiv 2512.04359), the part on tokens: certain tokens of extreme covariance are held where they were.
+"""SENT (arXiv 2512.04359): certain tokens of extreme covariance are held where they were, easy tasks come first.
 
-Knob: KL. Among the `low` share of tokens of the lowest entropy, K = max(1, ⌊share·n⌋):
+Knob: KL, sampling (order of tasks). Among the `low` share of tokens of the lowest entropy, K = max(1, ⌊share·n⌋):
 
     loss = -r·A + coef·2·|logp - logp_old| on the K of highest covariance, + coef·0.5·… on the K of lowest;  no clip
     cov = (A - mean A)·(logp - mean logp) over these tokens; a token that is both counts as lowest
+    curriculum: SE = -Σ p_c·ln p_c of a task's different answers; first the half of the tasks of low SE, then the other
 
-Defaults: low 0.8, share 0.0002, coef 0.1: released configuration (the function's own default is 1).
+Defaults: low 0.8, share 0.0002, coef 0.1, no curriculum: released configuration (the function's own default is 1).
 Evidence: A, read in released code (zldscr0/SENT, `compute_policy_loss_low_entropy_kl_cov_v2`); its paper holds all
 low-entropy tokens.
-Deviations: ranks are those of the optimizer step. The curriculum by semantic entropy is not here.
+Deviations: ranks are those of the optimizer step. The curriculum is of the tasks that the first
+`measure` steps met, where the paper asks the first policy about all.
 Note: |logp - logp_old| has no slope in the first optimizer step on a rollout, so it needs --updates 2 or more.
 """
 
+from collections import Counter
 from dataclasses import replace
+from math import log
+from typing import Annotated
 
 import torch
 
+from ...agents.trajectory import Tree
 from ..columns import Batch, Now, Penalty, Terms
-from ..control import Control, Needs, State
+from ..control import Control, Needs, Requests, State, Stats, Tasks
 from ..credit import earned
 from ..objective import covariance, moved, unclipped
-from ..parameters import NonNegative, Share, checked
+from ..parameters import Count, NonNegative, Range, Share, checked
+from .empo import answers
 
-HIGHEST, LOWEST = 2.0, 0.5
+HIGHEST, LOWEST, COLUMN = 2.0, 0.5, "sent"
 
 
 @checked
-def sent(*, low: Share = 0.8, share: Share = 0.0002, coef: NonNegative = 0.1) -> Control:
-    """Return SENT's token loss."""
+def sent(
+    *,
+    low: Share = 0.8,
+    share: Share = 0.0002,
+    coef: NonNegative = 0.1,
+    measure: Annotated[int, Range(0)] = 0,
+    steps: Count = 150,
+) -> Control:
+    """Return SENT's token loss and, with `measure`, its curriculum; `steps` is the run's. State: step, SE by task."""
+
+    def order(tasks: Tasks, state: State) -> list[int]:
+        if state["step"] < measure:
+            return list(tasks.order)
+        known = sorted(state["spread"], key=lambda task: (state["spread"][task], int(task)))
+        half, second = len(known) // 2, state["step"] >= (measure + steps) / 2
+        kept = {int(task) for task in (known[half:] if second else known[:half])}
+        return [task for task in tasks.order if task in kept]
+
+    def observe(stats: Stats, state: State) -> tuple[State, Requests]:
+        found = stats.columns.get(COLUMN, {}) if stats.phase == "rollout" and stats.step < measure else {}
+        spread = {str(key[2]): value for key, value in found.items()}
+        return {"step": stats.step + 1, "spread": state["spread"] | spread}, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned = earned(batch)
@@ -40,4 +67,22 @@ def sent(*, low: Share = 0.8, share: Share = 0.0002, coef: NonNegative = 0.1) ->
         cost = cost.index_fill(0, lowest, coef * LOWEST) * terms.scale / max(batch.n_slots, 1)
         return replace(terms, surrogate=unclipped, penalties=(*terms.penalties, Penalty("sent", cost, moved)))
 
-    return Control(name="sent", needs=Needs(now=True), sets=frozenset({"surrogate", "clip"}), shape=shape)
+    return Control(
+        name="sent",
+        needs=Needs(now=True, columns={COLUMN: spreads} if measure else {}),
+        sets=frozenset({"surrogate", "clip"}),
+        init=lambda: {"step": 0, "spread": {}},
+        order=order if measure else None,
+        shape=shape,
+        observe=observe,
+    )
+
+
+def spreads(tree: Tree) -> list[float]:
+    """Return SE (nats) of the answers of a tree, for each leaf."""
+    return [semantic(list(Counter(answer for _, answer in answers(tree)).values()))] * len(tree.leaves)
+
+
+def semantic(counts: list[int]) -> float:
+    """Return SE (nats) of how often each answer was given."""
+    return sum(-own / sum(counts) * log(own / sum(counts)) for own in counts)

@@ -250,6 +250,16 @@ def test_the_first_turn_can_be_shorter_hotter_and_begin_with_a_forced_token(acto
             assert second.temperature == 1 and second.sampled.all()
 
 
+def test_a_whole_path_can_be_shorter_and_hotter(actor):
+    def heating(tree: Tree, event: Event, key: tuple[int, ...]) -> list[Spawn]:
+        return [Spawn(0), Spawn(0, max_tokens=2, temperature=0.5, whole=True)] if event.kind == "start" else []
+
+    for tree in grow(actor, heating, group=2):
+        plain, hot = ([tree.turns[node] for node in tree.replies(leaf)] for leaf in tree.leaves)
+        assert {turn.temperature for turn in plain} == {1} and max(len(turn.tokens) for turn in plain) > 2
+        assert {turn.temperature for turn in hot} == {0.5} and max(len(turn.tokens) for turn in hot) <= 2
+
+
 @pytest.mark.parametrize(
     ("spawn", "named"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from turngym.tests.verify.rows import Row, Tally
@@ -25,6 +26,16 @@ class Methods:
     """Random trees in the made-up house."""
     sessions: int = 100
     """Random trees in a persistent Python session."""
+    seen: bool = False
+    """Instead of that: where each method takes entropy, on a toy plant and in runs of the tiny policy, beside GRPO."""
+    settle: bool = False
+    """Instead of that: whether controllers of entropy hold their targets over 150 steps of the toy plant."""
+    where: Literal["all", "plant", "run"] = "all"
+    """Where that is seen."""
+    seeds: int = 2
+    """Seeds of each."""
+    out: Path = Path("runs/seen")
+    """Folder of what was measured; what is there is not measured again."""
 
     def rows(self) -> Iterator[Row]:
         """Yield up to three rows a method, then a row a world."""
@@ -33,8 +44,19 @@ class Methods:
 
         if self.method:
             check_methods(self.method)
+        names = [self.method] if self.method else list(METHODS)
+        if self.settle:
+            from turngym.tests.verify.methods.seen import settles
+
+            yield from settles(self.seeds)
+            return
+        if self.seen:
+            from turngym.tests.verify.methods.seen import STEPS, Seen
+
+            yield from Seen(self.out, self.seeds, tuple(STEPS) if self.where == "all" else (self.where,)).rows(names)
+            return
         if self.only != "branching":
-            for name in [self.method] if self.method else METHODS:
+            for name in names:
                 yield from _method_rows(name)
         if self.only != "methods" and not self.method:
             yield household_row(self.households, self.seed)

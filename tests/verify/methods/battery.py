@@ -22,6 +22,7 @@ from turngym.training.objective import objective, start_terms
 NOTHING = Control(name="nothing")
 CUTS = ((0, 2, 5), (0, 1, 2, 3, 4, 5), (0, 0, 4, 5))  # where micro-batches of the toy's five paths end
 ORDER = (3, 0, 4, 2, 1)
+ROLLS = ("select", "sample")  # hooks of the rollout that every control has
 Learned = tuple[float, Tensor]  # a loss and its gradient
 
 
@@ -37,8 +38,10 @@ def acts(case: Case) -> bool:
     """Active parameters change the gradient, unless the method acts on the rollout alone; then it has a plan."""
     toy, control = make_toy(), case.control()
     same = torch.allclose(toy.learn(control, case.state)[1], toy.learn(NOTHING, {})[1])
-    rolls = control.plan is not None or control.select is not NOTHING.select
-    return same == case.samples and (not same or rolls or bool(control.observe(Stats(0, "update"), case.state)[1]))
+    rolls = control.plan or control.order or any(getattr(control, part) is not getattr(NOTHING, part) for part in ROLLS)
+    return same == case.samples and (
+        not same or bool(rolls) or bool(control.observe(Stats(0, "update"), case.state)[1])
+    )
 
 
 def masked(case: Case) -> bool:

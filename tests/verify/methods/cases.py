@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from turngym.training.control import Control
@@ -73,8 +74,19 @@ CASES = (
     Case("flowrl", {"variant": "code"}, None),
     Case("kl-cov", {"share": 0.2}, None),
     Case("simko", {"quantile": 0.4, "share": 0.2}, None),
+    Case("acpo", {}, {"tau": inf}),
+    Case("adapo", {"clip_low": 0.05}, {"least": 0.2, "most": 0.2}, {"first": 1.0, "value": 0.4}),
+    Case("adathink-med", {}, {"weight": 0.0}, {"theta": 0.5, "expected": {"easy": 3.0, "hard": 2.0}, "easy": [0]}),
+    Case("adr", {"group": 4}, {"group": 4, "initial": 4, "beta": 1.0}),
+    Case("aepo-he", {"c1": 0.1, "c2": 0.5}, {"c1": 0.0, "c2": 0.0}, entropy=1),
+    Case("ces", {}, {"gain": 0.0}),
+    Case("data-subset", {}, {"count": 0}, samples=True),
+    Case("em-inf", {}, {"keep": 1.0}, samples=True),
+    Case("entrocraft", {"gain": 100.0, "most": 1.0}, {"gain": 0.0}, {"first": 1.0, "error": 0.5}),
+    Case("repo", {}, {"most": 0.0}, {"first": 1.0, "value": 0.3}),
     Case("ada-ent-reg", {}, {"most": 0.0}, {"used": 0.5, "next": 0.5, "open": True}, entropy=1),
     Case("aem", {}, {"k": 0.0}),
+    Case("aepo-wang", {"pool": 0.5, "group": 4}, {"hot": 1.0, "cold": 1.0}, {"entropy": 0.3}),
     Case("aepo-wang", {}, {"hot": 1.0, "cold": 1.0}, {"entropy": 0.3}),
     Case("aepo-wang", {}, {"hot": 1.0, "cold": 1.0}, {"entropy": 0.8}),
     Case("aent", {"drop": 0.4}, {"most": 0.0}, {"coef": 0.005}, entropy=1),
@@ -126,7 +138,7 @@ CASES = (
     Case("papo", {}, {"gain": 0.0}),
     Case("pear", {}, {"weight": 0.0}),
     Case("positive-reweighting", {}, {"least": 1.0}, {"used": 0.3, "next": 0.3}),
-    Case("prorl", {"every": 1}, {}, samples=True),
+    Case("prorl", {"every": 1}, {}, {"best": 0.0}, samples=True),
     Case("psr", {"positive": 0.5}, {"negative": 1.0}),
     Case("qae", {"k": 0.6}, {}),
     Case("rand-pos-clip", {"share": 1.0}, {"share": 0.0}),

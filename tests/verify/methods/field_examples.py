@@ -14,6 +14,7 @@ from turngym.envs import Outcome
 from turngym.tests.support.toy import build, f64, sheet
 from turngym.tests.verify.methods.examples import EXAMPLES as BASE
 from turngym.tests.verify.methods.examples import ONE, Example, credit, losses, on_sheet, shaped
+from turngym.tests.verify.methods.sampling_examples import EXAMPLES as SAMPLED
 from turngym.training.columns import Current
 from turngym.training.control import Stats, advantages
 from turngym.training.methods import METHODS
@@ -258,6 +259,7 @@ H_PAR = (0.15, 0.25, 0.3, 0.22, 0.18, 0.21)
 H_AEC = (0.30, 0.19, 0.18, 0.15, 0.21, 0.19)
 EXAMPLES = (
     *BASE,
+    *SAMPLED,
     Example(
         "dapo",
         CLIP,

@@ -17,8 +17,9 @@ def test_every_method_has_its_rows():
     ]
     assert all(row.good for row in rows) and [row.of for row in rows] == [1, 20, 2]
     assert rows[0].note == "agentic.md D"
-    without = """actfocus aem aepo-wang clip-lower clip-tighter cure dler dmpo dynamic-sampling eag-rl entropy-bonus
-    espo fr3e less nsr opefo prorl psr rand-pos-clip treerl turn-floor"""  # no numbers here
+    without = """acpo actfocus adapo aem aepo-he aepo-wang ces clip-lower clip-tighter cure dler dmpo
+    data-subset dynamic-sampling eag-rl entrocraft entropy-bonus
+    espo fr3e less nsr opefo prorl psr rand-pos-clip repo treerl turn-floor"""  # no numbers here
     shown = {example.method for example in field_examples.EXAMPLES}
     assert shown == set(METHODS) - set(without.split())
 

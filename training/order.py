@@ -1,0 +1,63 @@
+"""Which tasks come next: all in shuffled order, pass after pass, or those that a control takes, in its order."""
+
+from collections.abc import Callable, Sequence, Set
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .control import State, Tasks
+
+
+def taken(
+    seed: int,
+    tasks: Sequence[int],
+    least: int,
+    text: Callable[[int], str],
+    order: Callable[[Tasks, State], Sequence[int]],
+    state: State,
+    epoch: int,
+) -> list[int]:
+    """Return the places of the tasks that a control takes in a pass, in its order; ValueError if fewer than `least`."""
+    place = {tasks[index]: index for index in _order(seed, epoch, len(tasks)).tolist()}
+    found = [place[task] for task in order(Tasks(tuple(place), text), state)]
+    if len(found) < least:
+        raise ValueError(f"prompts is {least}, but the methods leave {len(found)} tasks; use fewer prompts")
+    return found
+
+
+def next_tasks(
+    seed: int,
+    total: int,
+    cursor: int,
+    count: int,
+    used: Set[int],
+    ordered: Callable[[int], Sequence[int]] | None = None,
+) -> tuple[list[int], int]:
+    """Return the next `count` of `total` tasks in shuffled order, and the cursor behind them.
+
+    Args:
+        seed: Of the run; each pass through the tasks has an order of its own.
+        total: Number of tasks.
+        cursor: Tasks that the run has used so far.
+        count: How many; at most those that are not in `used`.
+        used: Tasks to leave out.
+        ordered: What a pass takes in place of all tasks in shuffled order: `total` of them.
+    """
+    tasks: list[int] = []
+    passes = dict[int, Any]()
+    while len(tasks) < count:
+        epoch, place = divmod(cursor, total)
+        if epoch not in passes:
+            passes[epoch] = ordered(epoch) if ordered else _order(seed, epoch, total)
+        task = int(passes[epoch][place])
+        cursor += 1
+        if task not in used and task not in tasks:
+            tasks.append(task)
+    return tasks, cursor
+
+
+@lru_cache(maxsize=2)
+def _order(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
+    return np.random.default_rng((seed, epoch)).permutation(total)
