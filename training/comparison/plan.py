@@ -18,7 +18,7 @@ from typing import Any
 from ... import __version__
 from ...agents.journal import write_file
 from ...agents.settings import flat
-from ...agents.source import find
+from ...agents.source import find, setting_of
 from .. import config as recipes
 from .. import run
 from ..config import TrainConfig, from_mapping, read_recipe, revision
@@ -75,8 +75,20 @@ class Trial:
     def check_same(self) -> None:
         """Raise ValueError where the run was begun with another value of what must stay."""
         if self.begun:
+            self._follow_start()
             fix = "use the same value, or choose another folder with --out"
             run.check_same(self.config, self.folder, ANYTIME, fix)
+
+    def _follow_start(self) -> None:
+        """Have a run of a world whose folder was moved name its start where that is now."""
+        if not self.final.world or (old := Path(setting_of(self.folder, "policy"))) == (
+            new := Path(self.config.policy)
+        ):
+            return
+        if old.parts[-3:] == new.parts[-3:]:
+            text = (self.folder / CONFIG).read_text("utf-8")
+            was, now = (json.dumps(str(place), ensure_ascii=False) for place in (old, new))
+            write_file(self.folder / CONFIG, text.replace(f"\npolicy = {was}\n", f"\npolicy = {now}\n"))
 
     def records(self) -> Generator[Any, None, None]:
         """Train, or continue, yield the records of the run, and measure its policy. Raises as `execute` does."""

@@ -15,6 +15,7 @@ import pytest
 from turngym import __main__ as cli
 from turngym.agents.journal import locked
 from turngym.agents.significance import fisher, mean_of, t_test
+from turngym.agents.source import setting_of
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.agents.warmup import exact
 from turngym.envs import StopReason
@@ -179,7 +180,7 @@ def made_start(folder):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_a_diagnosis_that_is_killed_goes_on_to_the_same_numbers(tmp_path):
+def test_a_diagnosis_that_is_killed_and_moved_goes_on_to_the_same_numbers(tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     for folder in (straight, killed):
         made_start(folder / "many-ways" / "start" / "seed-0")
@@ -196,6 +197,7 @@ def test_a_diagnosis_that_is_killed_goes_on_to_the_same_numbers(tmp_path):
     first.communicate()
     while not ended(metrics.parent):  # its workers end with it
         time.sleep(0.05)
+    killed = killed.rename(tmp_path / "moved")
     again = diagnose("--out", str(killed), "--resume")
     out, _ = again.communicate()
     assert again.returncode == 0, out
@@ -204,7 +206,8 @@ def test_a_diagnosis_that_is_killed_goes_on_to_the_same_numbers(tmp_path):
         for folder in (straight, killed)
     ]
     assert {**found[0], "seconds": 0} == {**found[1], "seconds": 0} and len(found[0]["curve"]) == 4
-    assert not (metrics.parent / "trees").exists()
+    run = killed / "many-ways" / "grpo" / "seed-0"
+    assert not (run / "trees").exists() and setting_of(run, "policy") == str(killed / "many-ways" / "start" / "seed-0")
 
 
 def ended(folder: Path) -> bool:
