@@ -23,6 +23,7 @@ from turngym.envs.diagnostic import WORLDS
 from turngym.envs.splits import open_split
 from turngym.training.comparison.measure import Measured
 from turngym.training.comparison.outcomes import foresight
+from turngym.training.config import to_toml
 from turngym.training.diagnosis import report
 from turngym.training.diagnosis.begin import GATES, check
 from turngym.training.diagnosis.plan import CASES, FILE, Diagnosis, plan
@@ -159,6 +160,20 @@ def test_jobs_go_seed_by_seed_and_each_begins_with_the_policy_of_its_seed(tmp_pa
         assert config.policy == str(tmp_path / "d" / job.folder.parts[-3] / "start" / f"seed-{config.seed}")
         assert (config.env, config.schedule.steps, config.lr, config.lora.rank) == (LATE.env, 2, 3e-4, 32)
     assert isinstance(diagnosis, Diagnosis) and diagnosis.worlds[0][1].reference == "grpo"
+
+
+def test_runs_follow_their_starts_where_a_diagnosis_was_moved_and_to_no_other_policy(tmp_path):
+    job, *_ = planned(tmp_path / "d", "grpo", seeds=1).trials
+    job.folder.mkdir(parents=True)
+    (job.folder / "config.toml").write_text(to_toml(job.config, {}))
+    moved = (tmp_path / "d").rename(tmp_path / "é")
+    job, *_ = plan(("grpo",), ("late-bloomer",), 1, 0, 2, str(moved), True).trials
+    assert setting_of(job.folder, "policy") == str(moved / "late-bloomer" / "start" / "seed-0")
+    (job.folder / "config.toml").write_text(to_toml(job.config.changed(policy="late-bloomer/start/seed-1"), {}))
+    with pytest.raises(
+        ValueError, match=r"^policy is .*seed-0', but the run in .* was made with 'late-bloomer/start/seed-1'"
+    ):
+        plan(("grpo",), ("late-bloomer",), 1, 0, 2, str(moved), True)
 
 
 def diagnose(*arguments):
