@@ -25,7 +25,7 @@ from ..config import TrainConfig, from_mapping, read_recipe, revision
 from ..methods import check_methods, foreign
 from ..process import launched
 from ..run_folder import CONFIG, METRICS
-from .measure import SAMPLES, Final, Measured
+from .measure import SAMPLES, Final
 
 # What a method may set.
 OWN = ("method", "updates", "group", "prompts", "lr", "lr_end", "clip_norm", "rank", "alpha", "targets")
@@ -76,19 +76,14 @@ class Trial:
         """Raise ValueError where the run was begun with another value of what must stay."""
         if self.begun:
             self._follow_start()
-            fix = "use the same value, or choose another folder with --out"
-            run.check_same(self.config, self.folder, ANYTIME, fix)
+            run.check_same(self.config, self.folder, ANYTIME, "use the same value, or choose another folder with --out")
 
     def _follow_start(self) -> None:
         """Have a run of a world whose folder was moved name its start where that is now."""
-        if not self.final.world or (old := Path(setting_of(self.folder, "policy"))) == (
-            new := Path(self.config.policy)
-        ):
-            return
-        if old.parts[-3:] == new.parts[-3:]:
-            text = (self.folder / CONFIG).read_text("utf-8")
-            was, now = (json.dumps(str(place), ensure_ascii=False) for place in (old, new))
-            write_file(self.folder / CONFIG, text.replace(f"\npolicy = {was}\n", f"\npolicy = {now}\n"))
+        old, new = str(setting_of(self.folder, "policy")), self.config.policy
+        if self.final.world and old != new and Path(old).parts[-3:] == Path(new).parts[-3:]:
+            was, now = (f"\npolicy = {json.dumps(place, ensure_ascii=False)}\n" for place in (old, new))
+            write_file(self.folder / CONFIG, (self.folder / CONFIG).read_text("utf-8").replace(was, now))
 
     def records(self) -> Generator[Any, None, None]:
         """Train, or continue, yield the records of the run, and measure its policy. Raises as `execute` does."""
@@ -119,10 +114,6 @@ class Trial:
     def result(self) -> dict[str, Any]:
         """Return what was measured: `sampled`, `greedy`, `seconds`, and of a world `curve`, step by step."""
         return dict(json.loads((self.folder / self.final.file).read_text("utf-8")))
-
-    def measured(self, how: str = "sampled") -> Measured:
-        """Return what the trained policy measured."""
-        return Measured(**self.result()[how])
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from ...tools.progress import Work
+from .measure import Measured
 from .plan import Trial
 
 T = TypeVar("T")
@@ -52,9 +53,10 @@ def train(trial: Trial) -> str:
         return f"{trial} failed: {error}"
     if not trial.final.episodes:
         return f"{trial}: {trial.steps} steps"
-    found = trial.measured()
+    result = trial.result()
+    found = Measured(**result["sampled"])
     how = "solved" if trial.final.solved(found) else "not solved"
-    return f"{trial}: {100 * found.success:.1f} %, {how}; {trial.result()['seconds']:.0f} s"
+    return f"{trial}: {100 * found.success:.1f} %, {how}; {result['seconds']:.0f} s"
 
 
 def in_processes(
