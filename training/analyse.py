@@ -33,8 +33,10 @@ GRAMS = 4  # longest n-gram of the diversity
 BINS = 10  # of confidence
 LEAST = 4  # steps of a correlation or a fit
 LAWS = ("cov", "cov_p")  # what the change of entropy is set against
-QUANTITIES = ("entropy", "entropy_response", "entropy_prompt", "diversity", "self_bleu", "reward", "logp_right")
-QUANTITIES += ("logp_wrong", "ece", "auroc", *LAWS)
+QUANTITIES = (
+    *("entropy", "entropy_response", "entropy_prompt", "diversity", "self_bleu", "reward", "logp_right"),
+    *("logp_wrong", "ece", "auroc", *LAWS),
+)
 Floats = NDArray[np.float64]
 Series = Mapping[int, float]  # by step
 
@@ -140,9 +142,9 @@ def _response(tree: Mapping[str, Any], leaf: Mapping[str, Any], slots: Any) -> R
     turns = [turn for turn in (tree["turns"][node] for node in nodes) if turn["role"] == "assistant"]
     drawn = np.array([drawn for turn in turns for drawn in turn["sampled"]], bool)
     names = ("tokens", "entropy", "logp_roll")
-    columns = [np.array([value for turn in turns for value in turn[name]])[drawn] for name in names]
+    tokens, entropy, logp = (np.array([value for turn in turns for value in turn[name]])[drawn] for name in names)
     advantage = slots.advantage.astype(float) * slots.weight if slots else np.full(int(drawn.sum()), nan)
-    return Response(*columns, advantage, "\n".join(turn["text"] for turn in turns), leaf["score"])
+    return Response(tokens, entropy, logp, advantage, "\n".join(turn["text"] for turn in turns), leaf["score"])
 
 
 def measured(groups: Sequence[Sequence[Response]], texts: bool = True) -> dict[str, float]:

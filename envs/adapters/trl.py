@@ -45,7 +45,7 @@ class Source:
         methods = {schema["function"]["name"]: _method(schema["function"]) for schema in schemas}
         if taken := methods.keys() & {"reset", "get_reward"}:
             raise ValueError(f"{env_id} has a tool named {taken.pop()!r}, which means something else in TRL; rename it")
-        self._kind = type("Environment", (_Rollout,), methods)
+        self._kind: type[_Rollout] = type("Environment", (_Rollout,), methods)
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Return the first `count` episodes as rows of a data set: `prompt`, messages, and `task`, the episode.
