@@ -121,14 +121,19 @@ def write(study: Study) -> Table:
     """Write both files from what has finished by now, and return the table."""
     found, rows, data = judge(study), list[tuple[str, ...]](), dict[str, Any]()
     for claim in study.claims:
-        confirmed = all(one.confirmed for one in found[claim.name])
-        first = (claim.says, "confirmed" if confirmed else "**not confirmed**")
+        judged, confirmed = (all(each) for each in zip(*((one.values, one.confirmed) for one in found[claim.name])))
+        first = (claim.says, "confirmed" if confirmed else "**not confirmed**" if judged else "no runs yet")
         for one in found[claim.name]:
             holds = ("yes" if one.confirmed else "mean only" if one.holds else "no") if one.values else NONE
             rows.append((*first, str(one.row), as_text(one.mean, ".3f"), str(len(one.values)), holds))
             first = ("", "")
         own = [one.to_json() for one in found[claim.name]]
-        data[claim.name] = {"says": claim.says, "paper": claim.paper, "confirmed": confirmed, "rows": own}
+        data[claim.name] = {
+            "says": claim.says,
+            "paper": claim.paper,
+            "confirmed": confirmed if judged else None,
+            "rows": own,
+        }
     table = Table("Claims", ("claim", "verdict", "must hold", "found", "seeds", "holds"), rows, NOTE)
     what = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **study.comparison.described()}
     head = f"turngym {__version__}, revision {revision()[:12]}, table {study.comparison.base}.\n\n"
