@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 import turngym
 from turngym.agents.chat.chat import Chat
 from turngym.agents.engine import Sampling
-from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.engines import open_engine
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm.engine import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
@@ -28,7 +28,7 @@ from turngym.agents.evaluate import actor_in, pick_tasks
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.rollout.collect import collect
 from turngym.agents.scores import Report, from_trees, summarize
-from turngym.agents.settings import LoraOptions
+from turngym.agents.settings import EngineChoice, LoraOptions
 from turngym.agents.source import Source, find
 from turngym.envs.splits import open_split
 from turngym.tests.support.greedy import Prompt, drawn, generated, move, prompts
@@ -80,21 +80,19 @@ def test_stock_greedy_tokens_are_those_of_generate(policy, smollm2, given, tmp_p
     assert found == generated(model, policy.end_ids, given, TOKENS)
 
 
-def successes(policy: Policy, engine: Any) -> Report:
-    """The success at temperature 1 in single-digit sums with a worked example."""
+def successes(policy: Policy, choice: EngineChoice, folder: Path) -> Report:
+    """The success at temperature 1 in sums of one or two digits with a worked example."""
     options = {"split": "test", "families": ["sums"], "difficulty": [1], "system": True, "shots": 1}
     split, chat = open_split("turngym/Math-v0", options), Chat.from_folder(policy.folder)
-    actor = actor_in(split.env, engine, chat, policy.end_ids)
     tasks = pick_tasks(split.tasks, EPISODES, 0)
-    return summarize(from_trees(collect(actor, split.env, tasks, 1, key=(0, 0), sampling=Sampling(max_tokens=12))))
+    with closing(split.env) as env, open_engine(choice, policy, folder) as engine:
+        actor = actor_in(env, engine, chat, policy.end_ids)
+        return summarize(from_trees(collect(actor, env, tasks, group=1, key=(0, 0), sampling=Sampling(max_tokens=12))))
 
 
 def test_success_is_within_the_interval_of_the_embedded_engine(policy, smollm2, tmp_path) -> None:
-    embedded = successes(policy, TorchEngine(policy))
-    fleet = Fleet([smollm2.url])
-    engine = VllmEngine(policy, fleet, Publisher(policy, fleet.servers, tmp_path / "adapters"))
-    asyncio.run(engine.sync())
-    server = successes(policy, engine)
+    embedded = successes(policy, EngineChoice(), tmp_path)
+    server = successes(policy, EngineChoice("vllm", (smollm2.url,)), tmp_path)
     assert server.episodes == embedded.episodes == EPISODES
     assert embedded.success.low <= server.success.value <= embedded.success.high
 
