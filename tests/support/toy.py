@@ -16,8 +16,6 @@ from turngym.training.methods.adr import COLUMN as EASY
 from turngym.training.methods.aent import CLAMPED, clamped
 from turngym.training.methods.aepo_he import COLUMN as REFLECTS
 from turngym.training.methods.aepo_wang import FACTOR, POOL, tempered
-from turngym.training.methods.em_inf import COLUMN as COOLED
-from turngym.training.methods.em_inf import cooled
 from turngym.training.methods.empo import AGREED
 from turngym.training.methods.ettrl import COLUMN as ELECTED
 from turngym.training.methods.evol_rl import COLUMN
@@ -178,6 +176,5 @@ def current_of(logits: Tensor, drawn: Tensor, before: Tensor | None = None) -> C
     extras = {"value": logits.mean(-1), LOG_Z: logits.mean(-1), LIKELY: likely(3, logits, drawn, before)}
     extras |= {SHARP: sharpened(0.5, logits, drawn, None), CLAMPED: clamped(0.4, logits, drawn, None)}
     extras |= {CERTAIN: certainty(logits, drawn, None), TOKEN: drawn.to(logits)}
-    extras |= {COOLED: cooled(0.2, logits, drawn, None)}
     extras |= {FACTOR: tempered(1.2, 0.8, logits, drawn, None)}
     return Current(logp.gather(-1, drawn[:, None])[:, 0], entropy, extras)

@@ -193,24 +193,8 @@ ROWS = (
     Method("ulorl", {"method": "grpo,ulorl"}),
 )
 METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in ROWS}
-COMPARING = frozenset(  # paths of a group
-    (
-        "canon",
-        "dapo",
-        "dart",
-        "dcpo",
-        "dr-grpo",
-        "fr3e",
-        "gigpo",
-        "grpo",
-        "grpo-s",
-        "gtpo",
-        "mt-grpo",
-        "qae",
-        "rloo",
-        "treerl",
-    )
-)
+_COMPARING = "canon dapo dart dcpo dr-grpo fr3e gigpo grpo grpo-s gtpo mt-grpo qae rloo treerl"
+COMPARING = frozenset(_COMPARING.split())  # paths of a group
 METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
 
 

@@ -20,6 +20,8 @@ from turngym.training.methods import parse_methods
 from turngym.training.methods.adathink_med import DOUBT, LENGTH
 from turngym.training.methods.adr import COLUMN as EASY
 from turngym.training.methods.aepo_he import COLUMN as REFLECTS
+from turngym.training.methods.em_inf import COLUMN as COOLED
+from turngym.training.methods.em_inf import cooled
 from turngym.training.methods.empo import AGREED
 from turngym.training.methods.ettrl import COLUMN as ELECTED
 from turngym.training.methods.evol_rl import COLUMN
@@ -110,7 +112,8 @@ class Plant:
         }
         columns |= {LENGTH: 6 + 0 * score, EASY: agreed, REFLECTS: 3 + 0 * score}
         turns = replace(batch.turns, columns={name: column[path] for name, column in columns.items()})
-        return replace(batch, extras=start.extras, turns=turns, at=at)
+        extras = {**start.extras, COOLED: cooled(0.2, rows, drawn, None)}
+        return replace(batch, extras=extras, turns=turns, at=at)
 
     def _stats(self, step: int, batch: Batch) -> Stats:
         mean = batch.entropy.mean().item()

@@ -31,9 +31,10 @@ from turngym.training.objective import start_terms
 STEPS = {"plant": 30, "run": 20}
 EVERY = 5  # steps between measurements of a run's gradient
 # What the cards say: the entropy is above (1) or below (-1) what it would be without the method.
-UP = """ada-ent-reg aent aepo-wang aer archer aspo bapo ce-gppo clip-cov clip-free clip-higher clip-tighter cw-grpo dapo
-dcpo dmpo eag-rl entropic entropy-adv entropy-bonus epo erc evol-rl flowrl forking-tokens htpo kl-cov nsr opefo papo
-positive-reweighting rand-pos-clip rl-zvp sent simko steer turn-floor ucas ulorl"""
+UP = """adapo ada-ent-reg aent aepo-he aepo-wang aer archer aspo bapo ce-gppo clip-cov clip-free clip-higher
+clip-tighter cw-grpo dapo dcpo dmpo eag-rl entrocraft entropic entropy-adv entropy-bonus epo erc evol-rl
+flowrl forking-tokens htpo kl-cov nsr opefo papo positive-reweighting rand-pos-clip repo rl-zvp sent simko
+steer turn-floor ucas ulorl"""
 DOWN = "clip-lower em-rl empo one-shot-em pear psr"
 PROMISES = {name: sign for names, sign in ((UP, 1), (DOWN, -1)) for name in names.split()}
 
