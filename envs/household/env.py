@@ -72,7 +72,7 @@ class ALFWorldEnv(TextEnv):
 
     def on_step(self, text: str) -> Reply:
         world, state = self._playing()
-        command, fault = _command(text)
+        command, fault = one_command(text)
         if fault:
             return Reply(self._shown(f"Error: {fault}"), info={"command": None}, valid=False)
         self.state, answer = step(world, state, command)
@@ -183,12 +183,12 @@ def _same(rng: np.random.Generator) -> np.random.Generator:
     return np.random.Generator(twin)
 
 
-def _command(text: str) -> tuple[str, str]:
+def one_command(text: str, example: str = "look") -> tuple[str, str]:
     """Return the command of a reply, and what is wrong with it if it has none."""
     tagged = _ACTION.search(text)
     command = (tagged[1] if tagged else text).strip()
     if tagged and not command:
-        return "", "this reply has no command in its tags. Answer with one command, such as: look"
+        return "", f"this reply has no command in its tags. Answer with one command, such as: {example}"
     lines = command.split("\n")  # other signs that end lines are for the game to refuse
     if len(lines) > 1:
         shown = lines[0][:_SHOWN]

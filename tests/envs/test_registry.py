@@ -40,6 +40,8 @@ def test_every_entry_is_registered_and_described():
         "turngym/Search-v0",
         "turngym/ALFWorld-v0",
         "turngym/BFCL-v0",
+        "turngym/ScienceWorld-v0",
+        "turngym/Tau2-v0",
         "turngym/Household-v0",
         "turngym/LateBloomer-v0",
         "turngym/UselessChoice-v0",

@@ -34,11 +34,29 @@ class Suites:
     """Mutated gold, of conversations and of single replies each."""
     trajectories: int = 4000
     """Random conversations."""
+    golds: int = 300
+    """Variations of ScienceWorld whose gold path is played."""
+    only: str = ""
+    """One suite: `bfcl`, `scienceworld` or `tau2`; all when left out."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of every suite."""
-        if find_spec("bfcl_eval") is None:
-            raise ValueError("the suites need packages of their own: `make test-suites` installs them and counts")
+        from turngym.tests.verify.suites import scienceworld, tau2
+
+        suites: dict[str, tuple[str, Callable[[], Iterator[Row]]]] = {
+            "bfcl": ("bfcl_eval", self._bfcl),
+            "scienceworld": ("scienceworld", lambda: scienceworld.rows(self.seed, self.golds)),
+            "tau2": ("tau2", lambda: tau2.rows(self.seed, self.mutations // 8)),
+        }
+        if self.only and self.only not in suites:
+            raise ValueError(f"only is {self.only!r}; the suites are {', '.join(suites)}")
+        for name, (package, rows) in suites.items():
+            if self.only in ("", name):
+                if find_spec(package) is None:
+                    raise ValueError(f"{name} needs a package of its own: `make test-suites` installs it and counts")
+                yield from rows()
+
+    def _bfcl(self) -> Iterator[Row]:
         from turngym.envs.suites.bfcl import CONVERSATIONS, SINGLE, make_bfcl
 
         rng = random.Random(self.seed)

@@ -86,3 +86,66 @@ def single(category: str, functions: list[Any], gold: list[Any], reply: str) -> 
     except Exception:  # the official runner ends here; turngym names it
         return "ast_checker:error"
     return "" if verdict["valid"] else str(verdict["error_type"])
+
+
+def listed(jvm: Any, method: str) -> list[Any]:
+    """Return the items of a list of the simulator of ScienceWorld."""
+    found = jvm.call(method)
+    return [jvm.call("get", i, of=found) for i in range(jvm.call("size", of=found))]
+
+
+def served(domain: str, task: Any, script: list[Any], solo: bool) -> tuple[float, str]:
+    """Return the reward of calls and words in tau2's own orchestrator, judged by its evaluator, and why it ended."""
+    from turngym.envs.suites import tau2
+
+    official = tau2._official()
+    user = official.user.DummyUser() if solo else _customer(official)
+    run = official.orchestrator.Orchestrator(
+        domain, GymAgent(official, script, solo), user, official.registry.get_env_constructor(domain)(solo_mode=solo),
+        task, max_steps=200, solo_mode=solo,
+    ).run()  # fmt: skip
+    kind = official.evaluator.EvaluationType.ALL
+    reward = official.evaluator.evaluate_simulation(run, task, kind, solo, domain).reward
+    return float(reward), str(run.termination_reason.value)
+
+
+class GymAgent:
+    """An agent that says what is written; the orchestrator lets one of this name play solo."""
+
+    def __init__(self, official: Any, script: list[Any], solo: bool) -> None:
+        self.message, self.left, self.solo = official.message, list(script), solo
+
+    def get_init_state(self, message_history: Any = None) -> None:
+        """Return no state: there is none."""
+
+    def generate_next_message(self, message: Any, state: Any) -> tuple[Any, None]:
+        """Return the next message."""
+        one = self.left.pop(0) if self.left else "Nothing is left."
+        if not isinstance(one, str) and one.name == "done" and self.solo:
+            one = "###STOP###"
+        if isinstance(one, str):
+            return self.message.AssistantMessage(role="assistant", content=one), None
+        call = self.message.ToolCall(id=f"call_{len(self.left)}", name=one.name, arguments=one.arguments)
+        return self.message.AssistantMessage(role="assistant", tool_calls=[call]), None
+
+    @staticmethod
+    def is_stop(message: Any) -> bool:
+        """Return whether a message ends the conversation."""
+        return message.content is not None and "###STOP###" in message.content
+
+    def stop(self, message: Any, state: Any) -> None:
+        """Do nothing: the conversation is over."""
+
+
+def _customer(official: Any) -> Any:
+    from turngym.tests.verify.suites.tau2 import Customer
+
+    class Scripted(official.user.UserSimulator):
+        def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
+            text = Customer().answer("", [message] * (1 if "How can I help" in str(message.content) else 2))
+            return official.message.UserMessage(role="user", content=text), state
+
+        def stop(self, message: Any = None, state: Any = None) -> None:
+            """Do nothing."""
+
+    return Scripted(instructions="")

