@@ -17,7 +17,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any, Final
 
 from ..core import EnvFailure
@@ -61,56 +61,49 @@ class Jvm:
         self._folder = TemporaryDirectory(prefix="turngym-")  # the simulator writes a file where it is started
         command = [_java() or "java", f"-Xmx{heap}m", *OPTIONS, "-cp", _jars(), "py4j.GatewayServer"]
         command += ["--die-on-broken-pipe", "--enable-auth", "0"]
-        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        told: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         try:
-            self.process = subprocess.Popen(command, bufsize=0, start_new_session=True, cwd=self._folder.name, **pipes)
+            self.process = subprocess.Popen(command, bufsize=0, start_new_session=True, cwd=self._folder.name, **told)
         except OSError as error:
             raise EnvFailure(f"no JVM can be started: {error}; {missing()}") from error
+        self._opened: list[Any] = [self.process.stdin, self.process.stdout]
         try:
-            port, token = self._said(), self._said()
-            self._socket = socket.create_connection(("127.0.0.1", int(port)), SECONDS)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._file = self._socket.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
-            self._say("A", token)
+            words = ""
+            while not (port := self._said()).isdigit():
+                words = f"{words} {port}"[:300]
+                if not port:
+                    raise EnvFailure(words.strip() or "it says nothing")
+            link = socket.create_connection(("127.0.0.1", int(port)), SECONDS)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._file = link.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
+            self._opened += self._file, link
+            self._send("A", self._said())
             self.server = str(self._send("i", "scienceworld.runtime.pythonapi.PythonInterface", "e"))
-        except (OSError, ValueError, EnvFailure) as error:
-            self.process.kill()
-            words = self.process.communicate()[1].decode(errors="replace").strip()
+        except (OSError, EnvFailure) as error:
             self.close()
-            raise EnvFailure(f"a JVM does not start: {words or error}") from error
-        for pipe in (self.process.stdout, self.process.stderr):  # what it prints from now on goes nowhere
-            assert pipe is not None
-            pipe.close()
+            raise EnvFailure(f"a JVM does not start: {error}") from error
+        self._opened.pop(1).close()  # what it prints from now on goes nowhere
 
     def _said(self) -> str:
-        out = self.process.stdout
-        assert out is not None
-        if not select.select([out], [], [], SECONDS)[0]:
-            raise EnvFailure(f"it says nothing for {SECONDS:g} s")
-        return str(out.readline(), "utf-8").strip()
+        """Return a line that it prints; empty where there is none in time."""
+        out = self._opened[1]
+        return str(out.readline(), "utf-8", "replace").strip() if select.select([out], [], [], SECONDS)[0] else ""
 
     def call(self, method: str, *args: str | int | bool, of: str = "") -> Any:
         """Return what a method of the simulator, or of an object of the JVM, gives."""
         if os.getpid() != self.owner:
-            raise EnvFailure(
-                f"a JVM of process {self.owner} is asked by {os.getpid()}: make environments where they run"
-            )
+            raise EnvFailure(f"a JVM of process {self.owner} is asked by another: make environments where they run")
         try:
             return self._send("c", of or self.server, method, *map(_written, args), "e")
         except (OSError, ValueError, EnvFailure) as error:
-            died = self.process.poll() is not None
+            how = "failed" if self.process.poll() is None else "died"
             self.close()
-            raise EnvFailure(
-                f"{'the JVM died' if died else 'the JVM failed'} at {method}: {error or 'no answer'}"
-            ) from error
-
-    def _say(self, *lines: str) -> str:
-        self._file.write("\n".join([*lines, ""]))
-        self._file.flush()
-        return self._file.readline().rstrip("\n")
+            raise EnvFailure(f"the JVM {how} at {method}: {error}") from error
 
     def _send(self, *lines: str) -> Any:
-        answer = self._say(*lines)
+        self._file.write("\n".join([*lines, ""]))
+        self._file.flush()
+        answer = self._file.readline().rstrip("\n")
         status, kind, value = answer[:2], answer[2:3], answer[3:]
         if status == "!x" and kind == "r":  # an exception, of which this is the reference
             value = str(self._send("c", value, "toString", "e"))
@@ -123,11 +116,9 @@ class Jvm:
         """End it."""
         self.process.kill()
         self.process.wait()
-        opened = [self.process.stdin, self.process.stdout, self.process.stderr]
-        for one in (*opened, vars(self).get("_file"), vars(self).get("_socket")):
+        for one in self._opened:
             with suppress(OSError):
-                if one is not None:
-                    one.close()
+                one.close()
         with suppress(OSError):
             self._folder.cleanup()
 
@@ -137,9 +128,7 @@ def _written(value: str | int | bool) -> str:
         return f"b{str(value).lower()}"
     if isinstance(value, int):
         return f"i{value}"
-    for sign, escaped in (("\\", "\\\\"), ("\r", "\\r"), ("\n", "\\n")):
-        value = value.replace(sign, escaped)
-    return f"s{value}"
+    return "s" + value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _read(text: str) -> str:
@@ -147,58 +136,41 @@ def _read(text: str) -> str:
 
 
 class Pool:
-    """The JVMs of this process: of worlds that are played, and those that wait for the next episode."""
+    """The JVMs of this process that wait for the next episode, and how many there may be. With the process all end."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._places, self._lock = BoundedSemaphore(MOST), Lock()
         self._idle: list[Jvm] = []
-        self._taken: set[Jvm] = set()
-        self._starting = 0
 
     def take(self, heap: int = HEAP) -> Jvm:
         """Return a JVM that is nobody else's until it is given back. Raises `EnvFailure` where none can be had."""
+        if not self._places.acquire(blocking=False):
+            raise EnvFailure(f"{MOST} worlds are live, which is the most; close an environment or a fork")
         with self._lock:
-            for jvm in [one for one in self._idle if one.heap == heap]:
+            for jvm in [one for one in self._idle if (one.heap, one.owner) == (heap, os.getpid())]:
                 self._idle.remove(jvm)
                 if jvm.process.poll() is None:
-                    self._taken.add(jvm)
                     return jvm
                 jvm.close()
-            if len(self._taken) + self._starting >= MOST:
-                raise EnvFailure(f"{MOST} worlds are live, which is the most; close an environment or a fork")
-            self._starting += 1
         try:
-            jvm = Jvm(heap)
-            with self._lock:
-                self._taken.add(jvm)
-            return jvm
-        finally:
-            with self._lock:
-                self._starting -= 1
+            return Jvm(heap)
+        except EnvFailure:
+            self._places.release()
+            raise
 
     def give(self, jvm: Jvm) -> None:
         """Take one back, to wait for the next episode if it lives."""
+        self._places.release()
         with self._lock:
-            if jvm in self._taken:
-                self._taken.remove(jvm)
-                if jvm.process.poll() is None:
-                    self._idle.append(jvm)
+            if jvm.process.poll() is None:
+                self._idle.append(jvm)
 
-    def close(self, idle: bool = False) -> None:
-        """End them all, or those only that are idle."""
+    def close(self) -> None:
+        """End those that wait."""
         with self._lock:
-            ended, self._idle = self._idle, []
-            if not idle:
-                ended, self._taken = [*ended, *self._taken], set()
-        for jvm in ended:
-            jvm.close()
-
-    def forget(self) -> None:
-        """Begin with none in a process that was forked: those there are belong to its parent."""
-        self._of_parent = [*self._idle, *self._taken]  # kept, as nobody but the parent may end or wait for them
-        self.__init__()  # type: ignore[misc]
+            while self._idle:
+                self._idle.pop().close()
 
 
 POOL = Pool()
 atexit.register(POOL.close)
-os.register_at_fork(after_in_child=POOL.forget)

@@ -12,7 +12,8 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from copy import copy
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, NamedTuple, Self
@@ -27,25 +28,12 @@ from ..rewards import Rewards
 from ..tasks import check_split, choose_index, did_you_mean, strict
 from .jvm import POOL, Jvm, missing
 
-DATA = Path(__file__).with_suffix(".toml")
+KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 SETS = ("official", "L0", "L1", "L2")
 REWARDS = ("score", "won")
-SIMPLIFICATIONS = (
-    *("easy", "teleportAction", "openDoors", "openContainers", "selfWateringFlowerPots", "noElectricalAction"),
-)
 LONGEST = 300  # characters of a command
 GOLD_HEAP = 1024  # MiB; the search for a gold path needs more than a world
 UNKNOWN = ("No known action matches that input.", "Unknown action.")  # how the simulator begins where it did nothing
-SYSTEM = (
-    "You are in a house with a workshop, a kitchen, a greenhouse and other rooms, and have a task of science. Answer "
-    "with one command, for example:\n"
-    "look around | look at X | look in X | open X | close X | go to X | teleport to X | pick up X | put down X | "
-    "move X to Y | focus on X | activate X | deactivate X | use X on Y | connect X to Y | disconnect X | read X | "
-    "pour X into Y | dunk X into Y | mix X | eat X | flush X | wait | wait1 | inventory | task | help | objects\n"
-    "`focus on` says which thing the task is about: a wrong one ends the episode. Where a command could mean several "
-    "things, answer with the number of the one you mean. You may think first and put the command between <action> "
-    "and </action>."
-)
 
 
 class Seen(NamedTuple):
@@ -92,9 +80,7 @@ class World:
             EnvFailure: it is not the same, or there is no JVM for it.
         """
         if self.jvm is None:
-            twin = World.__new__(World)
-            vars(twin).update(vars(self))
-            return twin
+            return copy(self)
         twin = World(*self.began)
         for command in self.commands[1:]:
             twin.step(command)
@@ -107,9 +93,6 @@ class World:
                 f"is not deterministic there ({World.diverged} of this process); replay it, or fork at another turn"
             )
         return twin
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> World:
-        return self.fork()
 
     def close(self) -> None:
         """Give the JVM back."""
@@ -142,7 +125,6 @@ class ScienceWorld(TextEnv):
         tasks: The tasks and their variations; `reset(options={"task": i})` picks one.
         simplification: Official simplifications, with commas; `easy` are all of them.
         reward: `score` or `won`: which of them is paid.
-        admissible: Whether every observation ends with the commands that do something, at ten times the cost.
         max_turns: Turn limit.
     """
 
@@ -151,14 +133,13 @@ class ScienceWorld(TextEnv):
 
     def __init__(
         self,
-        tasks: Variations,
+        tasks: Sequence[tuple[str, int]],
         simplification: str = "easy",
         reward: str = "score",
-        admissible: bool = False,
         max_turns: int = 100,
     ) -> None:
         super().__init__(max_turns)
-        self.tasks, self.simplification, self.admissible = tasks, simplification, admissible
+        self.tasks, self.simplification = tuple(tasks), simplification
         self.weights = {name: float(name == reward) for name in REWARDS}
         self.world: World | None = None
         self.paid = 0.0
@@ -170,11 +151,11 @@ class ScienceWorld(TextEnv):
         task, variation = self.tasks[choose_index(rng, options, self.tasks)]
         self.world, self.paid = World(task, variation, self.simplification), 0.0
         self.task_id = f"{task}/{variation}"
-        return self._shown(f"{self.world.task}\n\n{self.world.opening.text}")
+        return f"{self.world.task}\n\n{self.world.opening.text}"
 
     def messages(self, observation: str) -> list[Message]:
         """Return the system prompt, a list of the commands, and what the simulator says at first."""
-        return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": observation}]
+        return [{"role": "system", "content": KNOWN["system"]}, {"role": "user", "content": observation}]
 
     def on_step(self, text: str) -> Reply:
         """Carry out the command in `text`."""
@@ -183,16 +164,15 @@ class ScienceWorld(TextEnv):
         if not fault and len(command) > LONGEST:
             fault = f"this command has {len(command)} characters, and nothing was done; at most {LONGEST} are read"
         if fault:
-            return Reply(self._shown(f"Error: {fault}"), self._earned(self.paid), info={"command": None}, valid=False)
+            return Reply(f"Error: {fault}", self._earned(self.paid), info={"command": None}, valid=False)
         seen = world.step(command)
         won = seen.done and seen.score > 0
         reward = self._earned(seen.score / 100, won)
         info = {"command": command, "score": seen.score, "won": won}
         stop = (StopReason.GOAL if won else StopReason.ANSWERED) if seen.done else None
-        shown = seen.text if seen.done else self._shown(seen.text)
         if seen.done or self.turn + 1 >= self.max_turns:
             self._leave()
-        return Reply(shown, reward, stop, info=info, valid=not seen.text.startswith(UNKNOWN))
+        return Reply(seen.text, reward, stop, info=info, valid=not seen.text.startswith(UNKNOWN))
 
     def gold(self) -> list[str]:
         """Return the rest of the official gold path, all of it where something else was done so far."""
@@ -216,15 +196,12 @@ class ScienceWorld(TextEnv):
         self.live = False
         self.open.discard(self)
         if not self.open:
-            POOL.close(idle=True)
+            POOL.close()
 
     def _earned(self, score: float, won: bool = False) -> Rewards:
         gained = score - self.paid
         self.paid += gained  # what the rewards so far add up to, to the last bit
         return Rewards({"score": gained, "won": float(won)}, self.weights)
-
-    def _shown(self, text: str) -> str:
-        return text if not self.admissible else "\n".join([text, "", "Valid commands:", *self.valid_actions()])
 
     def _world(self) -> World:
         if self.world is None:
@@ -251,19 +228,6 @@ def _gold(task: str, variation: int, simplification: str) -> tuple[str, ...]:
             POOL.give(jvm)
 
 
-class Variations(Sequence[tuple[str, int]]):
-    """Tasks and their variations, each as its name and number."""
-
-    def __init__(self, name: str, split: str, items: Iterable[tuple[str, int]]) -> None:
-        self.name, self.split, self._items = name, split, tuple(items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._items[i]
-
-
 @strict
 def make_scienceworld(
     task: str | Sequence[str] | None = None,
@@ -272,7 +236,6 @@ def make_scienceworld(
     variation: int | Sequence[int] | None = None,
     simplification: str = "easy",
     reward: str = "score",
-    admissible: bool = False,
     max_turns: int = 100,
 ) -> ScienceWorld:
     """Return `turngym/ScienceWorld-v0`.
@@ -285,14 +248,13 @@ def make_scienceworld(
         variation: One or several numbers of variations to keep.
         simplification: `easy`, `""` for none, or some of them with commas.
         reward: `score` or `won`: which is paid.
-        admissible: Whether every observation ends with the commands that do something.
         max_turns: Turn limit.
 
     Raises:
         ValueError: there is no such task, split, set, variation, simplification or reward, or what the simulator
             needs is not installed.
     """
-    names = _known()["variations"]
+    names = KNOWN["variations"]
     kept = list(names) if task is None else [task] if isinstance(task, str) else list(task)
     wanted = {variation} if isinstance(variation, int) else None if variation is None else set(variation)
     for name in kept:
@@ -300,43 +262,30 @@ def make_scienceworld(
     _check("sets", sets, SETS)
     _check("reward", reward, REWARDS)
     for one in filter(None, simplification.split(",")):
-        _check("simplification", one, SIMPLIFICATIONS)
+        _check("simplification", one, KNOWN["simplifications"])
     items = [(name, i) for name in kept for i in variations(name, split, sets) if wanted is None or i in wanted]
     if not items or (wanted and not wanted <= {i for _, i in items}):
-        have = "; ".join(f"{name} has {_span(variations(name, split, sets))}" for name in kept)
-        raise ValueError(
-            f"variation is {variation!r}, split {split!r}, sets {sets!r}: there is none such; {have}"[:400]
-        )
+        some = variations(kept[0], split, sets)
+        have = f"{kept[0]} has {some[0]} to {some[-1]}" if some else f"{kept[0]} has none"
+        raise ValueError(f"variation is {variation!r}, split {split!r}, sets {sets!r}: there is none such; {have}")
     if wrong := missing():
         raise ValueError(f"ScienceWorld: {wrong}")
-    return ScienceWorld(Variations(f"scienceworld:{sets}", split, items), simplification, reward, admissible, max_turns)
+    return ScienceWorld(items, simplification, reward, max_turns)
 
 
 def variations(task: str, split: str, sets: str = "official") -> range:
     """Return the numbers of a task's variations in a split; none of tasks that the set leaves out."""
-    known = _known()
-    count = known["variations"][task]
+    count = KNOWN["variations"][task]
     quarter = count // 4
-    parts = {"train": (0, 2 * quarter), "dev": (2 * quarter, 3 * quarter), "test": (3 * quarter, count)}
     if sets == "official" and split == "all":
         return range(count)
     check_split(split)
-    part = {"valid": "dev"}.get(split, split)
-    if sets == "official":
-        return range(*parts[part])
-    unseen = sets == "L2" and task in known["unseen"]
-    if task in known["left_out"] or (sets == "L2" and unseen != (split == "test")):
+    tested = sets == "L2" and task in KNOWN["unseen"]
+    if sets != "official" and (task in KNOWN["left_out"] or (sets == "L2" and tested != (split == "test"))):
         return range(0)
-    return range(*parts[{"dev": "test", "test": "dev"}.get(part, part) if sets == "L0" else part])
-
-
-@cache
-def _known() -> dict[str, Any]:
-    return tomllib.loads(DATA.read_text())
-
-
-def _span(numbers: range) -> str:
-    return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+    dev, test = range(2 * quarter, 3 * quarter), range(3 * quarter, count)
+    valid, test = (test, dev) if sets == "L0" else (dev, test)
+    return {"train": range(2 * quarter), "valid": valid, "test": test}[split]
 
 
 def _check(what: str, value: str, known: Iterable[str]) -> None:

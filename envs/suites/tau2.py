@@ -10,11 +10,8 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -34,17 +31,15 @@ DOMAINS = ("telecom", "retail", "airline")
 HELD = Path(__file__).with_name("tau2_held.toml")
 ERRORS = 10  # calls that fail; with so many the episode ends, as officially
 DONE = "done"
-ABSENT = (
-    "litellm",
-    "deepdiff",
-    "dotenv",
-    "fastapi",
-    "uvicorn",
-    "langfuse",
-    "redis",
-    "pandas",
-    "yaml",
-)  # of no use to tools or scores
+STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")  # with which a user ends the conversation
+ABSENT = (  # of no use to tools or scores
+    *("litellm", "litellm.main", "litellm.caching", "litellm.caching.caching"),
+    *("deepdiff", "dotenv", "pandas", "yaml"),
+)
+MODULES = (
+    *("registry", "agent.llm_agent", "user.user_simulator", "orchestrator.orchestrator", "evaluator.evaluator"),
+    *("data_model.message", "data_model.simulation"),
+)
 
 
 class Tau2(TextEnv):
@@ -84,7 +79,7 @@ class Tau2(TextEnv):
 
     def messages(self, observation: str) -> list[Message]:
         """Return the official system prompt, and the ticket or the user's first message behind the agent's greeting."""
-        agent = _official().agent
+        agent = _official().llm_agent
         form, extra = self.format.instructions(self.tool_schemas()), []
         if self.user is None:
             told = agent.AGENT_SOLO_INSTRUCTION.format(stop_function_name=DONE)
@@ -113,10 +108,10 @@ class Tau2(TextEnv):
         if parsed.call is None:
             self._say("assistant", plain)
             answer = self._answer()
-            stops = any(one in answer for one in _official().stops)
+            stops = any(stop in answer for stop in STOPS)
             return self._end(StopReason.ANSWERED, "user_stop") if stops else Reply(answer)
         if self.user is None and parsed.call.name == DONE:
-            self._say("assistant", "###STOP###")
+            self._say("assistant", STOPS[0])
             return self._end(StopReason.ANSWERED, "agent_stop")
         made = _official().message.ToolCall(
             id=f"call_{len(self.said)}", name=parsed.call.name, arguments=parsed.call.arguments, requestor="assistant"
@@ -185,7 +180,7 @@ class User:
         """Return what the user says next. Raises `EnvFailure` where the model does not answer."""
         from ...tools.http.core import HttpFailure, ShapeError
 
-        system = _official().user.UserSimulator(instructions=scenario).system_prompt
+        system = _official().user_simulator.UserSimulator(instructions=scenario).system_prompt
         talk = [one for one in said if one.role in ("assistant", "user") and not one.tool_calls]
         other = {"assistant": "user", "user": "assistant"}
         messages = [{"role": "system", "content": system}]
@@ -207,25 +202,18 @@ def _schemas(domain: str, solo: bool) -> list[dict[str, Any]]:
     return [*known, done] if solo else known
 
 
-class Tau2Tasks(Sequence[Any]):
+class Tau2Tasks(list[Any]):
     """Tasks of a domain; of telecom without those whose assertions hold before anything was done."""
 
     def __init__(self, domain: str, split: str, held: bool = False) -> None:
-        self.domain, self.split, self.name = domain, split, f"tau2:{domain}"
-        official = _official().registry
-        splits = official.get_task_splits_loader(domain)()
+        self.domain, self.name = domain, f"tau2:{domain}"
+        registry = _official().registry
+        splits = registry.get_task_splits_loader(domain)()
         train = splits["train"]
-        ids = {"all": splits["base"], "train": [one for i, one in enumerate(train) if i % 10 != 9]}
-        ids |= {"valid": train[9::10], "test": splits["test"]}
-        left_out = set() if held else set(held_tasks())
-        by_id = {task.id: task for task in official.get_tasks_loader(domain)("base")}
-        self._tasks = [by_id[one] for one in ids[split] if one not in left_out]
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._tasks[i]
+        valid = train[9::10]
+        ids = {**splits, "all": splits["base"], "train": [one for one in train if one not in valid], "valid": valid}
+        by_id = {task.id: task for task in registry.get_tasks_loader(domain)("base")}
+        super().__init__(by_id[one] for one in ids[split] if held or one not in held_tasks())
 
 
 @strict
@@ -272,34 +260,8 @@ def held_tasks() -> tuple[str, ...]:
     return tuple(tomllib.loads(HELD.read_text())["telecom"])
 
 
-@cache
-def _official() -> SimpleNamespace:
-    """Import the package, without the clients of models and servers that it has."""
-    names = {
-        "agent": "agent.llm_agent",
-        "evaluator": "evaluator.evaluator",
-        "message": "data_model.message",
-        "orchestrator": "orchestrator.orchestrator",
-        "simulation": "data_model.simulation",
-        "user": "user.user_simulator",
-    }
-    try:
-        importlib.import_module("loguru").logger.disable("tau2")
-        with _without(ABSENT):
-            found = {name: importlib.import_module(f"tau2.{path}") for name, path in names.items()}
-            registry = importlib.import_module("tau2.registry").registry
-            stops = importlib.import_module("tau2.user.base")
-    except ImportError as error:
-        raise EnvFailure(f"tau2 cannot be imported: {error}; {INSTALL}") from error
-    return SimpleNamespace(registry=registry, stops=(stops.STOP, stops.TRANSFER, stops.OUT_OF_SCOPE), **found)
-
-
 class _Nothing(ModuleType):
     """A module whose every name is an empty class."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__path__ = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -307,32 +269,19 @@ class _Nothing(ModuleType):
         return type(name, (), {})
 
 
-class _Finder(MetaPathFinder, Loader):
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.names else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Nothing(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Leave it as it is."""
-
-
-@contextmanager
-def _without(names: Sequence[str]) -> Iterator[None]:
-    """Let imports of these packages give modules that hold nothing."""
-    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in names}
-    finder = _Finder(names)
-    sys.meta_path.insert(0, finder)
-    for name in kept:
-        del sys.modules[name]
+@cache
+def _official() -> SimpleNamespace:
+    """Import the package, without the clients of models that it has."""
+    kept = {name: sys.modules.get(name) for name in ABSENT}
+    sys.modules.update({name: _Nothing(name) for name in ABSENT})
     try:
-        yield
+        importlib.import_module("loguru").logger.disable("tau2")
+        found = {path.rpartition(".")[2]: importlib.import_module(f"tau2.{path}") for path in MODULES}
+    except ImportError as error:
+        raise EnvFailure(f"tau2 cannot be imported: {error}; {INSTALL}") from error
     finally:
-        sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        for name, module in kept.items():
             del sys.modules[name]
-        sys.modules.update(kept)
+            if module is not None:
+                sys.modules[name] = module
+    return SimpleNamespace(**{**found, "registry": found["registry"].registry})

@@ -57,8 +57,8 @@ class FakePool:
     def give(self, jvm):
         self.given.append(jvm)
 
-    def close(self, idle=False):
-        self.closed += idle
+    def close(self):
+        self.closed += 1
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_sets_have_their_sizes_and_no_task_is_in_two(pool, sets, split, count):
 
 
 def test_of_l2_no_task_of_the_test_is_trained_on():
-    known = scienceworld._known()
+    known = scienceworld.KNOWN
     train = {task for task in known["variations"] if variations(task, "train", "L2")}
     assert len(train) == 19 and not train & set(known["unseen"])
 
@@ -207,7 +207,6 @@ def test_what_is_not_installed_is_named_with_its_line(monkeypatch):
 
 SERVER = """
 import socket, sys
-sys.stdin
 listening = socket.create_server(("127.0.0.1", 0))
 print(listening.getsockname()[1]); print("secret", flush=True)
 connection, _ = listening.accept()
@@ -257,15 +256,16 @@ def test_a_jvm_is_used_again_if_it_lives(started):
     two = started.take()
     assert two is not one and one.process.poll() is not None
     started.give(two)
-    started.close(idle=True)
+    started.close()
     assert two.process.poll() is not None
 
 
 def test_there_is_a_most_of_jvms(started, monkeypatch):
-    monkeypatch.setattr(jvm, "MOST", 1)
-    started.take()
-    with pytest.raises(EnvFailure, match="1 worlds are live, which is the most; close an environment or a fork"):
+    monkeypatch.setattr(started, "_places", jvm.BoundedSemaphore(1))
+    taken = started.take()
+    with pytest.raises(EnvFailure, match="64 worlds are live, which is the most; close an environment or a fork"):
         started.take()
+    taken.close()
 
 
 def test_a_jvm_that_does_not_start_says_why(monkeypatch):

@@ -99,7 +99,7 @@ def served(domain: str, task: Any, script: list[Any], solo: bool) -> tuple[float
     from turngym.envs.suites import tau2
 
     official = tau2._official()
-    user = official.user.DummyUser() if solo else _customer(official)
+    user = official.user_simulator.DummyUser() if solo else _customer(official)
     run = official.orchestrator.Orchestrator(
         domain, GymAgent(official, script, solo), user, official.registry.get_env_constructor(domain)(solo_mode=solo),
         task, max_steps=200, solo_mode=solo,
@@ -140,7 +140,7 @@ class GymAgent:
 def _customer(official: Any) -> Any:
     from turngym.tests.verify.suites.tau2 import Customer
 
-    class Scripted(official.user.UserSimulator):
+    class Scripted(official.user_simulator.UserSimulator):
         def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
             text = Customer().answer("", [message] * (1 if "How can I help" in str(message.content) else 2))
             return official.message.UserMessage(role="user", content=text), state

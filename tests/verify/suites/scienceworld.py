@@ -56,7 +56,7 @@ def _picked(env: ScienceWorld, rng: random.Random, golds: int) -> list[int]:
 def _sets() -> Row:
     """Compare the variations of each task's sets with what the simulator says, and EPO's sets by their sizes."""
     from turngym.envs.suites.jvm import POOL
-    from turngym.envs.suites.scienceworld import DATA, make_scienceworld, variations
+    from turngym.envs.suites.scienceworld import make_scienceworld, variations
     from turngym.tests.verify.suites.official import listed
 
     jvm, wrong = POOL.take(), []
@@ -69,7 +69,7 @@ def _sets() -> Row:
             if listed(jvm, f"getVariations{method}") != list(variations(task, split)):
                 wrong.append(f"{task} {split}")
     POOL.give(jvm)
-    wrong += [] if sorted(found) == sorted(names) else [f"tasks of {DATA.name}"]
+    wrong += [] if sorted(found) == sorted(names) else ["names of tasks"]
     for (sets, split), size in SIZES.items():
         if (count := len(make_scienceworld(sets=sets, split=split).tasks)) != size:
             wrong.append(f"{sets} {split} has {count}, not {size}")
