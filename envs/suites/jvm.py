@@ -69,7 +69,7 @@ class Jvm:
         self._opened: list[Any] = [self.process.stdin, self.process.stdout]
         try:
             words = ""
-            while not (port := self._said()).isdigit():
+            while not (port := self._line()).isdigit():
                 words = f"{words} {port}"[:300]
                 if not port:
                     raise EnvFailure(words.strip() or "it says nothing")
@@ -77,14 +77,14 @@ class Jvm:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._file = link.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
             self._opened += self._file, link
-            self._send("A", self._said())
+            self._send("A", self._line())
             self.server = str(self._send("i", "scienceworld.runtime.pythonapi.PythonInterface", "e"))
         except (OSError, EnvFailure) as error:
             self.close()
             raise EnvFailure(f"a JVM does not start: {error}") from error
         self._opened.pop(1).close()  # what it prints from now on goes nowhere
 
-    def _said(self) -> str:
+    def _line(self) -> str:
         """Return a line that it prints; empty where there is none in time."""
         out = self._opened[1]
         return str(out.readline(), "utf-8", "replace").strip() if select.select([out], [], [], SECONDS)[0] else ""

@@ -61,14 +61,14 @@ class Tau2(TextEnv):
         self.tasks, self.user, self.format = tasks, user, get_format(format)
         self.task: Any = None
         self.world: Any = None
-        self.said: list[Any] = []  # the messages that the official evaluator reads
+        self.talk: list[Any] = []  # the messages that the official evaluator reads
         self.errors = 0
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Load a task and show the ticket, or what the user says first."""
         official = _official()
         self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
-        self.task_id, self.said, self.errors = task.id, [], 0
+        self.task_id, self.talk, self.errors = task.id, [], 0
         self.world = official.registry.get_env_constructor(self.tasks.domain)(solo_mode=self.user is None)
         began = task.initial_state or SimpleNamespace(initialization_data=None, initialization_actions=None)
         self.world.set_state(began.initialization_data, began.initialization_actions, [])
@@ -89,7 +89,7 @@ class Tau2(TextEnv):
             text = agent.SYSTEM_PROMPT.format(
                 agent_instruction=agent.AGENT_INSTRUCTION, domain_policy=self.world.policy
             )
-            extra = [{"role": "assistant", "content": self.said[0].content}]
+            extra = [{"role": "assistant", "content": self.talk[0].content}]
         system = "\n\n".join(filter(None, [text.strip(), form]))
         return [{"role": "system", "content": system}, *extra, {"role": "user", "content": observation}]
 
@@ -114,15 +114,15 @@ class Tau2(TextEnv):
             self._say("assistant", STOPS[0])
             return self._end(StopReason.ANSWERED, "agent_stop")
         made = _official().message.ToolCall(
-            id=f"call_{len(self.said)}", name=parsed.call.name, arguments=parsed.call.arguments, requestor="assistant"
+            id=f"call_{len(self.talk)}", name=parsed.call.name, arguments=parsed.call.arguments, requestor="assistant"
         )
         result = self.world.get_response(made)  # which also syncs the user's phone with what the agent did
-        self.said += [_official().message.AssistantMessage(role="assistant", tool_calls=[made]), result]
+        self.talk += [_official().message.AssistantMessage(role="assistant", tool_calls=[made]), result]
         return self._tool(result.content, parsed.call.name, failed=result.error)
 
     def gold(self) -> list[str]:
         """Return the calls of the official solution that are left, then what the user has to be told, or `done`."""
-        made = sum(bool(getattr(message, "tool_calls", None)) for message in self.said)
+        made = sum(bool(getattr(message, "tool_calls", None)) for message in self.talk)
         criteria = self.task.evaluation_criteria
         calls = [ToolCall(one.name, dict(one.arguments)) for one in (criteria.actions or [])[made:]]
         last = self.format.render(ToolCall(DONE, {})) if self.user is None else ""
@@ -138,24 +138,24 @@ class Tau2(TextEnv):
 
     def _say(self, role: str, text: str) -> None:
         kinds = {"assistant": "AssistantMessage", "user": "UserMessage"}
-        self.said.append(getattr(_official().message, kinds[role])(role=role, content=text))
+        self.talk.append(getattr(_official().message, kinds[role])(role=role, content=text))
 
     def _answer(self) -> str:
         assert self.user is not None
-        self._say("user", self.user.answer(str(self.task.user_scenario), self.said))
-        return str(self.said[-1].content)
+        self._say("user", self.user.answer(str(self.task.user_scenario), self.talk))
+        return str(self.talk[-1].content)
 
     def _end(self, stop: StopReason, reason: str) -> Reply:
-        score, checks = evaluated(self.tasks.domain, self.task, self.said, reason, self.user is None)
+        score, checks = evaluated(self.tasks.domain, self.task, self.talk, reason, self.user is None)
         return Reply("", score, stop, info={"score": score, "termination": reason, "checks": checks})
 
 
-def evaluated(domain: str, task: Any, said: Sequence[Any], reason: str, solo: bool) -> tuple[float, dict[str, float]]:
+def evaluated(domain: str, task: Any, talk: Sequence[Any], reason: str, solo: bool) -> tuple[float, dict[str, float]]:
     """Return the official reward of messages, and what it is the product of, by name."""
     official = _official()
     times = {"start_time": "", "end_time": "", "duration": 0.0}
     run = official.simulation.SimulationRun(
-        id="0", task_id=task.id, termination_reason=reason, messages=list(said), **times
+        id="0", task_id=task.id, termination_reason=reason, messages=list(talk), **times
     )
     kind = official.evaluator.EvaluationType.ALL
     try:
@@ -176,15 +176,15 @@ class User:
         path = "/chat/completions" if url.rstrip("/").endswith("/v1") else "/v1/chat/completions"
         self.model, self._client = model, JsonClient(url, path, limits=Limits(deadline=120.0))
 
-    def answer(self, scenario: str, said: Sequence[Any]) -> str:
+    def answer(self, scenario: str, talk: Sequence[Any]) -> str:
         """Return what the user says next. Raises `EnvFailure` where the model does not answer."""
         from ...tools.http.core import HttpFailure, ShapeError
 
         system = _official().user_simulator.UserSimulator(instructions=scenario).system_prompt
-        talk = [one for one in said if one.role in ("assistant", "user") and not one.tool_calls]
+        spoken = [one for one in talk if one.role in ("assistant", "user") and not one.tool_calls]
         other = {"assistant": "user", "user": "assistant"}
         messages = [{"role": "system", "content": system}]
-        messages += [{"role": other[one.role], "content": one.content} for one in talk]
+        messages += [{"role": other[one.role], "content": one.content} for one in spoken]
         try:
             found = self._client.post({"model": self.model, "messages": messages, "temperature": 0.0})
             return found["choices"].array()[0]["message"]["content"].string() or "(says nothing)"

@@ -21,9 +21,9 @@ Script = list[ToolCall | str]  # calls, and what is said
 class Customer:
     """A user who says what he wants at first, and ends the conversation when he is spoken to."""
 
-    def answer(self, scenario: str, said: Sequence[Any]) -> str:
+    def answer(self, scenario: str, talk: Sequence[Any]) -> str:
         """Return what he says next."""
-        return "Please help me." if len(said) == 1 else STOP
+        return "Please help me." if len(talk) == 1 else STOP
 
 
 def rows(seed: int, mutations: int) -> Iterator[Row]:
