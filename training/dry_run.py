@@ -6,7 +6,7 @@ model is checked without it.
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -177,7 +177,7 @@ def _counted(splits: tuple[Split, Split]) -> str:
 def _tools(env: TextEnv) -> str:
     """Say what the agent can call, and how it is isolated."""
     levels = levels_of(env)
-    names = [str(schema["function"]["name"]) for schema in env.tool_schemas()]
+    names = [str(schema["function"]["name"]) for schema in env.tool_schemas()] or [*levels]
     return ", ".join(f"{name} ({levels[name]})" if name in levels else name for name in names) or "none"
 
 
@@ -217,6 +217,8 @@ def _size(
     if not shape:
         return
     count = parameters(source.folder) if source is not None else count_of(shape)
+    if source is not None and (lora := source.lora()):
+        config = replace(config, lora=lora)
     limit = max_tokens(source) if config.sampling.max_tokens is None else config.sampling.max_tokens
     lengths = Lengths(openings, limit, turns, int(shape["max_position_embeddings"]))
     found.check("lengths", lambda: lengths.check(), str)

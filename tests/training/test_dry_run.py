@@ -103,6 +103,8 @@ def test_without_tasks_the_memory_is_that_of_an_assumed_opening():
     assert f"in 3 turns of up to {module.max_tokens(module.find('tiny'))}" in lines["lengths"].about
     here = told(dry_run(config, "", ()))["memory"].about
     assert lines["memory"].passed and "together; cpu has" in lines["memory"].about and "together" in here
+    tags = told(dry_run(config.changed(option=("format=tags",)), "", ()))
+    assert tags["tools"].about.startswith("python (")  # its calls are text, of no schema
     gpu = told(dry_run(read_recipe("alfworld+qwen2.5-7b"), "", ()))  # neither the games nor the model
     assert "23.90 GiB  together, beside 50% of the GPU" in gpu["memory"].about and not gpu["tasks"].passed
 
