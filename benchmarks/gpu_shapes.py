@@ -41,7 +41,7 @@ from turngym.agents.memory import GIB, Work, count_of, needed
 from turngym.agents.source import TINY, Source
 from turngym.training.config import TrainConfig, read_recipe
 from turngym.training.control import chain
-from turngym.training.dry_run import PUBLISHED, SHAPE
+from turngym.training.dry_run import PUBLISHED
 from turngym.training.learner import Learner
 from turngym.training.methods import parse_methods
 
@@ -133,7 +133,7 @@ def measure(name: str, device: str, tiny: bool, steps: int) -> None:
     """Print the line of a recipe."""
     config = read_recipe(f"gsm8k-python+{name}")
     config = config.changed(device=device, **({"micro_tokens": 512, "prompts": 1} if tiny else {}))
-    shape = dict(zip(SHAPE, PUBLISHED[config.policy], strict=True)) | (SMALL if tiny else {})
+    shape = PUBLISHED[config.policy] | (SMALL if tiny else {})
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for path in TINY.glob("tokenizer*.json"):

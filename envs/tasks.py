@@ -41,7 +41,7 @@ class Task:
     gold: str = field(repr=False)
     solution: str | None = field(default=None, repr=False)
     aliases: tuple[str, ...] = field(default=(), repr=False)
-    category: str = ""
+    category: str = field(default="", repr=False)
 
     @property
     def golds(self) -> tuple[str, ...]:

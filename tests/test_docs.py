@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import importlib
 import io
 import json
 import re
@@ -17,7 +16,7 @@ import tyro
 import turngym
 from turngym import __main__ as cli
 from turngym.agents.check.clauses import CLAUSES
-from turngym.tests.support.pages import PAGES, ROOT, blocks, commands, named_commands, names, tables
+from turngym.tests.support.pages import PAGES, ROOT, blocks, commands, named_commands, names, names_of, tables
 from turngym.training.config import TrainConfig, to_toml
 from turngym.training.methods import GROUP
 
@@ -116,7 +115,7 @@ def test_every_option_belongs_to_a_command():
     names |= {words[0] for block in blocks("sh") for words in commands(block)}
     assert {"train", "compare", "eval", "play", "check", "replay", "audit", "verify", "methods", "doctor"} <= names
     known = {option for name in names for option in re.findall(r"--[a-z-]+", help_of(name))}
-    for area in ("household", "sandbox", "search"):
+    for area in ("household", "methods", "sandbox", "search", "suites"):
         known |= set(re.findall(r"--[a-z-]+", help_of("verify", area)))
     named = {option for text in PAGES.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - known - FOREIGN == set()
@@ -169,10 +168,9 @@ def test_every_module_and_name_exists(page):
         found = turngym
         for depth, part in enumerate(name.split(".")[1:], 2):
             if not hasattr(found, part):
-                importlib.import_module(".".join(name.split(".")[:depth]))
-            found = getattr(found, part)
+                names_of(".".join(name.split(".")[:depth]))
+            found = getattr(found, part, None) or object()
     for code in (block.text for block in blocks("python") if block.page == page):
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("turngym"):
-                module = importlib.import_module(node.module)
-                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+                assert {alias.name for alias in node.names} - names_of(node.module) == set()

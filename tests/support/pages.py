@@ -1,5 +1,8 @@
 """README and the pages of docs: their blocks of code, tables and commands."""
 
+import ast
+import importlib
+import importlib.util
 import re
 import shlex
 from dataclasses import dataclass
@@ -16,6 +19,19 @@ PAGES = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in FILES}
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
 _COMMAND = re.compile(r"^(?:\w+=\S+ )*(?:torchrun .*-m |\S*/)?turngym ([a-z][a-z-]*(?: .*)?)$")
+
+
+def names_of(module: str) -> set[str]:
+    """Return a module's names: from its source, where another project that it is a bridge to is not installed."""
+    try:
+        return set(dir(importlib.import_module(module)))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "openenv":
+            raise
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None
+    body = ast.parse(Path(found.origin).read_text("utf-8")).body
+    return {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 @dataclass(frozen=True)

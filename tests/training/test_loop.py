@@ -154,7 +154,7 @@ def test_a_run_writes_a_line_a_step_with_the_promised_names(undisturbed):
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
     assert all(set(line) >= PROMISED for line in lines[1:])
     for line in lines[1:]:
-        assert line["paths"] == 6 and line["refused"] == "" and line["drift"] < 1e-5 and line["seconds"] > 0
+        assert line["paths"] == 6 and line["refused"] == "" and line["drift"] < 3e-5 and line["seconds"] > 0
     names = ("success", "low", "high", "tool_share", "turns", "cut", "episodes")
     valid = {f"valid/{name}" for name in names}
     assert [line["step"] for line in lines if valid <= set(line)] == [0, 2, 4]
@@ -290,7 +290,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     )
     propose = learner.Learner.propose
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learner.Learner, "propose", lambda *args: run.shares.append(args[3]) or propose(*args))
+        patch.setattr(
+            learner.Learner, "propose", lambda *args, **how: run.shares.append(args[3]) or propose(*args, **how)
+        )
         run.collected, run.packed = spy(patch, loop, "collect"), spy(patch, loop, "pack")
         run.records = run_with(control, run.folder, patch)
     return run
@@ -460,7 +462,9 @@ def test_a_run_ends_after_the_step_in_which_its_tokens_are_spent_also_when_it_is
     train(config, until=1)
     assert read_boundary(steps(tmp_path / "run" / "checkpoints")[-1]).tokens == 0  # the step is taken again
     shares, propose = [], learner.Learner.propose
-    monkeypatch.setattr(learner.Learner, "propose", lambda *args: shares.append(args[3]) or propose(*args))
+    monkeypatch.setattr(
+        learner.Learner, "propose", lambda *args, **how: shares.append(args[3]) or propose(*args, **how)
+    )
     records = train(config.changed(resume=True))
     assert [record.step for record in records] == [1, 2] and records[-1].valid is not None
     assert shares == pytest.approx([1.0, 1 - 0.9 * first / (first + 1)])

@@ -101,7 +101,9 @@ def read(name, **options):
 )
 def test_every_test_set_is_read_by_its_card(name, prompt, golds):
     (task,) = read(name, split="test")
-    assert task == QATask(f"{name}-{DATA_SETS[name].splits['test']}-0", prompt, golds[0], aliases=golds[1:])
+    kind = "bridge" if name in ("hotpotqa", "2wiki") else ""
+    named = f"{name}-{DATA_SETS[name].splits['test']}-0"
+    assert task == QATask(named, prompt, golds[0], aliases=golds[1:], category=kind)
     assert read(DATA_SETS[name].path, split="test")[0].golds == golds
 
 

@@ -68,7 +68,14 @@ def test_two_base_algorithms_are_refused_before_they_are_built() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_row_says_what_its_control_sets(name) -> None:
-    others = {"clip_low": 0.3, "clip_high": 0.3, "limit": 2.0, "aggregation": "turn-mean", "baseline": "group"}
+    others = {
+        "clip_low": 0.3,
+        "clip_high": 0.3,
+        "limit": 2.0,
+        "aggregation": "turn-mean",
+        "baseline": "group",
+        "pool": 0.25,
+    }
     rules = [rule for rule in METHODS[name].sets.values() if rule]
     single = [{key: value} for rule in rules for key in rule for value in (rule[key], others.get(key, "paper"))]
     for values in ({}, *rules, *single, {key: value for rule in rules for key, value in rule.items()}):
