@@ -6,6 +6,7 @@ the episode terminated or was truncated, why, and whether it failed, which is no
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from math import isnan
 from typing import Any
@@ -55,7 +56,7 @@ class Served(Environment[Say, Seen, State]):
         """Begin an episode.
 
         Raises:
-            ValueError: there is no such split, task or option.
+            ValueError, IndexError: there is no such split, option or task.
         """
         name, index = kwargs.pop("split", next(iter(self._splits))), kwargs.pop("index", None)
         if kwargs:
@@ -129,8 +130,8 @@ def app(env_id: str, sessions: int = 64, **options: Any) -> Any:
     """
     first = options.pop("split", SPLITS[0])
     splits = {first: open_split(env_id, {**options, "split": first})}
-    for name in SPLITS:
-        if name not in splits:
+    for name in (one for one in SPLITS if one != first):
+        with suppress(ValueError):  # such as a set without tasks of this split
             splits[name] = open_split(env_id, {**options, "split": name})
     return create_fastapi_app(lambda: Served(splits), Say, Seen, sessions, env_name=env_id.replace("/", "-"))
 
@@ -174,6 +175,7 @@ class Remote(TextEnv):
             raise ValueError(f"an action of {url} has the fields {fields}; name the one for the text with action=…")
         self.action = action or needed[0]
         self._shown_messages: list[dict[str, str]] = []
+        self._schemas: list[dict[str, Any]] = []
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         """Begin an episode on the server."""
@@ -182,6 +184,7 @@ class Remote(TextEnv):
         seen = self._ask("reset", seed=seed, **chosen).observation
         self.task_id = str(seen.get("task_id") or chosen.get("index", seed))
         text = self._text(seen)
+        self._schemas = seen.get("tools") or []
         self._shown_messages = seen.get("messages") or [{"role": "user", "content": text}]
         return text
 
@@ -193,13 +196,19 @@ class Remote(TextEnv):
             raise EnvFailure(f"{self.url} ended the episode with {seen.get('stop')}")
         stop = None
         if result.done:
-            stop = StopReason(seen.get("stop") or (StopReason.MAX_TURNS if seen.get("truncated") else StopReason.GOAL))
+            stop = StopReason.MAX_TURNS if seen.get("truncated") else StopReason.GOAL
+            if seen.get("stop") in [*StopReason]:  # another's server may mean something else by it
+                stop = StopReason(seen["stop"])
         role = (seen.get("messages") or [{"role": "user"}])[-1]["role"]
         return Reply(self._text(seen), float(result.reward or 0.0), stop, role)
 
     def messages(self, observation: str) -> list[dict[str, str]]:
         """Return the messages that the server sent, or its text as the user's."""
         return self._shown_messages
+
+    def tool_schemas(self) -> list[dict[str, Any]]:
+        """Return the schemas that the server sent."""
+        return self._schemas
 
     def fork(self) -> "Remote":
         """Return a copy in a connection of its own, brought to the same state by playing the episode again.

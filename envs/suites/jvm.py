@@ -154,7 +154,7 @@ class Pool:
                 jvm.close()
         try:
             return Jvm(heap)
-        except EnvFailure:
+        except BaseException:
             self._places.release()
             raise
 

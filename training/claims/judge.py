@@ -54,6 +54,8 @@ def statistic(row: Row, found: Mapping[str, Series]) -> float | None:
     """
     entropy = found["entropy"]
     values = [entropy[step] for step in sorted(entropy)]
+    if len(values) < 2:
+        return None
     if row.of == "mean":
         return fmean(values)
     if row.of == "change":

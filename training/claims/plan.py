@@ -12,6 +12,7 @@ from typing import Any
 from ...agents.journal import writable
 from ...agents.model_folder import read_toml
 from ...envs.tasks import did_you_mean
+from ..analyse import QUANTITIES
 from ..comparison.measure import Final
 from ..comparison.plan import Comparison, folder_of, try_runs
 from ..config import from_mapping
@@ -20,6 +21,7 @@ from ..diagnosis.plan import Case, find_case
 
 TABLES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 START = "start"  # in the folder
+STATISTICS = ("mean", "change", "speed", "error", "r2", *(f"rank:{name}" for name in QUANTITIES))
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,17 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:
     data = read_toml(path := TABLES.get(table, Path(table)))
     if wrong := data.keys() - {"base", "arms", "claim", "start"}:
         raise ValueError(f"{path}: unknown key {sorted(wrong)[0]!r}; keys are base, arms, claim and start")
-    arms = {name: from_mapping({**data["base"], **own}, f"{path}, arm {name}") for name, own in data["arms"].items()}
-    claims = tuple(_claim(f"{path}, {one['name']}", one, arms) for one in data["claim"])
+    try:
+        arms = {
+            name: from_mapping({**data["base"], **own}, f"{path}, arm {name}") for name, own in data["arms"].items()
+        }
+        claims = tuple(_claim(f"{path}, {one['name']}", one, arms) for one in data["claim"])
+        start = (find_case(data["start"]["world"]), data["start"]["seed"]) if "start" in data else None
+    except KeyError as error:
+        raise ValueError(f"{path}: the key {error} is missing") from None
     try_runs(arms)
-    folder, start = folder_of("claims", out, resume), None
-    if "start" in data:
-        start = find_case(data["start"]["world"]), data["start"]["seed"]
+    folder = folder_of("claims", out, resume)
+    if start:
         arms = {name: config.changed(policy=str(folder / START)) for name, config in arms.items()}
     judged = tuple(range(first, first + seeds))
     study = Study(Comparison(folder, table, arms, judged, final=Final(episodes=0)), claims, start)
@@ -87,7 +94,12 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:
 
 
 def _claim(where: str, data: Mapping[str, Any], arms: Mapping[str, Any]) -> Claim:
+    if not data["rows"]:
+        raise ValueError(f"{where}: it has no rows")
     for values in data["rows"]:
+        if values["of"] not in STATISTICS or (values["of"] == "error" and values.get("target", 0.0) <= 0):
+            fix = f"name one of {', '.join(STATISTICS)}; error needs a target above 0"
+            raise ValueError(f"{where}: a row is of {values['of']!r}; {fix}")
         if wrong := values.keys() - {field.name for field in fields(Row)}:
             raise ValueError(f"{where}: a row has no {sorted(wrong)[0]!r}")
         for arm in {values["arm"], values.get("than", values["arm"])} - arms.keys():

@@ -42,11 +42,8 @@ def ada_ent_reg(
             return state, Requests()
         if state["count"] < tasks:
             new = len({key[:-1] for key in stats.scores})
-            return {
-                **state,
-                "sum": state["sum"] + new * stats.entropy_sampled,
-                "count": state["count"] + new,
-            }, Requests()
+            total = state["sum"] + new * stats.entropy_sampled
+            return {**state, "sum": total, "count": state["count"] + new}, Requests()
         goal = state["sum"] / state["count"] if tasks else target
         used = state["next"] if state["open"] else 0.0
         change = delta if stats.entropy_sampled < goal else -delta

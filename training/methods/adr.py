@@ -56,11 +56,8 @@ def adr(
 
     def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
         turns = batch.turns
-        return (
-            (turns.score * mode(beta, solved(turns), turns.columns[COLUMN])).to(turns.score)
-            if beta < 1
-            else turns.score
-        )
+        share = mode(beta, solved(turns), turns.columns[COLUMN]) if beta < 1 else 1.0
+        return (turns.score * share).to(turns.score)
 
     needs = Needs(columns={COLUMN: easy} if beta < 1 else {})
     rule = plan if first < group else None

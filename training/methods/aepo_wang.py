@@ -11,8 +11,8 @@ is below its target, and below 1 where it is above. No bonus biases the optimum.
 
 Defaults: target 0.5 nats, hot 1.2, cold 0.8: released code; pool 0, the code has a quarter of the prompts.
 Evidence: A, read in released code (597358816/AEPO, its mode called DCPO, which needs no second rollout).
-Deviations: H is -logp of the rollout's tokens. The pool is part of
-its groups, so that its scores count in their means. No path right: a is 0. Name it behind grpo.
+Deviations: H is -logp of the rollout's tokens. The pool is part of its groups, so that its scores count in their means.
+No path right: a is 0. Name it behind grpo.
 Off: hot and cold 1.
 """
 

@@ -58,13 +58,11 @@ def cooled(
     temperature = (low + high) / 2
     for _ in range(TIMES):
         away = entropy(logits, temperature) - target
-        if bool((open_ := away.abs() >= CLOSE).any()) is False:
+        if not (far := away.abs() >= CLOSE).any():
             break
-        low, high = (
-            torch.where(open_ & (away < 0), temperature, low),
-            torch.where(open_ & (away > 0), temperature, high),
-        )
-        temperature = torch.where(open_, (low + high) / 2, temperature)
+        low = torch.where(far & (away < 0), temperature, low)
+        high = torch.where(far & (away > 0), temperature, high)
+        temperature = torch.where(far, (low + high) / 2, temperature)
     return temperature
 
 

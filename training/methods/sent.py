@@ -9,8 +9,8 @@ Knob: KL, sampling (order of tasks). Among the `low` share of tokens of the lowe
 Defaults: low 0.8, share 0.0002, coef 0.1, no curriculum: released configuration (the function's own default is 1).
 Evidence: A, read in released code (zldscr0/SENT, `compute_policy_loss_low_entropy_kl_cov_v2`); its paper holds all
 low-entropy tokens.
-Deviations: ranks are those of the optimizer step. The curriculum is of the tasks that the first
-`measure` steps met, where the paper asks the first policy about all.
+Deviations: ranks are those of the optimizer step. The curriculum is of the tasks that the first `measure` steps met,
+where the paper asks the first policy about all.
 Note: |logp - logp_old| has no slope in the first optimizer step on a rollout, so it needs --updates 2 or more.
 """
 
