@@ -133,7 +133,9 @@ def test_a_study_that_is_killed_goes_on_and_judges_what_its_runs_measured(tmp_pa
     assert done.returncode == 0, done.stderr
     data = json.loads((out / "claims.json").read_text())
     lines = {
-        (arm, seed): [json.loads(line) for line in (out / arm / f"seed-{seed}" / "metrics.jsonl").open()][1:]
+        (arm, seed): [
+            json.loads(line) for line in (out / arm / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()
+        ][1:]
         for arm in ("grpo", "few")
         for seed in (3, 4)
     }
