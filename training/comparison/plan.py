@@ -223,14 +223,21 @@ def check_picture(what: str) -> None:
 
 
 def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
-    """Prepare a run of each config, with `changes`, in a folder that goes. Raises ValueError that names the method."""
-    for name, config in configs.items():
-        try:
-            check_methods(config.method)
-            with TemporaryDirectory() as scratch:
-                run.prepare(config.changed(out=scratch, **changes)).close()
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+    """Check the method of each config, then prepare a run of each, with `changes`, in a folder that goes.
+
+    Raises ValueError that names the method.
+    """
+
+    def prepare(config: TrainConfig) -> None:
+        with TemporaryDirectory() as scratch:
+            run.prepare(config.changed(out=scratch, **changes)).close()
+
+    for check in (lambda config: check_methods(config.method), prepare):
+        for name, config in configs.items():
+            try:
+                check(config)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
 
 
 def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, TrainConfig]:
