@@ -136,8 +136,7 @@ def play_all(
             for job in track(as_completed(jobs), "episodes", len(jobs)):
                 on_tree(job.result())
         except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # before those under way end: no worker may begin another
             on_failure()
             raise
-        finally:
-            pool.shutdown(cancel_futures=True)
     return [job.result() for job in jobs]
