@@ -150,7 +150,7 @@ class ScienceWorld(TextEnv):
         self._leave()
         task, variation = self.tasks[choose_index(rng, options, self.tasks)]
         self.world, self.paid = World(task, variation, self.simplification), 0.0
-        self.task_id = f"{task}/{variation}"
+        self.task_id, self.category = f"{task}/{variation}", task
         return f"{self.world.task}\n\n{self.world.opening.text}"
 
     def messages(self, observation: str) -> list[Message]:
