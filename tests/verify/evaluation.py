@@ -168,32 +168,36 @@ def _concurrent(folder: Path, episodes: int) -> Iterator[Row]:
 
 
 def _killed(folder: Path, kills: int, rng: random.Random) -> Iterator[Row]:
+    """Kill evaluations of an expert and of the tiny policy."""
+    for policy, wanted in {"expert": kills - kills // 2, "tiny": kills // 2}.items():
+        command = f"eval {ENV} --policy {policy} --difficulty 1 --episodes 16 --samples 2 --max-tokens 24 --threads 1"
+        yield killed(folder / policy, command, wanted, rng, policy)
+
+
+def killed(folder: Path, command: str, kills: int, rng: random.Random, what: str) -> Row:
     """Kill evaluations at random instants until there were `kills`, each time going on with what is left."""
     from turngym.tests.verify.resume.forking import Job, Warm
 
-    counts = {policy: kills // 2 + (policy == "expert" and kills % 2) for policy in ("expert", "tiny")}
+    folder.mkdir(parents=True, exist_ok=True)
     warm = Warm(folder)
+    same = Tally(f"kill -9 at a random instant, then resumed: result and journal of `{what}` byte-equal")
     try:
-        for policy, wanted in counts.items():
-            command = (
-                f"eval {ENV} --policy {policy} --difficulty 1 --episodes 16 --samples 2 --max-tokens 24 --threads 1"
-            )
-            same = Tally(f"kill -9 at a random instant, then resumed: result and journal of `{policy}` byte-equal")
-            whole = warm.run(Job((*command.split(), "--out", f"{policy}-whole")))
-            struck = number = 0
-            while struck < wanted:
-                out, hits = f"{policy}-{number}", 0
-                number += 1
-                while hits < min(MOST, wanted - struck):
-                    job = Job((*command.split(), "--out", out, "--resume"), kill_after=rng.uniform(0, whole.seconds))
-                    if warm.run(job).status != -9:
-                        break
-                    hits += 1
-                ended = warm.run(Job((*command.split(), "--out", out, "--resume")))
-                files = [[(folder / place / name).read_bytes() for name in RESULTS if (folder / place / name).exists()]
-                         for place in (out, f"{policy}-whole")]  # fmt: skip
-                same.add(out, f"status {ended.status}" if ended.status else files[0] != files[1], hits)
-                struck += hits
-            yield same.row(f"{number} evaluations of {whole.seconds:.1f} s")
+        whole = warm.run(Job((*command.split(), "--out", "whole")))
+        struck = number = 0
+        while struck < kills:
+            out, hits = str(number), 0
+            number += 1
+            while hits < min(MOST, kills - struck):
+                job = Job((*command.split(), "--out", out, "--resume"), kill_after=rng.uniform(0, whole.seconds))
+                if warm.run(job).status != -9:
+                    break
+                hits += 1
+            ended = warm.run(Job((*command.split(), "--out", out, "--resume")))
+            files = [[(folder / place / name).read_bytes() for name in RESULTS if (folder / place / name).exists()]
+                     for place in (out, "whole")]  # fmt: skip
+            differs = len(files[0]) < len(RESULTS) or files[0] != files[1]
+            same.add(out, f"status {ended.status}" if ended.status else differs, hits)
+            struck += hits
     finally:
         warm.close()
+    return same.row(f"{number} evaluations of {whole.seconds:.1f} s")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turngym.tests.verify.evaluation import killed
 from turngym.tests.verify.rows import Row, first
 
 if TYPE_CHECKING:
@@ -74,6 +77,9 @@ class Suites:
         yield _prompts((*SINGLE, *CONVERSATIONS))
         for category in (*SINGLE, *CONVERSATIONS):
             yield _floors(make_bfcl(category), rng, pool)
+        with tempfile.TemporaryDirectory(prefix="turngym-suites-") as folder:
+            command = "eval --suite bfcl-multi-turn --policy expert --episodes 100"
+            yield killed(Path(folder), command, 20, rng, "bfcl-multi-turn")
 
 
 def _same(
