@@ -150,7 +150,6 @@ def _name(temporary: Path, final: Path) -> None:
 
 
 def _manifest(checkpoint: Path) -> dict[str, str]:
-    """Return the names and checksums of a checkpoint's files, which are exactly those that are there."""
     if checkpoint.is_symlink():
         raise CheckpointError(f"{checkpoint} is a link; a checkpoint is a folder")
     found = _files(checkpoint)
@@ -166,7 +165,6 @@ def _manifest(checkpoint: Path) -> dict[str, str]:
 
 
 def _files(folder: Path) -> set[str]:
-    """Return the names of all files below `folder`, relative to it."""
     names = set()
     for entry in list(os.scandir(folder)):
         if entry.is_dir(follow_symlinks=False):

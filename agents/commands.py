@@ -267,7 +267,6 @@ class ServeSearch(Shown):
 
 
 def _follow(updates: Iterable[WarmupProgress], notes: Console) -> None:
-    """Show a warm-up as it goes: the episodes that are played, then the steps."""
     for learns, parts in groupby(updates, lambda at: at.loss is not None):
         with Work("steps" if learns else "episodes") as work:
             for at in parts:

@@ -123,7 +123,6 @@ def _levels() -> Iterator[Finding]:
 
 
 def _tried(what: str, work: Callable[[], str]) -> Finding:
-    """Return what `work` says of a thing that turngym needs; where it raises, it does not work."""
     try:
         return Finding(what, work(), True, needed=True)
     except (ToolFailure, EnvFailure, OSError) as failure:

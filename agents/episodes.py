@@ -48,7 +48,6 @@ class Progress:
                 self._take(path)
 
     def _check(self, folder: Path) -> None:
-        """Check that the journal is this evaluation's, and that of the result beside it."""
         found = read_origin(folder / TREES)
         if self.origin is not None and (found.env, found.options) != (self.origin.env, self.origin.options):
             raise ValueError(f"{folder} {MIXED}: {TREES} is of {found.env} with {found.options}")
@@ -61,7 +60,6 @@ class Progress:
 
     @property
     def missing(self) -> list[Key]:
-        """The keys and branches of the episodes that are still to be played."""
         return [key for key in self.wanted if key not in self.over]
 
     def add(self, path: Tree) -> None:
@@ -95,7 +93,6 @@ def _joined(paths: Sequence[Tree]) -> Tree:
 
 
 def write_result(folder: Path, report: Report, levels: Mapping[str, str], options: Mapping[str, Any]) -> None:
-    """Write the result of an evaluation whose journal is complete."""
     found = {"eval": FORMAT, "journal": _digest(folder), **report.to_json(), "levels": levels, "options": options}
     write_file(folder / REPORT, json.dumps(found, indent=1, allow_nan=False) + "\n")
 

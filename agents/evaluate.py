@@ -215,11 +215,6 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
 
 
 def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: EndpointOptions) -> Split:
-    """Return the split with a format of calls that goes with `--tool-calls`.
-
-    Raises:
-        ValueError: `options` name another format.
-    """
     style, text = _format(split.env), endpoint.tool_calls == "text"
     if style is None or text != style.native:
         return split
@@ -249,7 +244,6 @@ def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree], usage
 
 
 def _play(evaluation: Evaluation, done: Progress) -> dict[str, Any]:
-    """Let the player, or the model behind a URL, play what is missing; return what its answers took."""
     episodes = [(task, sample) for sample, _, task, _ in done.missing]
     if evaluation.endpoint is None:
         player = PLAYERS[evaluation.player]()
@@ -307,7 +301,6 @@ def checked_chat(source: Source, env: TextEnv) -> Chat:
 
 
 def _format(env: TextEnv) -> Format | None:
-    """Return how calls are written in `env`; None where there is nothing to call."""
     return env.format if isinstance(env, QuestionEnv) and len(env.toolbox) else None
 
 

@@ -81,7 +81,6 @@ def converted(file: Path) -> Path:
 
 
 def _read(file: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Return settings and tensors of a file. Raises ValueError where it is not whole, or not of a supported kind."""
     if find_spec("gguf") is None:
         raise ModuleNotFoundError(f"{file} needs the package gguf: pip install 'turngym[gguf]'", name="gguf")
     import gguf
@@ -120,7 +119,6 @@ def _refusal(file: Path, what: str) -> ValueError:
 
 
 def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None:
-    """Write weights, settings, tokenizer and template of a file of `count` tensors into the folder `made`."""
     import torch
     from safetensors.torch import save_file
     from tokenizers import Regex, pre_tokenizers
@@ -173,7 +171,6 @@ def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None
 
 
 def _check_room(parameters: int, cache: Path) -> None:
-    """Raise ValueError where memory or disk do not hold the converted weights."""
     cache.mkdir(parents=True, exist_ok=True)
     needed = 2 * parameters
     for what, free in (("memory", free_bytes("cpu")), (f"disk of {cache}", shutil.disk_usage(cache).free)):
@@ -185,7 +182,6 @@ def _check_room(parameters: int, cache: Path) -> None:
 
 
 def _verified(folder: Path, source: str) -> Path:
-    """Return a folder of the cache if its files are those that were written."""
     try:
         manifest = read_json(folder / MANIFEST)
         files = manifest["files"]

@@ -179,7 +179,6 @@ def _plain(path: Path) -> BinaryIO:
 
 
 def _header(path: Path, file: BinaryIO) -> tuple[Origin, int]:
-    """Return the origin and the number of trees that the first line of a journal names."""
     line = file.readline(LONGEST)
     try:
         if not line:
@@ -348,7 +347,6 @@ def append_line(path: Path, line: str | bytes, *, synced: bool = True) -> None:
 
 
 def _complete(path: Path) -> int:
-    """Return the number of bytes up to the end of the last complete line of a file."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end:

@@ -174,7 +174,6 @@ def _check_inside(path: Path, folder: Path) -> None:
 
 
 def _weights(folder: Path) -> list[Path]:
-    """Return the files of the weights, which an index may name."""
     if (folder / "model.safetensors").is_file() or not (folder / INDEX).is_file():
         return sorted(folder.glob("*.safetensors"))
     files = read_json(folder / INDEX).get("weight_map")

@@ -52,7 +52,6 @@ def _gold(env: TextEnv) -> list[str]:
 
 
 def _rules(env: TextEnv) -> Iterator[str]:
-    """Yield what ends an episode and how to write a reply."""
     if not isinstance(env, QuestionEnv):
         yield f"A line is an action. The episode ends at its goal, or at the turn limit, which is {env.max_turns}."
     elif not len(env.toolbox):

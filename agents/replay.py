@@ -191,7 +191,6 @@ def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -
 
 
 def _data(value: Any) -> Any:
-    """Return a value as it is after a journal held it."""
     return json.loads(json.dumps(value, default=repr))
 
 
@@ -201,7 +200,6 @@ def _bits(value: Any) -> str:
 
 
 def _shortened(one: str, other: str) -> list[str]:
-    """Return the texts, if long from a little before where they part."""
     parts = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
     start = max(parts - SHOWN // 4, 0) if max(len(one), len(other)) > SHOWN else 0
     return [

@@ -172,7 +172,6 @@ def _episode(tree: Tree, leaf: Leaf) -> Episode:
 
 
 def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
-    """Return how an episode searched."""
     info = tree.last_info(leaf)
     if "searches" not in info:
         return {}
@@ -181,7 +180,6 @@ def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
 
 
 def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:
-    """Return the mean of each figure of search over the episodes that have it."""
     names = dict.fromkeys(name for episode in episodes for name in episode.search)
     by_name = {name: [episode.search[name] for episode in episodes if name in episode.search] for name in names}
     return {name: Mean(float(np.mean(values)), len(values)) for name, values in by_name.items()}

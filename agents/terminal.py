@@ -105,7 +105,6 @@ def _text(error: Exception) -> str:
 
 
 def refuse(message: str, status: int = 2) -> NoReturn:
-    """Print an error and exit with a status."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
     sys.exit(status)
 
@@ -179,7 +178,6 @@ def _parts(work: Work) -> tuple[str, str]:
 
 
 def _times(work: Work) -> Iterator[str]:
-    """Yield how long it has taken, how long it will take, and how many tokens a second there are, as far as known."""
     seconds, left = work.seconds, work.left
     yield clock(seconds) if left is None else f"{clock(seconds)}, {clock(left)} left"
     if work.tokens and seconds:
@@ -210,7 +208,6 @@ class _Now:
     shields: int = 0
 
     def raise_pending(self) -> None:
-        """Raise the pending exception, unless a shield holds it back."""
         if self.pending and not self.shields and self.number is not None:
             self.pending = False
             raise Interrupted(self.number)

@@ -183,7 +183,6 @@ def _compare(check: str, step: _Step, counted: dict[str, int]) -> Iterator[Probl
 
 
 def _count(trees: Sequence[Tree]) -> Counter[str]:
-    """Return the paths by outcome, and the tokens by span: drawn, or given in the prompt or by a later speaker."""
     count = Counter(f"paths/{leaf.outcome}" for tree in trees for leaf in tree.leaves)
     for tree in trees:
         for turn in tree.turns:

@@ -81,7 +81,6 @@ def mutual_information(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
 
 
 def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Turn]], dict[int, list[_Turn]]]:
-    """Return the turns of each path, and those that had read the same."""
     starts = np.searchsorted(batch.row.numpy(), np.arange(len(batch.turns.path) + 1))
     logp, entropy = batch.logp_old.numpy(), batch.entropy.numpy()
     read: dict[tuple[int, str], int] = {}

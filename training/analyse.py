@@ -84,7 +84,6 @@ class Analysis:
                 yield name, *ends, "–" if rank is None else f"{rank:+.2f}"
 
     def laws(self) -> str:
-        """Return what the laws fit."""
         law, fits = self.reward_law, {name: fit for name, fit in self.entropy_law.items() if fit}
         parts = [f"R = {-law['a']:.3g}·exp(H) {law['b']:+.3g}, R² {law['r2']:.2f}"] if law else []
         parts += [f"dH by -{name}: slope {fit['slope']:.3g}, R² {fit['r2']:.2f}" for name, fit in fits.items()]
@@ -253,7 +252,6 @@ class Analyse(Shown):
     """Compute Self-BLEU, which takes most of the time."""
 
     def run(self) -> int:
-        """Print a table and write the JSON file."""
         with mistakes():
             if not self.folders:
                 raise ValueError("name a folder: turngym analyse RUN")

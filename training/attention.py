@@ -234,7 +234,6 @@ def _by_blocks(
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
-    """Raise ValueError where a model wants more than plain attention."""
     if found := [name for name in UNSUPPORTED if options.get(name) is not None]:
         raise ValueError(f"the model's attention has {found[0]}, which the learner does not compute; use another model")
 
@@ -246,7 +245,6 @@ def _mask(band: Tensor, size: int, depth: int) -> Tensor:
 
 
 def padding(layout: Layout) -> int:
-    """Return how many tokens a layout lacks to whole blocks."""
     return -len(layout.tokens) % BLOCK
 
 

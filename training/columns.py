@@ -180,7 +180,6 @@ Column = Callable[[Tree], Sequence[float]]  # a number for each leaf of a tree, 
 
 
 def _cut(columns: Mapping[str, Any], span: slice) -> dict[str, Any]:
-    """Return a span of those values that are columns."""
     return {name: column[span] for name, column in columns.items() if isinstance(column, Tensor)}
 
 
@@ -315,14 +314,12 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
 
 
 def _columns(trees: Sequence[Tree], columns: Mapping[str, Column], turns: Turns) -> dict[str, Float[Tensor, "r"]]:
-    """Return what `columns` give the path of each row."""
     kept = torch.tensor([leaf.learned for tree in trees for leaf in tree.leaves])
     by_leaf = {name: torch.tensor([value for tree in trees for value in make(tree)]) for name, make in columns.items()}
     return {name: values.float()[kept][turns.path] for name, values in by_leaf.items()}
 
 
 def _phases(turn: Turn) -> NDArray[np.int64]:
-    """Return the phase of each token of a turn, as an index in `PHASES`."""
     action = PHASES.index("answer" if "answer" in turn.info else "call")
     return np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), action)
 

@@ -48,7 +48,6 @@ class Methods:
     """Methods to describe: equation, parameters with defaults and ranges, source, deviations from the paper."""
 
     def run(self) -> int:
-        """Print a table of names and titles, or the card and the parameters of each named method."""
         if not self.names:
             table = Table("method", "turns", "grade", "what it is", box=None)
             for name in METHODS:
@@ -84,7 +83,6 @@ class Train(Shown):
     """Check the run, say what memory it takes, and print its first prompt; draw and write nothing."""
 
     def run(self) -> int:
-        """Train, with live progress, and print before and after."""
         if self.dry_run:
             with self.shown(), mistakes(), Work("dry run"):
                 from .dry_run import dry_run, tell
@@ -139,7 +137,6 @@ class Audit(Shown):
     """Run folder."""
 
     def run(self) -> int:
-        """Print each check with the number of steps that pass it; return 1 if a step fails one."""
         with self.shown(), mistakes():
             from .accounting import checks
 

@@ -82,7 +82,6 @@ class Findings:
 
     @property
     def failed(self) -> int:
-        """How many checks did not pass."""
         return sum(line.passed is False for line in self.lines)
 
     def check(self, what: str, work: Callable[[], T], say: Callable[[T], str] = str) -> T | None:
@@ -145,7 +144,6 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
 
 
 def tell(found: Findings) -> int:
-    """Print what was found; return 1 where something failed."""
     marks = {True: "[green]ok   [/green]", False: "[bold red]FAILS[/bold red]", None: "     "}
     for line in found.lines:
         console.print(f"{line.what:9} {marks[line.passed]} {escape(line.about)}", soft_wrap=True)
@@ -158,7 +156,6 @@ def tell(found: Findings) -> int:
 
 
 def _settings(config: TrainConfig, source: Source | None) -> str:
-    """Check what needs no environment, and say what was checked."""
     config.check()
     config.engine.check_installed()
     check_methods(config.method)
@@ -175,14 +172,12 @@ def _counted(splits: tuple[Split, Split]) -> str:
 
 
 def _tools(env: TextEnv) -> str:
-    """Say what the agent can call, and how it is isolated."""
     levels = levels_of(env)
     names = [str(schema["function"]["name"]) for schema in env.tool_schemas()] or [*levels]
     return ", ".join(f"{name} ({levels[name]})" if name in levels else name for name in names) or "none"
 
 
 def _styled(env: TextEnv, chat: Chat) -> str:
-    """Say whose template it is, and how calls are written."""
     style = getattr(env, "format", None) if env.tool_schemas() else None
     return f"{chat.template.name}{f', calls as {style.name}' if style else ''}"
 
@@ -212,7 +207,6 @@ def _spread(lengths: list[int]) -> str:
 def _size(
     found: Findings, config: TrainConfig, source: Source | None, openings: list[int], turns: int, here: bool
 ) -> None:
-    """Add lines about the length of paths and the memory, where the sizes of the model are known."""
     shape = read_config(source.folder) if source is not None else _published(config.policy)
     if not shape:
         return
@@ -252,7 +246,6 @@ def predicted(config: TrainConfig, shape: Mapping[str, Any], count: int, lengths
 def _check_memory(
     found: Findings, config: TrainConfig, shape: Mapping[str, Any], count: int, lengths: Lengths, here: bool
 ) -> None:
-    """Add a line for each part of the memory, and compare their sum with what is free where the device is `here`."""
     device, choice = config.machine.device, config.engine
     takes, tokens, cached = predicted(config, shape, count, lengths)
     parts = {

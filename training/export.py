@@ -42,7 +42,6 @@ class Export(Shown):
     """Write the whole model with the LoRA update in its weights, in place of the adapter."""
 
     def run(self) -> int:
-        """Write the folder, or the file."""
         with self.shown(), mistakes(), Work("exporting", text=str(self.run_folder)):
             if self.to != "model":
                 if self.merged:
@@ -93,7 +92,6 @@ def prepare(run: Path, out: Path, merged: bool) -> Plan:
 
 
 def execute(export: Plan) -> Path:
-    """Write the folder and return it."""
     writable(export.out.parent)
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
     try:
@@ -109,7 +107,6 @@ def execute(export: Plan) -> Path:
 
 
 def _adapt(export: Plan, folder: Path) -> None:
-    """Copy the adapter, which is in peft's format, and what its tokens need."""
     assert export.source.adapter is not None
     for file in sorted(export.source.adapter.iterdir()):
         shutil.copy(file, folder)
@@ -139,7 +136,6 @@ def _merge(export: Plan, folder: Path) -> None:
 
 
 def _speech(source: Source, folder: Path) -> None:
-    """Copy tokenizer and template."""
     for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", TEMPLATE_FILE):
         if (source.folder / file).is_file():
             shutil.copy(source.folder / file, folder)
@@ -154,7 +150,6 @@ def base_of(export: Plan) -> str:
 
 
 def card(export: Plan) -> str:
-    """Return the model card."""
     config, record, base = export.config, recorded(export.run), base_of(export)
     origin = export.source.folder / ORIGIN
     about = read_json(origin).get("weights") if origin.is_file() else None
@@ -186,7 +181,6 @@ def card(export: Plan) -> str:
 
 
 def _measured(run: Path) -> list[str]:
-    """Return held-out success before and after, as the run's summary has it."""
     file = run / SUMMARY
     if not file.is_file():
         return ["The run has not ended, so there are no figures of it."]

@@ -135,7 +135,6 @@ class OnePass(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Weigh what the forward pass kept."""
         parts = [(grad[:, None], slope) for grad, slope in zip(grads, ctx.saved_tensors) if grad is not None]
         if not parts:
             return (None,) * 6
@@ -203,7 +202,6 @@ class _Tiles:
         self.half = None if exact == weight.dtype else weight.new_empty(len(self.factors))
 
     def run(self, hidden: Tensor, token: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
-        """Return logp, entropy and their slopes."""
         sums = _Sums(hidden, temperature, self.kinds)
         for start in range(0, len(self.weight), self.tile):
             tile = slice(start, min(start + self.tile, len(self.weight)))

@@ -66,7 +66,6 @@ class OneStep(torch.autograd.Function):
         up: Float[Tensor, "n k"],
         scale: float,
     ) -> Float[Tensor, "r n"]:
-        """Compute it."""
         low = product(x, down).mul_(scale)
         ctx.save_for_backward(x, weight, down, up, low)
         ctx.scale = scale
@@ -75,7 +74,6 @@ class OneStep(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients."""
         x, weight, down, up, low = ctx.saved_tensors
         grad = grads[0].contiguous()
         back = product(grad, up.t()).mul_(ctx.scale)

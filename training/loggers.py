@@ -26,7 +26,6 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Return what the run is called."""
         return "-".join(self.run.resolve().parts[-2:])
 
 

@@ -200,16 +200,13 @@ class Step:
         return learned
 
     def parts(self, packed: Packed) -> list[range]:
-        """Return the paths of each optimizer step."""
         return packed.parts(self.schedule.minibatches) * self.schedule.updates
 
     def _at(self, packed: Packed, update: int) -> Packed:
-        """Return `packed` as the data of an optimizer step of this step."""
         at = At(packed.keys[0][0], self.at.step, self.schedule.steps, update)
         return replace(packed, batch=replace(packed.batch, at=at))
 
     def _observed(self, learned: Learned) -> Learned:
-        """Return `learned` after the controls have seen its update."""
         assert learned.packed is not None
         last, means = learned.updates + 1 == len(self.parts(learned.packed)), learned.update.means
         seen: dict[str, Any] = {name: means[name] for name in ("kl", "clip_low", "clip_high") if name in means}
@@ -231,14 +228,12 @@ class Step:
         return replace(learned, replayed=len(packed.names) if update.idle < 1 else 0)
 
     def _refused(self, learned: Learned, later: Update | None = None) -> Learned:
-        """Write down that its update, or a later one of the step, was refused, and return `learned`."""
         update = later or learned.update
         self.logbook.add_incident(self.at.step + 1, Incident("refused", update.refused, update.key))
         return learned
 
     @property
     def lr_share(self) -> float:
-        """Return the share of the learning rate that the step takes."""
         return self.schedule.lr_share(self.at.step, self.at.tokens)
 
 
@@ -265,7 +260,6 @@ class Loop:
 
     @property
     def team(self) -> Team:
-        """Return the processes of the run."""
         return self.learner.team
 
     def load(self, folder: Path, passed_over: Sequence[Incident] = ()) -> None:
@@ -306,7 +300,6 @@ class Loop:
             raise
 
     def _steps(self, at: Boundary) -> Iterator[Record]:
-        """Finish the boundary `at`, take a step, and repeat until the run is over."""
         while True:
             over = at.over(self.schedule)
             stuck = at.refused >= REFUSALS and not over
@@ -329,7 +322,6 @@ class Loop:
             at = self._step(at)
 
     def _step(self, at: Boundary) -> Boundary:
-        """Take a step from a boundary and return the next."""
         began = time.monotonic()
         with Work("rollout"):
             kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)

@@ -52,7 +52,6 @@ def _moments(optimizer: AdamW, parameters: Mapping[str, Parameter]) -> dict[str,
 
 
 def _fresh(parameter: Parameter) -> dict[str, Tensor]:
-    """Return what AdamW keeps of a parameter before its first step."""
     zeros = torch.zeros_like(parameter, requires_grad=False)
     return {"step": torch.zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 

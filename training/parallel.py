@@ -175,7 +175,6 @@ class Processes(Team):
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Raise PeerLost where the communication with the others fails."""
         try:
             yield
         except RuntimeError as error:

@@ -281,7 +281,6 @@ def _same_levels(env: TextEnv, folder: Path) -> None:
 
 
 def _control(config: TrainConfig, chat: Chat) -> Control:
-    """Return the chained methods, their open parameters filled from the run."""
     from .control import chain
 
     run = {"steps": max(config.schedule.steps, 2), "group": config.group, "vocabulary": chat.tokenizer.get_vocab_size()}

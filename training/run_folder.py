@@ -117,7 +117,6 @@ class Record:
 
 
 def _validated(found: Report | None) -> dict[str, Any]:
-    """Return what a line of metrics says of a validation; nothing where there was none."""
     if found is None:
         return {}
     about: dict[str, Any] = {"success": found.success.value, "low": found.success.low, "high": found.success.high}

@@ -137,12 +137,10 @@ def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:
 
 
 def _turns(batch: Batch) -> list[Bool[Tensor, "s"]]:
-    """Return the slots of each of the agent's turns."""
     return [batch.turn == number for number in range(int(batch.turn.max()) + 1 if batch.n_slots else 0)]
 
 
 def _phases(batch: Batch) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
-    """Yield the slots of each phase that has any."""
     for number, name in enumerate(PHASES):
         if bool((where := batch.phase == number).any()):
             yield name, where
@@ -185,7 +183,6 @@ def share(part: int | float, whole: int | float) -> float:
 
 
 def _sequence(tree: Tree, leaf: Leaf) -> tuple[tuple[str | None, bytes], ...]:
-    """Return the calls of a path: the tool, None where the call was malformed, and its tokens without the reasoning."""
     turns = (tree.turns[node] for node in tree.replies(leaf))
     return tuple((t.info.get("tool"), t.tokens[t.thought :].tobytes()) for t in turns if "tool_status" in t.info)
 

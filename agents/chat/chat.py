@@ -120,7 +120,6 @@ class Chat:
         return self._end_ids
 
     def _check_control(self) -> None:
-        """Make sure that in calm text the control tokens are those that the tokenizer itself finds."""
         for text in _calm(self.template):
             ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
             found = self.tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
@@ -223,7 +222,6 @@ class Encoder:
         return join(template_text(part) if place % 2 else part for place, part in enumerate(parts))
 
     def _break(self, named: str, start: int, end: int, gap: str) -> str:
-        """Put a gap into the word that the vocabulary reads as a control token."""
         if end - start > 1:
             return named[: start + 1] + gap + named[start + 1 :]
         normalizer = self.tokenizer.normalizer
@@ -233,7 +231,6 @@ class Encoder:
         return named[:start] + plain + named[end:]
 
     def _name(self, text: MarkedText, base: str) -> str:
-        """Return `text` with the template's control tokens replaced by their names."""
         plain, parts, at = str.__str__(text), [], 0
         for run in re.finditer("1+", text.marks):
             for found in _find(self._patterns, plain, run.start(), run.end()):

@@ -68,8 +68,6 @@ class Detector:
 
 
 class _Overheard:
-    """A tool whose calls and results are watched."""
-
     def __init__(self, tool: Tool, watch: Detector) -> None:
         self.tool, self.watch = tool, watch
 
@@ -193,7 +191,6 @@ def _mistakes(env: TextEnv, watch: Detector) -> None:
 
 
 def _search(env: TextEnv, plain: QuestionEnv, watch: Detector, began: float) -> None:
-    """Let the agent search its own process, in a call as `plain` writes it."""
     env.reset()
     half = DIGITS // 2
     head, tail = watch.canary[:half], watch.canary[half:]
@@ -208,7 +205,6 @@ def _search(env: TextEnv, plain: QuestionEnv, watch: Detector, began: float) -> 
 
 @contextmanager
 def _everything_said(watch: Detector) -> Iterator[None]:
-    """Detector the logs of all levels, warnings, and what is printed."""
     root, handler, printed = logging.getLogger(), _Log(watch), io.StringIO()
     level, disabled = root.level, root.manager.disable
     root.addHandler(handler)

@@ -150,7 +150,6 @@ def check_process(case: Case) -> str:
 
 
 def _elsewhere(request: str) -> list[list[str]]:
-    """Return what is seen of the episodes of a request in a second process."""
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
@@ -217,7 +216,6 @@ def check_threads(case: Case) -> str:
 
 
 def _clause(promise: Callable[[Case], str]) -> Clause:
-    """Return the clause of a function whose docstring says what it promises."""
     about = (promise.__doc__ or "").rstrip(".")
     name = promise.__name__.removeprefix("check_").replace("_", "-")
     return Clause(name, about[:1].lower() + about[1:], promise)

@@ -150,7 +150,6 @@ def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -
 
 
 def _ask(envs: VectorEnv[Any, Any, Any], what: str, **given: Any) -> Any:
-    """Return what `reset` or `step` gives; asynchronous environments have `SECONDS` for it."""
     if not isinstance(envs, AsyncVectorEnv):
         return getattr(envs, what)(**given)
     getattr(envs, f"{what}_async")(**given)

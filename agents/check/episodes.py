@@ -72,7 +72,6 @@ class Case:
 
 
 def moment(*seen: Any) -> str:
-    """Return all that a `reset` or a `step` gave, to the last bit."""
     return repr(seen)
 
 

@@ -159,7 +159,6 @@ class Gate:
                 self.limit, self._good, self.era = max(self.limit // 2, 1), 0, era + 1
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless everything ends."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._closed), seconds)
 
@@ -277,7 +276,6 @@ class Endpoint:
         return answer
 
     def _failure(self, failure: HttpFailure, tools: bool) -> Exception:
-        """Return what to raise for a request that failed."""
         what, status = self._hidden(f"{self.url}: {failure.what}"), failure.status
         if 400 <= status < 500 and _TOO_LONG.search(what):
             return ContextFull(what)
@@ -291,7 +289,6 @@ class Endpoint:
         return EngineFailure(fault, what, (failure.wait or 0.0) if passes else None)
 
     def _advice(self, status: int, fault: Fault, tools: bool, page: bool) -> str:
-        """Return what to do about an answer that every request would get."""
         name = self.options.api_key_env
         if status in (401, 403):
             lack = "" if self._key else ", which is not set"

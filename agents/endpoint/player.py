@@ -53,7 +53,6 @@ class Conversation:
         return {"role": role, "content": message["content"]}
 
     def _spoken(self, env: TextEnv, answer: Answer) -> str:
-        """Add the answer to the chat and return it as the text of an action."""
         if answer.call is None or not (self.tools and isinstance(env, QuestionEnv)):
             self.messages.append({"role": "assistant", "content": answer.content})
             return answer.content

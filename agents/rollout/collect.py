@@ -139,7 +139,6 @@ class TreeGrower:
         self.paths.append(path)
 
     def _session(self, spawn: Spawn, point: Point) -> Session | None:
-        """Return a session with the tokens up to where a path starts; None at the prompt."""
         if not spawn.token:
             return point.session and point.session.fork(point.length)
         # Inside a turn: the session that drew the turn has the tokens up to there.
@@ -148,7 +147,6 @@ class TreeGrower:
         return drew.fork(point.length + len(self.tree.turns[point.node].tokens) + spawn.token)
 
     def _start_of(self, spawn: Spawn) -> tuple[Point, FirstTurn]:
-        """Return where a path starts, and how its first turn is drawn. Raises ValueError where none can start there."""
         turns, node = self.tree.turns, spawn.node
         if spawn.token and node < len(turns):
             node = turns[node].parent

@@ -68,7 +68,6 @@ def make_tokenizer(corpus: list[Demo]) -> Tokenizer:
 
 
 def encode(chat: Chat, one: Demo) -> Example:
-    """Return the tokens of a demonstration as a rollout has them."""
     form = get_format("hermes")
     opening = [{"role": "system", "content": SYSTEM_TOOL}, {"role": "user", "content": one.prompt}]
     observed = [form.observe(result, "python") for result in one.results]
@@ -114,7 +113,6 @@ def run(code: str) -> str:
 
 
 def _slip(code: str, rng: random.Random) -> str:
-    """Return the program with one operator replaced so that it still runs and prints a whole number."""
     places = list(_OPERATOR.finditer(code))
     rng.shuffle(places)
     for place in places:

@@ -56,7 +56,6 @@ class Finetune:
     machine: MachineOptions
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
         found = {"policy": self.policy, "env": self.env, "data": self.data}
         found |= {"options": json.dumps(self.options, default=list)}
         return found | asdict(self.training) | asdict(self.lora) | asdict(self.machine)
@@ -186,7 +185,6 @@ def _demonstrations(prepared: Prepared) -> Iterator[Example]:
 
 
 def _parts(messages: Sequence[Message]) -> tuple[list[Message], list[str], list[list[Message]]]:
-    """Return opening, what the assistant says, and the answers in between. Raises ValueError where roles do not fit."""
     turns = [(own, list(some)) for own, some in groupby(messages, lambda message: message["role"] == "assistant")]
     if turns[0][0] or not turns[-1][0]:
         roles = ", ".join(message["role"] for message in messages)

@@ -106,7 +106,6 @@ def demonstrations(
 
 
 def _demonstrate(env: TextEnv, tasks: Sequence[int], place: int, noise: float, rng: random.Random) -> Demonstration:
-    """Play one of `tasks` in a fork of `env`; wrong turns are from the gold of others of them."""
     with closing(env.fork()) as env:
         observation, info = begin(env, tasks[place], rng.getrandbits(31))
         opening, tools = info["messages"], info["tools"]
@@ -202,7 +201,6 @@ def _chat(played: list[Demonstration], settings: Settings) -> Chat:
 
 
 def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Example]:
-    """Return the episodes that fit the context, as tokens. Raises ValueError where fewer than half of them do."""
     from .supervised import tokenize
 
     ends = cut(prepared.split.env, chat)

@@ -175,7 +175,6 @@ class Trainer:
             yield float(losses[own].detach().mean())
 
     def _share(self) -> float:
-        """Return the share of the learning rate in the next step."""
         share = min((self.step + 1) / WARM, 1.0)
         return share * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / self.options.steps)))
 
@@ -190,12 +189,10 @@ class Trainer:
         return losses, kinds[:, 1:][learned] == TARGET
 
     def _moments(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """Yield the name of every weight, and what its optimizer knows of it."""
         of = {weight: one for one in self.optimizers for group in one.param_groups for weight in group["params"]}
         yield from ((name, of[weight].state[weight]) for name, weight in self.weights.items())
 
     def save(self, folder: Path) -> None:
-        """Write weights and optimizers."""
         moments = {f"{name}/{part}": value for name, parts in self._moments() for part, value in parts.items()}
         weights = {name: weight.detach() for name, weight in self.weights.items()}
         save_file(weights | moments, folder / "trainer.safetensors")
@@ -232,7 +229,6 @@ class Tuner(Trainer):
         return float(torch.cat(parts).mean())
 
     def save(self, folder: Path) -> None:
-        """Write the adapter as peft reads it, and what the optimizer knows."""
         self.policy.save_adapter(folder / "adapter")
         moments = {f"{name}/{part}": parts[part] for name, parts in self._moments() for part in _MOMENTS}
         save_file(moments, folder / "optimizer.safetensors")

@@ -33,7 +33,6 @@ class Claims(Shown):
     """Continue in `--out`. Finished runs are kept; seeds can be added."""
 
     def run(self) -> int:
-        """Make the runs with live progress, and print the table."""
         with self.shown() as notes:
             with mistakes(), Work("getting ready"):
                 from ..analyse import check_packages

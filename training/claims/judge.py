@@ -71,7 +71,6 @@ def statistic(row: Row, found: Mapping[str, Series]) -> float | None:
 
 
 def windows(values: Series) -> dict[int, float]:
-    """Return the means of whole windows of `WINDOW` steps."""
     parts: dict[int, list[float]] = {}
     for step, value in values.items():
         parts.setdefault((step - 1) // WINDOW, []).append(value)
@@ -120,7 +119,6 @@ def judge(study: Study) -> dict[str, list[Judged]]:
 
 
 def write(study: Study) -> Table:
-    """Write both files from what has finished by now, and return the table."""
     found, rows, data = judge(study), list[tuple[str, ...]](), dict[str, Any]()
     for claim in study.claims:
         judged, confirmed = (all(each) for each in zip(*((one.values, one.confirmed) for one in found[claim.name])))

@@ -67,7 +67,6 @@ class Compare(Shown):
     """Continue the comparison in `--out`. Finished runs are kept; more methods and seeds can be added."""
 
     def run(self) -> int:
-        """Train, with live progress, and print the tables."""
         with self.shown() as notes:
             return self._compare(notes)
 
@@ -109,7 +108,6 @@ class Compare(Shown):
         return 0
 
     def _changes(self) -> dict[str, Any]:
-        """Return what replaces keys of the base recipe."""
         names = ("env", "server", "server_option", "option", "policy", "steps", "token_budget", "eval_every")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 

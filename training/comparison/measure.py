@@ -110,7 +110,6 @@ class Final:
 
 
 def _copied(turns: Sequence[Turn], world: World) -> list[bool]:
-    """Return of each turn in which one copies whether the word was right."""
     states = [world.states[turn.info["state"]] for turn in turns]
     return [turn.info["led"] == state.to for turn, state in zip(turns, states, strict=True) if state.copies]
 

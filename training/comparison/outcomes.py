@@ -31,7 +31,6 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        """Return the table in Markdown."""
         lines = [self.header, tuple("---" for _ in self.header), *self.rows]
         table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
         return f"## {self.title}\n\n{table}\n" + (f"\n{self.note}\n" if self.note else "")
@@ -119,7 +118,6 @@ class Outcome:
     ahead: Mapping[str, tuple[Mean | None, float | None]] = field(default_factory=dict)  # difference and p
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers as JSON data."""
         ahead = {name: {**(asdict(mean) if mean else {}), "p": p} for name, (mean, p) in self.ahead.items()}
         runs = {
             str(seed): {"sampled": asdict(one), "greedy": asdict(self.greedy[seed]), "seconds": self.seconds[seed]}
@@ -158,7 +156,6 @@ def outcomes(comparison: Comparison) -> dict[str, Outcome]:
 def _ahead(
     found: Mapping[str, Outcome], peer: str, how: str, quantity: str
 ) -> dict[str, tuple[Mean | None, float | None]]:
-    """Return by method its difference to the reference, pairwise by seed, with p."""
     values = {
         name: {seed: value for seed, own in getattr(one, how).items() if (value := getattr(own, quantity)) is not None}
         for name, one in found.items()
@@ -215,7 +212,6 @@ def final_tables(
 
 
 def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[str, ...]:
-    """Return the cells from success to entropy."""
     success = mean_of(one.success for one in sampled)
     turns = range(max((len(one.entropy) for one in sampled), default=0))
     entropy = (fmean(one.entropy[turn] for one in sampled if len(one.entropy) > turn) for turn in turns)

@@ -44,18 +44,15 @@ class Trial:
     final: Final = Final()
 
     def __str__(self) -> str:
-        """Return how the trial is called."""
         world = f"{self.folder.parent.parent.name}, " if self.final.world else ""
         return f"{world}{self.method}, seed {self.config.seed}"
 
     @property
     def folder(self) -> Path:
-        """Return the run folder."""
         return Path(self.config.out)
 
     @property
     def begun(self) -> bool:
-        """Return whether there is a run to continue."""
         return (self.folder / CONFIG).is_file()
 
     @property
@@ -68,7 +65,6 @@ class Trial:
 
     @property
     def steps(self) -> int:
-        """Steps that were taken by now."""
         path = self.folder / METRICS
         return max(path.read_bytes().count(b"\n") - 1, 0) if path.is_file() else 0
 
@@ -266,7 +262,6 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
 
 
 def _check_policy(on: str, policy: str) -> None:
-    """Raise FileNotFoundError where the policy is missing that `turngym warmup` makes for the base recipe."""
     if Path(policy) == WARM / on and not Path(policy).exists():
         raise FileNotFoundError(
             f"there is no {policy}, from which the recipe {on!r} starts; make it: turngym warmup {on}"

@@ -33,12 +33,10 @@ def write_report(comparison: Comparison) -> list[Table]:
 
 
 def tables(found: Mapping[str, MethodResult], reference: str, seeds: int) -> list[Table]:
-    """Return the tables."""
     return [_success(found, reference, seeds), *_spent(found, reference), *_by_turn(found)]
 
 
 def markdown(what: Mapping[str, Any], made: list[Table]) -> str:
-    """Return `compare.md`."""
     shared, methods = what["shared"], what["methods"]
     budget = f", at most {shared['token_budget']:,} tokens" if shared["token_budget"] else ""
     lines = [

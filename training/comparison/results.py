@@ -103,7 +103,6 @@ class History:
         return next((found.spent for found in self.validations if found.success >= success), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers as JSON data."""
         return {
             "spent": asdict(self.spent),
             "validations": [
@@ -178,11 +177,9 @@ class MethodResult:
 
     @property
     def turns(self) -> list[int]:
-        """Return the turn indices that any seed reached."""
         return sorted({turn for history in self.histories.values() for turn in history.entropy})
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers as JSON data."""
         return {
             "finished": sorted(self.histories),
             "unfinished": {str(seed): why for seed, why in self.unfinished.items()},
@@ -224,7 +221,6 @@ def method_results(comparison: Comparison) -> dict[str, MethodResult]:
 
 
 def _progress(folder: Path) -> str:
-    """Return the progress of a run that is not finished, and why it ended where that is known."""
     path = folder / METRICS
     text = path.read_text("utf-8", "replace") if path.exists() else ""
     lines = [line for line in text.splitlines() if line.endswith("}")]  # one that was torn does not

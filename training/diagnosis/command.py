@@ -39,7 +39,6 @@ class Diagnose(Shown):
     """Method that the others are compared with: `grpo`, or else the first one, when left out."""
 
     def run(self) -> int:
-        """Make starts and runs with live progress, and print the tables of each world."""
         with self.shown() as notes:
             return self._diagnose(notes)
 

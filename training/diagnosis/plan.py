@@ -39,7 +39,6 @@ class Case:
 
     @property
     def env(self) -> str:
-        """The id of the environment."""
         return f"turngym/{self.world.name.title().replace('-', '')}-v0"
 
     @property
@@ -79,17 +78,14 @@ class Diagnosis:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Return the names of the methods, which are the same in all worlds."""
         return tuple(self.worlds[0][1].methods)
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Return the seeds, which are the same in all worlds."""
         return self.worlds[0][1].seeds
 
     @property
     def starts(self) -> list[tuple[Case, int, Path]]:
-        """World, seed and folder of the policies that runs begin with."""
         return [(case, seed, one.start(seed)) for seed in self.seeds for case, one in self.worlds]
 
     def begun(self, case: Case) -> dict[int, Measured]:
@@ -99,7 +95,6 @@ class Diagnosis:
 
     @property
     def trials(self) -> list[Trial]:
-        """The runs, in the order in which they are made."""
         return sorted((trial for _, one in self.worlds for trial in one.trials), key=lambda trial: trial.config.seed)
 
 

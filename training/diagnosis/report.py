@@ -97,6 +97,5 @@ def _value(point: Mapping[str, Any], name: str) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Return the mean of the values that are known."""
     known = [value for value in values if value == value]
     return fmean(known) if known else float("nan")

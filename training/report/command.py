@@ -32,7 +32,6 @@ class Evaluate(Eval):
     """Evaluate a policy: avg@k, unbiased pass@k, pass^k and maj@k with 95 % intervals."""
 
     def conclude(self) -> None:
-        """Write the page where there is a folder."""
         if self.out is not None:
             write_report(self.out)
 
@@ -54,7 +53,6 @@ class View(Shown):
     """Port of `--live`; 0 chooses a free one."""
 
     def run(self) -> int:
-        """Write the page or the picture, or serve it; what cannot be read is said in a line each."""
         folders = list(self.folders)
         with mistakes():
             if not folders:

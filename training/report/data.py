@@ -81,7 +81,6 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """Return the last step that is over."""
         return self.lines[-1]["step"] if self.lines else max(self.journals, default=0)
 
     @property
@@ -91,7 +90,6 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Return whether it came to its end."""
         return bool(self.summary) and (self.kind == "evaluation" or self.summary.get("steps") == self.steps)
 
     @property

@@ -72,7 +72,6 @@ class _Handler(BaseHTTPRequestHandler):
     token: ClassVar[str]
 
     def do_GET(self) -> None:
-        """Answer with the page, with what is new, or with the transcripts of a step."""
         url = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
         host = (self.headers.get("Host") or "").rpartition(":")[0]

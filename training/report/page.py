@@ -38,7 +38,6 @@ def write_page(folders: list[Path], path: Path) -> Found:
 
 
 def page(found: Found) -> str:
-    """Return the page."""
     chunks = dict[tuple[int, int], str]()
     for index, run in enumerate(found.runs):
         pieces, room, unread = run.vocabulary(), BYTES // len(found.runs), READ // len(found.runs)

@@ -109,7 +109,6 @@ def _by_turn(turns: dict[int, dict[int, float]], width: int) -> Table:
 
 
 def _episodes(run: Run) -> Iterator[RenderableType]:
-    """Yield how the episodes of the last step ended, and which failed."""
     step = max(run.played, default=None)
     if step is None:
         return

@@ -222,7 +222,6 @@ def read_completion(answer: bytes, request: CompletionRequest, model: str, sent:
 
 
 def _end(choice: Node, tokens: list[int], request: CompletionRequest) -> str | None:
-    """Check that it ended where it had to, and return the text at which it did."""
     early = [token for token in tokens[:-1] if token in request.ends]
     _match(not early, f"tokens follow on token {early[:1]}, which ends a turn")
     reason, why = choice["finish_reason"].value, choice["stop_reason"].value
@@ -237,7 +236,6 @@ def _end(choice: Node, tokens: list[int], request: CompletionRequest) -> str | N
 
 
 def _numbers(node: Node, tokens: list[int], least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the log-probabilities of `tokens`, and of the likeliest at each."""
     names, logps, tops = node["tokens"].array(), node["token_logprobs"].array(), node["top_logprobs"].array()
     lengths = (len(names), len(logps), len(tops))
     _match(set(lengths) == {len(tokens)}, f"it holds {len(tokens)} tokens with {lengths} names, log-probs, likeliest")

@@ -120,7 +120,6 @@ class VllmServer:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs; it may still be loading."""
         return self._child is not None and self._child.alive
 
     def __enter__(self) -> Self:
