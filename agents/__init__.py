@@ -17,7 +17,7 @@ players: episodes of experts and scripts, without a policy; person: of who sits 
 journal: trees on disk, incidents, and writes that survive a crash
 replay: the episodes of a journal played again
 evaluate: a policy or player on an environment; episodes: its folder and its result; exports: both for other programs
-scores: avg@k, pass@k, pass^k and maj@k with intervals; against: beside an earlier evaluation
+scores: avg@k, pass@k, pass^k and maj@k with intervals
 significance: means with intervals, tests of differences, and how many seeds it takes to see one
 checkpoint: checkpoints that are complete or absent
 warmup/: learning from demonstrations, of new small policies and of LoRA weights; tiny/: the policy that is shipped

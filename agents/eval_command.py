@@ -97,7 +97,7 @@ class Eval(Shown):
     def _report(self, notes: Console) -> tuple[Report, Mapping[str, str], str]:
         with mistakes(), Work("getting ready"):
             from . import evaluate
-            from .against import difference, read_against
+            from .episodes import difference, read_against
 
             prepared = evaluate.prepare(
                 self.env,

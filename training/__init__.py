@@ -6,7 +6,7 @@ Command line and runs:
     run: a run from its config: check, load, train; dry_run: what can be said of it before
     export: what a run has learned, as a folder for other programs
     run_folder: what a run writes, and reads to continue; alarms: signs that it goes wrong
-    sinks: processes that hand what a run writes to loggers; loggers: what each of them is given
+    sinks: processes that hand what a run writes to loggers
     parallel: the processes that train together
     process: which of them this one is
     comparison/: comparing methods on the same tasks, seeds and budget

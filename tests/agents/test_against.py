@@ -6,7 +6,7 @@ import pytest
 
 from turngym.__main__ import main
 from turngym.agents import evaluate
-from turngym.agents.against import difference, read_against
+from turngym.agents.episodes import difference, read_against
 from turngym.agents.scores import Episode
 from turngym.envs import Outcome
 from turngym.envs.registry import make

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from turngym import __main__ as cli
-from turngym.training.loggers import PROJECT
+from turngym.training.sinks import PROJECT
 
 SMALL = ["--eval-every", "1", "--eval-tasks", "2", "--prompts", "2", "--group", "2", "--max-tokens", "12"]
 SMALL += ["--threads", "1", "--seed", "3"]

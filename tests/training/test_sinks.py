@@ -14,8 +14,7 @@ from turngym.envs import StopReason
 from turngym.tests.support.pages import ROOT
 from turngym.training import run, sinks
 from turngym.training.config import TrainConfig, to_toml
-from turngym.training.loggers import SINKS, Place, traced
-from turngym.training.sinks import CUT, ENDED, follow, following, parse_loggers
+from turngym.training.sinks import CUT, ENDED, SINKS, Place, follow, following, parse_loggers, traced
 
 FAKE = """
 import json, os, time

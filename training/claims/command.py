@@ -37,25 +37,25 @@ class Claims(Shown):
             with mistakes(), Work("getting ready"):
                 from ..analyse import check_packages
                 from ..comparison.work import carry_out
-                from . import judge
-                from .plan import plan
+                from . import study
 
                 if self.workers < 1:
                     raise ValueError(f"workers is {self.workers}; there must be at least 1")
                 check_packages()
-                study = plan(self.table, QUICK if self.quick else self.seeds, self.seed, self.out, self.resume)
-            folder, trials = study.comparison.folder, study.comparison.trials
+                seeds = QUICK if self.quick else self.seeds
+                plan = study.plan(self.table, seeds, self.seed, self.out, self.resume)
+            folder, trials = plan.comparison.folder, plan.comparison.trials
             say = partial(notes.print, markup=False, soft_wrap=True)
-            say(f"{len(study.claims)} claims, {len(trials)} runs, into {folder}")
+            say(f"{len(plan.claims)} claims, {len(trials)} runs, into {folder}")
             try:
                 with mistakes():
-                    study.make_start()
-                    carry_out(trials, self.workers, say, make=partial(judge.make, study.claims))
+                    plan.make_start()
+                    carry_out(trials, self.workers, say, make=partial(study.make, plan.claims))
             except KeyboardInterrupt:
-                judge.write(study)
+                study.write(plan)
                 console.print(f"interrupted; continue with the same command and --out {folder} --resume")
                 raise
             with mistakes(), Work("judging"):
-                table = judge.write(study)
-        show_tables([table], folder, judge.FILES)
+                table = study.write(plan)
+        show_tables([table], folder, study.FILES)
         return 0

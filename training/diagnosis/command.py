@@ -48,7 +48,7 @@ class Diagnose(Shown):
             from ..comparison.plan import check_picture
             from ..comparison.work import carry_out
             from . import report
-            from .begin import check_acting, make_starts
+            from .plan import check_acting, make_starts
             from .plan import plan as make_plan
 
             if self.workers < 1:

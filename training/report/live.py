@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from .data import DAMAGE, read
-from .page import STEP, as_json, assembled, summary
-from .transcripts import transcripts
+from .page import STEP, as_json, assembled, summary, transcripts
 
 SHARE, WAIT = 100, 2.0  # and the least seconds between two questions
 HOST = "127.0.0.1"

@@ -14,8 +14,7 @@ import pytest
 
 from turngym.__main__ import main
 from turngym.agents.journal import read_trees
-from turngym.training.claims.judge import Judged, statistic
-from turngym.training.claims.plan import TABLES, Row, plan
+from turngym.training.claims.study import TABLES, Judged, Row, plan, statistic
 
 for package in ("sacrebleu", "scipy", "sklearn"):
     pytest.importorskip(package, reason="the analysis extra is not installed")

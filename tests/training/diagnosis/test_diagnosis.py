@@ -25,8 +25,7 @@ from turngym.training.comparison.measure import Measured
 from turngym.training.comparison.outcomes import foresight
 from turngym.training.config import to_toml
 from turngym.training.diagnosis import report
-from turngym.training.diagnosis.begin import GATES, check
-from turngym.training.diagnosis.plan import CASES, FILE, Diagnosis, plan
+from turngym.training.diagnosis.plan import CASES, FILE, GATES, Diagnosis, check, plan
 
 LATE = CASES["late-bloomer"]
 
