@@ -10,7 +10,8 @@
 - tasks: tasks, sets of tasks, and what generated sets share
 - rows: rows of questions, and the tasks that they give
 - sources: where questions come from: files and data sets
-- math, qa, household, suites, diagnostic: the environments
+- diagnostic: worlds that each isolate one thing a control of entropy has to get right
+- math, qa, household, suites: the other environments
 - adapters: environments in other trainers, and theirs here
 """
 

@@ -174,8 +174,7 @@ class TextEnv(gymnasium.Env[str, str]):
             raise gymnasium.error.ResetNeeded("this episode has ended (or never began): call reset() before step()")
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
-        self.live = False  # an episode whose step raises cannot go on
-        began = self._began
+        self.live, began = False, self._began  # an episode whose step raises cannot go on
         try:
             reply = self.on_step(action)
         except ToolFailure as failure:
@@ -190,25 +189,23 @@ class TextEnv(gymnasium.Env[str, str]):
         self.turn += 1
         if stop is None and self.turn >= self.max_turns:
             stop = StopReason.MAX_TURNS
-        ended = stop is not None
         outcome = None if stop is None else outcome_of(stop)
-        done = ended and outcome is Outcome.DONE
-        failed = ended and outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
-        reward = float("nan") if failed else float(reply.reward)
-        if failed:
-            self._named = {}
+        reward = float(reply.reward)
+        if outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR):
+            reward, self._named = float("nan"), {}
         elif isinstance(reply.reward, Rewards):
             self._named = added(self._named, reply.reward)
-        self.live, self._last = not ended, text
+        self.live, self._last = stop is None, text
         self._turns += action, role, text, reward, stop, self._named
         info: dict[str, Any] = {"turn": self.turn, "messages": [{"role": role, "content": text}]}
         if reply.info or self._named:
             info |= copied({**reply.info, **self._named})  # what it is made of may live on in the environment
         if reply.valid is not None:
             info["valid"] = reply.valid
-        if ended:
+        if stop is not None:
             info |= {"stop": str(stop), "outcome": str(outcome)}
-        return text, reward, done, ended and not done, info
+        done = outcome is Outcome.DONE
+        return text, reward, done, not (done or self.live), info
 
     # -- copies -----------------------------------------------------------------------------------------------------
 
@@ -252,9 +249,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return self._last
 
     def _digest(self) -> str:
-        """Return the digest of all that the agent was shown and paid."""
-        if not self._seen:
-            self._seen = _digest("", *self._opening)
+        self._seen = self._seen or _digest("", *self._opening)
         for place in range(6 * self._read, len(self._turns), 6):
             role, text, reward, stop, named = self._turns[place + 1 : place + 6]
             self._seen = _digest(self._seen, role, text, reward, stop, *named.values())

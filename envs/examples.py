@@ -15,8 +15,8 @@ from .rows import json_rows
 
 Message = dict[str, Any]
 """One chat message: `role` and `content`, as chat templates take them."""
-Example = tuple[Message, ...]
-"""A conversation that the user begins and the assistant ends."""
+Example = tuple[Message, ...]  # a conversation that the user begins and the assistant ends
+_PARTS = ("role", "content")
 MOST = 64  # shots
 ROLES = {"user": ("assistant",), "assistant": ("user", "tool"), "tool": ("assistant",)}  # who may speak behind whom
 
@@ -61,12 +61,11 @@ def conversations(file: Path) -> Iterator[tuple[str, list[Message]]]:
     number = 0
     for number, row in json_rows(file):
         messages = row.get("messages") if isinstance(row, dict) else None
-        if not isinstance(messages, list) or not all(map(_is_message, messages)) or not messages:
-            raise ValueError(
-                f"{file}:{number} is no conversation; a line holds "
-                '{"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
-            )
-        yield f"{file}:{number}", messages
+        said = messages if isinstance(messages, list) and messages else [None]
+        if not all(isinstance(one, dict) and isinstance(one.get(name), str) for one in said for name in _PARTS):
+            form = '{"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
+            raise ValueError(f"{file}:{number} is no conversation; a line holds {form}")
+        yield f"{file}:{number}", said
     if not number:
         raise ValueError(f"{file} holds no conversation; it needs lines with `messages`")
 
@@ -82,10 +81,6 @@ def _as_example(messages: Sequence[Message], where: str) -> Example:
             "and an assistant answers everything between"
         )
     return tuple(messages)
-
-
-def _is_message(message: object) -> bool:
-    return isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("role", "content"))
 
 
 _CONSTANT = frozenset({str, int, float, bool, type(None)})  # types that need no copy

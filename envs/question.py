@@ -22,15 +22,12 @@ from .examples import Message
 from .tasks import Task, Tasks, choose_index
 
 TOOL_TIMEOUT = 60.0
-GRACE = 5.0
-"""Seconds on top in which a tool with a limit of its own has what it needs, and ends what an agent did in time."""
+GRACE = 5.0  # on top, in which a tool with a limit of its own has what it needs, and ends what an agent did in time
 RESULT_CHARACTERS = 16_000  # of a tool's result that an agent sees: at most 4 bytes each, they fit in the text space
-
-
+# How tools are used, for the prompts of stock models; the format or the chat template says how a call is written.
 CALLS = (
     "Call a tool where it helps: one call at a time, then wait for its result. When you know the answer, make no call. "
 )
-"""How tools are used, for the prompts of stock models; the format or the chat template says how a call is written."""
 
 
 def is_lenient(answers: str) -> bool:
@@ -142,8 +139,6 @@ class Toolbox:
 
 
 class _Planted:
-    """The tasks of another set with one gold for all."""
-
     def __init__(self, tasks: Tasks, gold: str) -> None:
         self.name, self.split, self._tasks, self._gold = tasks.name, tasks.split, tasks, gold
 
@@ -206,7 +201,6 @@ class QuestionEnv(TextEnv):
         return self.task.prompt
 
     def on_step(self, text: str) -> Reply:
-        """Run the first tool call of `text`, or grade it."""
         if len(self.toolbox):
             parsed = self.format.parse(text, tuple(self.toolbox.tools))
             if parsed.call is not None:
@@ -221,10 +215,11 @@ class QuestionEnv(TextEnv):
         """Compute with the Python tool where there is one, then answer; without a program it prints the answer."""
         if self.task is None:
             raise RuntimeError("gold() needs an episode: call reset() first")
-        answer = f"\\boxed{{{self.task.gold}}}"
+        gold, answer = self.task.gold, f"\\boxed{{{self.task.gold}}}"
         if "python" not in self.toolbox.tools or self.turn or self.max_turns == 1:
             return [answer]
-        code = self.task.solution or f"print({self.task.gold if _number(self.task.gold) else repr(self.task.gold)})"
+        number = gold.removeprefix("-").isdecimal() and gold.isascii()
+        code = self.task.solution or f"print({gold if number else repr(gold)})"
         return [self.format.render(ToolCall("python", {"code": code})), answer]
 
     def plant(self, canary: str) -> bool:
@@ -233,14 +228,12 @@ class QuestionEnv(TextEnv):
         return True
 
     def messages(self, observation: str) -> list[Message]:
-        """Return the system prompt (with the format's instructions) and the question."""
         instructions = self.format.instructions(self.toolbox.schemas) if len(self.toolbox) else ""
         system = "\n".join(part for part in (self.system, instructions) if part)
         opening = [{"role": "system", "content": system}] if system else []
         return [*opening, {"role": "user", "content": observation}]
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the tools' JSON schemas for the chat template; empty where the system prompt teaches the calls."""
         return self.toolbox.schemas if self.format.native else []
 
     def close(self) -> None:
@@ -273,7 +266,3 @@ class QuestionEnv(TextEnv):
         info |= self.measures(verdicts)
         stop = StopReason.NO_ANSWER if verdict.answer is None else StopReason.ANSWERED
         return Reply("", reward=verdict.score, stop=stop, info=info, valid=verdict.answer is not None)
-
-
-def _number(gold: str) -> bool:
-    return gold.removeprefix("-").isdecimal() and gold.isascii()

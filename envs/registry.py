@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -124,9 +125,7 @@ def spec_of(env_id: str) -> EnvSpec:
         made = load(env_id, "environment")
         if not callable(made) or (inspect.isclass(made) and not issubclass(made, TextEnv)):
             what = f"the class {made.__name__}" if inspect.isclass(made) else f"a {type(made).__name__}"
-            raise ValueError(
-                f"{env_id} is {what}; name a class that derives from TextEnv, or a function that makes one"
-            )
+            raise ValueError(f"{env_id} is {what}; name a class derived from TextEnv, or a function that makes one")
         gymnasium.register(env_id, entry_point=env_id)
     else:
         load_module(module, f"the environment {env_id!r}")
@@ -147,7 +146,6 @@ def takes(env_id: str, option: str) -> bool:
 
 
 def _options(creator: Callable[..., Any]) -> tuple[list[str], bool]:
-    """Return the names of a factory's options, and whether it takes any others."""
     options = inspect.signature(creator).parameters.values()
     variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [one.name for one in options if one.kind not in variable], any(one.kind is variable[0] for one in options)
@@ -187,18 +185,14 @@ def _register(entry: Entry, known: Iterable[Entry]) -> None:
     if len(packages) > 1 and entry not in ENVS:  # an id of turngym's own is nobody else's
         wrong = f"{entry.id} is declared by the packages {' and '.join(packages)}; uninstall all but one"
     elif not re.fullmatch(r"[\w.]+:\w+", entry.entry_point):
-        wrong = (
-            f"{entry.id} is declared by the package {entry.package} as {entry.entry_point!r}; it needs module:factory"
-        )
-    point = _refusal(wrong) if wrong else entry.entry_point
+        declared_by = f"{entry.id} is declared by the package {entry.package}"
+        wrong = f"{declared_by} as {entry.entry_point!r}; it needs module:factory"
+    point = partial(_refuse, wrong) if wrong else entry.entry_point
     gymnasium.register(entry.id, entry_point=point, additional_wrappers=(Limited.wrapper_spec(),))
 
 
-def _refusal(wrong: str) -> Callable[..., NoReturn]:
-    def refuse(**options: Any) -> NoReturn:
-        raise ValueError(wrong)
-
-    return refuse
+def _refuse(wrong: str, **options: Any) -> NoReturn:
+    raise ValueError(wrong)
 
 
 @dataclass(frozen=True)
@@ -237,15 +231,11 @@ def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
         name, equals, value = item.partition("=")
         if not equals:
             raise ValueError(f"--{flag} {item!r} is not of the form name=value, such as max_turns=3")
-        values[name] = _value(value)
+        try:
+            values[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name] = value
     return values
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def levels_of(env: TextEnv) -> dict[str, str]:
@@ -292,8 +282,7 @@ def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in nested data."""
-    left = [value]
+    left = [value]  # of nested data
     while left:
         value = left.pop()
         if isinstance(value, str):
@@ -332,9 +321,8 @@ def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -
         what = f"asks for isolation level {one!r}, which is weaker than the default {LEVELS[0]!r}"
         if (name := one.partition("=")[0]) in _WIDER:
             what = f"asks for {one!r:.120}, which {_WIDER[name].format(most=_MOST.get(name))}"
-        raise ValueError(
-            f"{where} {what}; a file cannot choose that. If you trust its code, add {flag_of(one)} to the command"
-        )
+        fix = f"If you trust its code, add {flag_of(one)} to the command"
+        raise ValueError(f"{where} {what}; a file cannot choose that. {fix}")
 
 
 def flag_of(one: str) -> str:

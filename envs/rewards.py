@@ -84,7 +84,7 @@ class Rubric:
         for name, grader in graders.items():
             if not (hasattr(grader, "grade") or callable(grader)):
                 raise TypeError(
-                    f"{name} is {grader!r:.60}; a rubric takes graders, and functions of completion and gold"
+                    f"{name} is {grader!r:.60}; a rubric takes graders and functions of completion and gold"
                 )
 
     def grade(self, *, completion: str, gold: str) -> RubricGrade:

@@ -44,16 +44,12 @@ def final_answer(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Fields:
-    """Where rows hold problem and answer, and how these become prompt and gold.
-
-    prompt: Makes the prompt of what the problem's field holds; raises ValueError where it cannot.
-    gold: Makes the gold, or all right answers, of what the answer's field holds, likewise.
-    """
+    """Where rows hold problem and answer, and how these become prompt and gold."""
 
     problem: str  # the problem's field; a dot reaches into a nested row
     answer: str  # the answer's field, likewise
-    prompt: Callable[[Any], str] = as_text
-    gold: Callable[[Any], str | tuple[str, ...]] = final_answer
+    prompt: Callable[[Any], str] = as_text  # of what the problem's field holds; raises ValueError where it cannot
+    gold: Callable[[Any], str | tuple[str, ...]] = final_answer  # likewise the gold, or all right answers
     aliases: str | None = None  # a field that may hold more right answers
 
 
@@ -61,7 +57,7 @@ SHAPES = (Fields("problem", "answer"), Fields("question", "answer"))  # the fiel
 
 
 def read_row(
-    row: Any, shapes: Sequence[Fields], check_gold: Callable[[str], None] | None = None
+    row: Any, shapes: Sequence[Fields], check_gold: Callable[[str], object] = str
 ) -> tuple[str, tuple[str, ...]]:
     """Return the prompt and the golds of a row, by the first of `shapes` whose fields it has.
 
@@ -75,9 +71,8 @@ def read_row(
         prompt = _made(fields.prompt, fields.problem, problem)
         golds = _golds(row, fields, answer)
         try:
-            if check_gold is not None:
-                for gold in golds:
-                    check_gold(gold)
+            for gold in golds:
+                check_gold(gold)
         except ValueError as error:
             raise ValueError(f": field {fields.answer!r} is {answer!r}: {error}") from None
         return prompt, golds
@@ -136,7 +131,7 @@ class SourceOptions:
     problem_field: str | None = None  # the field of the problem, where the source does not say so itself
     answer_field: str | None = None  # the field of the answer, likewise
     bad_rows: int = 0  # how many rows without a usable problem and gold may be left out
-    check_gold: Callable[[str], None] | None = None  # raises ValueError for a gold that the grader could not use
+    check_gold: Callable[[str], object] = str  # raises ValueError for a gold that the grader could not use
     shapes: Sequence[Fields] = SHAPES  # the fields that need no naming; named ones are read as the first of these are
     make: Make = plain_task
 
@@ -145,13 +140,11 @@ class SourceOptions:
         if not 0 <= (self.holdout or 0) < 1:
             raise ValueError(f"holdout is {self.holdout}; it is a share, at least 0 and below 1")
         if self.holdout and self.split == "test":
-            raise ValueError(
-                f"split is 'test' and holdout is {self.holdout}; a holdout parts train from valid, so set it to 0"
-            )
-        if (self.problem_field is None) != (self.answer_field is None):
-            raise ValueError(
-                f"problem_field is {self.problem_field!r} and answer_field is {self.answer_field!r}; name both or none"
-            )
+            parted = f"holdout is {self.holdout}; a holdout parts train from valid"
+            raise ValueError(f"split is 'test' and {parted}, so set it to 0")
+        problem, answer = self.problem_field, self.answer_field
+        if (problem is None) != (answer is None):
+            raise ValueError(f"problem_field is {problem!r} and answer_field is {answer!r}; name both or none")
         if type(self.bad_rows) is not int or self.bad_rows < 0:
             raise ValueError(f"bad_rows is {self.bad_rows!r}; it is a number of rows, at least 0")
 

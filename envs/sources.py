@@ -23,19 +23,15 @@ HOLDOUT = 0.05  # share of a train split that is `valid` where the data set has 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of the hub.
-
-    splits: Which of its splits serves each of ours; without a `valid` it is a part of `train`. None: as they are
-        called.
-    repeats: Whether its rows come several times, in the same order: each is taken once, and a problem with two
-        answers not at all.
-    """
+    """A data set of the hub."""
 
     path: str  # its name there
     fields: Sequence[Fields] = SHAPES  # where its rows hold problem and answer
-    splits: Mapping[str, str] | None = None
+    splits: Mapping[str, str] | None = None  # which serves each of ours; no `valid`: a part of `train`; None: as called
     configs: Sequence[str] = ()  # its parts, read one after another; empty where it has one
-    repeats: bool = False
+    repeats: bool = (
+        False  # whether rows come several times, in order: each is taken once, a problem with two answers not
+    )
 
 
 def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:
@@ -115,9 +111,8 @@ def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[str, flo
         options.refuse(f"{name} has a split of its own for {options.split!r}", "holdout")
         return splits[options.split], 0.0
     if options.split == "test" or "train" not in splits:
-        raise ValueError(
-            f"{name} has no split for {options.split!r}; its rows serve {', '.join(splits) or 'none of ours'}"
-        )
+        served = ", ".join(splits) or "none of ours"
+        raise ValueError(f"{name} has no split for {options.split!r}; its rows serve {served}")
     share = HOLDOUT if options.holdout is None else options.holdout
     if options.split == "valid" and not share:
         raise ValueError(f"holdout is 0, but {name} has no split for 'valid'; hold out a share of train, such as 0.05")
@@ -173,8 +168,7 @@ def _columns(source: DataSet, found: list[str]) -> list[str]:
 
 
 def _values(data: Any) -> Iterator[tuple[Any, ...]]:
-    # Row by row takes ten times as long.
-    for batch in data.iter(1000):
+    for batch in data.iter(1000):  # row by row takes ten times as long
         yield from zip(*batch.values(), strict=True)
 
 

@@ -71,7 +71,6 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
 
 
 def _played(env: TextEnv, task: int) -> Example:
-    """Return an episode of the expert, from the question to its last turn."""
     observation, info = begin(env, task, 0)
     talk = [message for message in info["messages"] if message["role"] != "system"]
     expert: Any = env.expert() if hasattr(env, "expert") else None  # sees what the agent sees
@@ -94,15 +93,12 @@ def _open(env_id: str, options: Mapping[str, Any]) -> Split:
         first = SPLITS.index(split) * SEEDS
         return Split(env, range(first, first + SEEDS), f"{env_id} has no tasks: {split} begins episodes by seed")
     tasks = [i for i in range(count) if split == {FOLD - 2: "valid", FOLD - 1: "test"}.get(i % FOLD, "train")]
+    lacks = f"{env_id} takes no option 'split'"
     if not tasks:
-        raise ValueError(
-            f"{env_id} takes no option 'split', and its {count} tasks are too few to hold some out for {split}: at "
-            f"least {FOLD} are needed, or a split of its own, such as: {ADVICE}"
-        )
+        needed = f"at least {FOLD} are needed, or a split of its own, such as: {ADVICE}"
+        raise ValueError(f"{lacks}, and its {count} tasks are too few to hold some out for {split}: {needed}")
     place = "the others" if split == "train" else f"every {FOLD}th, from {tasks[0]}"
-    return Split(
-        env, tasks, f"{env_id} takes no option 'split': {split} has {len(tasks)} of its {count} tasks, {place}"
-    )
+    return Split(env, tasks, f"{lacks}: {split} has {len(tasks)} of its {count} tasks, {place}")
 
 
 def begin(env: TextEnv, task: int, seed: int | None) -> tuple[str, dict[str, Any]]:

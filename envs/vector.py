@@ -31,16 +31,12 @@ class TextVectorEnv(SyncVectorEnv):
             else:
                 texts[i], rewards[i], terminated[i], truncated[i], info = env.step(action)
             for key, value in info.items():
-                if key in found:
-                    found[key][i] = value
-                else:
-                    found[key] = {i: value}
+                found.setdefault(key, {})[i] = value
         ends = np.array(terminated), np.array(truncated)
         self._autoreset_envs = ends[0] | ends[1]
         return tuple(texts), np.array(rewards), *ends, self._stacked(found)
 
     def _stacked(self, found: dict[str, dict[int, Any]]) -> dict[str, Any]:
-        """Return, by key, an array of the values and a mask of the environments that have one."""
         infos: dict[str, Any] = {}
         for key, values in found.items():
             kind = type(next(iter(values.values())))

@@ -133,9 +133,8 @@ class Toolset:
             try:
                 twin._instance = instance.fork() if hasattr(instance, "fork") else copy.deepcopy(instance)
             except Exception as error:
-                raise ToolFailure(
-                    f"{self.kind.__name__} cannot be copied ({error}); give it a method fork() that returns a copy"
-                ) from error
+                fix = "give it a method fork() that returns a copy"
+                raise ToolFailure(f"{self.kind.__name__} cannot be copied ({error}); {fix}") from error
         return twin
 
 
@@ -149,15 +148,13 @@ class MethodTool(FunctionTool[..., Any]):
     def reset(self) -> None:
         self.owner.reset()
 
+    close = reset
+
     def fork(self) -> Any:
         return self.owner.fork().tools[self.name]
 
-    def close(self) -> None:
-        self.owner.reset()
-
-    def _target(self) -> Callable[..., Any]:
-        method: Callable[..., Any] = getattr(self.owner.instance, self.name)
-        return method
+    def _target(self) -> Any:
+        return getattr(self.owner.instance, self.name)
 
 
 def _public_methods(kind: type) -> list[Callable[..., Any]]:
@@ -165,14 +162,12 @@ def _public_methods(kind: type) -> list[Callable[..., Any]]:
     found: list[Callable[..., Any]] = []
     for name in dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base)):
         method = inspect.getattr_static(kind, name)
-        if isinstance(method, types.FunctionType):
-            method = types.MethodType(method, kind)
-        elif isinstance(method, staticmethod | classmethod):
-            method = getattr(kind, name)
-        else:
+        if name.startswith("_") or name in LIFE:
             continue
-        if not name.startswith("_") and name not in LIFE:
-            found.append(method)
+        if isinstance(method, types.FunctionType):
+            found.append(types.MethodType(method, kind))
+        elif isinstance(method, staticmethod | classmethod):
+            found.append(getattr(kind, name))
     return found
 
 
@@ -287,18 +282,15 @@ def _record_schema(record: Any, where: str, inside: tuple[Any, ...]) -> Schema:
     hints = hints_of(record, record.__name__)
     if typing.is_typeddict(record):
         # Where annotations are texts, `__required_keys__` does not know what is marked.
-        needed = record.__required_keys__ | {
-            name for name, hint in hints.items() if typing.get_origin(hint) is Required
-        }
-        needed -= {name for name, hint in hints.items() if typing.get_origin(hint) is NotRequired}
+        marks = {name: typing.get_origin(hint) for name, hint in hints.items()}
+        needed = record.__required_keys__ | {name for name, mark in marks.items() if mark is Required}
+        needed -= {name for name, mark in marks.items() if mark is NotRequired}
     else:
         known = [field for field in fields(record) if field.init]
         needed = {field.name for field in known if field.default is field.default_factory is MISSING}
         hints = {field.name: hints[field.name] for field in known}
-    properties = {
-        name: annotation_schema(hint, f"field {name!r} of {record.__name__}, of {where},", inside)
-        for name, hint in hints.items()
-    }
+    of = f"of {record.__name__}, of {where},"
+    properties = {name: annotation_schema(hint, f"field {name!r} {of}", inside) for name, hint in hints.items()}
     required = [name for name in hints if name in needed]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 

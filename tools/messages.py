@@ -62,13 +62,10 @@ def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
     with contextlib.suppress(EOFError):
         while True:
             reply = handle(read_frame(sock))
-            write_frame(sock, {**reply, "memory_mb": _resident_mb()} if sized else reply)
-
-
-def _resident_mb() -> int:
-    # What getrusage says may be the size of the parent, with which a child shares its memory while it starts.
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
-        return int(file.read().split()[1]) * resource.getpagesize() // 2**20
+            if sized:  # what getrusage says may be the size of the parent, whose memory a child shares while it starts
+                with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
+                    reply = {**reply, "memory_mb": int(file.read().split()[1]) * resource.getpagesize() // 2**20}
+            write_frame(sock, reply)
 
 
 def encode(payload: Any) -> bytes:
@@ -96,8 +93,7 @@ def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
     return bytes(data)
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a packet connection."""
+def pair() -> tuple[socket.socket, socket.socket]:  # two ends of a packet connection
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 

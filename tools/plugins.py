@@ -85,9 +85,8 @@ def load(spec: str, what: str) -> Any:
         hint = did_you_mean(name, (one for one in vars(found) if not one.startswith("_")))
         if (own := Path.cwd() / f"{module}.py").is_file() and str(own) != where:
             hint = f"it has the name of your {module}.py: rename that"
-        raise ValueError(
-            f"the {what} {spec!r}: the module {module} ({where}) has no {name}; {hint}".rstrip("; ")
-        ) from None
+        missing = f"the {what} {spec!r}: the module {module} ({where}) has no {name}; {hint}"
+        raise ValueError(missing.rstrip("; ")) from None
 
 
 def load_module(name: str, where: str) -> ModuleType:
@@ -191,18 +190,15 @@ def _as_tools(one: Any) -> list[Tool]:
     if inspect.isroutine(one):
         return [FunctionTool(one)]
     if missing := [name for name in MEMBERS if not hasattr(one, name)]:
-        raise TypeError(
-            f"{one!r:.80} is no tool: it has no {', '.join(missing)}; a tool has these, is a typed function with a "
-            "docstring, or a class whose public methods are"
-        )
+        form = "a tool has these, is a typed function with a docstring, or a class whose public methods are"
+        raise TypeError(f"{one!r:.80} is no tool: it has no {', '.join(missing)}; {form}")
     try:
         named = one.schema["function"]["name"]
         one.schema["function"]["parameters"]["properties"].keys()
     except (LookupError, TypeError, AttributeError) as error:
-        raise TypeError(
-            f"the schema of the tool {one.name} is {one.schema!r:.80}; it needs the form "
-            "{'type': 'function', 'function': {'name', 'description', 'parameters': {'properties'}}}"
-        ) from error
+        form = "{'type': 'function', 'function': {'name', 'description', 'parameters': {'properties'}}}"
+        what = f"the schema of the tool {one.name} is {one.schema!r:.80}"
+        raise TypeError(f"{what}; it needs the form {form}") from error
     if named != one.name:
         raise TypeError(f"the tool {one.name} is called {named!r} in its schema; give both one name")
     return [one]

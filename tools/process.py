@@ -269,9 +269,8 @@ class Pool:
 
     def _launch(self, old: Child | None) -> None:
         """Start a worker in a thread of its own, after the end of `old`; the caller holds the lock."""
-        thread = threading.Thread(target=self._start, args=(old,), name=f"start {self.script.name}", daemon=True)
         try:
-            thread.start()
+            threading.Thread(target=self._start, args=(old,), name=f"start {self.script.name}", daemon=True).start()
         except RuntimeError as error:  # the interpreter is ending, or there are too many threads
             self._failures, self._reason = self._failures + 1, str(error)
             self._changed.notify_all()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...envs.diagnostic import Start, State, WorldEnv
-from ...envs.diagnostic.worlds import NOUNS
+from ...envs.diagnostic import NOUNS
 from ...envs.splits import Split, begin
 from ..chat.chat import Chat
 from ..chat.template import Template

@@ -53,11 +53,7 @@ class Served(Environment[Say, Seen, State]):
         self._splits, self._env, self._state = splits, next(iter(splits.values())).env.fork(), State()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Seen:
-        """Begin an episode.
-
-        Raises:
-            ValueError, IndexError: there is no such split, option or task.
-        """
+        """Begin an episode. Raises ValueError, IndexError where there is no such split, option or task."""
         name, index = kwargs.pop("split", next(iter(self._splits))), kwargs.pop("index", None)
         if kwargs:
             raise ValueError(f"reset has no option {', '.join(map(repr, kwargs))}; it has seed, split and index")
@@ -82,15 +78,12 @@ class Served(Environment[Say, Seen, State]):
 
     @property
     def state(self) -> State:
-        """The episode's id and number of turns."""
         return self._state
 
     def close(self) -> None:
-        """End the tools' processes."""
         self._env.close()
 
     def list_splits(self) -> list[str]:
-        """Return the names of the splits."""
         return list(self._splits)
 
     def num_tasks(self, split: str) -> int:
@@ -104,11 +97,9 @@ class Served(Environment[Say, Seen, State]):
         return {"id": f"{split}-{index}", "index": index}
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return the tasks of a slice."""
         return [self.get_task(split, i) for i in range(self.num_tasks(split))[start:stop]]
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """Return the first thousand tasks of a split."""
         return self.get_task_range(split, stop=1000)
 
     def _split(self, name: str) -> Split:
@@ -125,8 +116,7 @@ def app(env_id: str, sessions: int = 64, **options: Any) -> Any:
         sessions: Episodes that may be played at the same time, each in a connection of its own.
         options: The environment's own. `split` names the first split; all that can be opened are served.
 
-    Raises:
-        ValueError, TypeError: it cannot be made.
+    Raises ValueError, TypeError where it cannot be made.
     """
     first = options.pop("split", SPLITS[0])
     splits = {first: open_split(env_id, {**options, "split": first})}
@@ -147,8 +137,7 @@ class Remote(TextEnv):
         timeout: Seconds for an answer.
         max_turns: Turn limit beside the server's own.
 
-    Raises:
-        ValueError: the server does not answer, or an action needs other than one text.
+    Raises ValueError where the server does not answer, or an action needs other than one text.
     """
 
     shared = TextEnv.shared | {"tasks"}
@@ -178,7 +167,6 @@ class Remote(TextEnv):
         self._schemas: list[dict[str, Any]] = []
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Begin an episode on the server."""
         seed = int(rng.integers(2**31))
         chosen = {} if self.tasks is None else {"split": self.split, "index": choose_index(rng, options, self.tasks)}
         seen = self._ask("reset", seed=seed, **chosen).observation
@@ -203,18 +191,15 @@ class Remote(TextEnv):
         return Reply(self._text(seen), float(result.reward or 0.0), stop, role)
 
     def messages(self, observation: str) -> list[dict[str, str]]:
-        """Return the messages that the server sent, or its text as the user's."""
         return self._shown_messages
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the schemas that the server sent."""
         return self._schemas
 
     def fork(self) -> "Remote":
         """Return a copy in a connection of its own, brought to the same state by playing the episode again.
 
-        Raises:
-            RuntimeError: the server answered other than it did.
+        Raises RuntimeError where the server answered other than it did.
         """
         client = vars(self).pop("_client", None)  # the copy opens its own
         twin = super().fork()

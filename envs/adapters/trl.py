@@ -34,8 +34,7 @@ class Source:
         split: train, valid or test.
         options: The environment's own; the format of calls is left to the model's chat template.
 
-    Raises:
-        ValueError, TypeError: the environment cannot be made, or the split has no episode.
+    Raises ValueError, TypeError where the environment cannot be made, or the split has no episode.
     """
 
     def __init__(self, env_id: str, split: str = "train", **options: Any) -> None:
@@ -50,13 +49,13 @@ class Source:
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Return the first `count` episodes as rows of a data set: `prompt`, messages, and `task`, the episode.
 
-        Raises:
-            ValueError: the split has fewer.
+        Raises ValueError where the split has fewer.
         """
         tasks = self._split.tasks
         if not 0 < count <= len(tasks):
             raise ValueError(f"count is {count}; the split has 1 to {len(tasks)} episodes")
-        return [{"prompt": self._prompt(tasks[i]), "task": tasks[i]} for i in range(count)]
+        prompts = (begin(self._split.env, task, 0)[1]["messages"] for task in tasks[:count])
+        return [{"prompt": prompt, "task": task} for prompt, task in zip(prompts, tasks)]
 
     def make(self) -> "_Rollout":
         """Return an environment for one rollout: TRL's `environment_factory`."""
@@ -67,10 +66,6 @@ class Source:
         """Return each rollout's reward; None, which TRL leaves out, where environment or tool could not run."""
         return [one._finish(completion) for one, completion in zip(environments, completions, strict=True)]
 
-    def _prompt(self, task: int) -> list[dict[str, str]]:
-        _, info = begin(self._split.env, task, 0)
-        return [dict(message) for message in info["messages"]]
-
 
 class _Rollout:
     """One rollout at a time in an environment of its own; a subclass has the tools as methods."""
@@ -80,7 +75,6 @@ class _Rollout:
         self._total = 0.0
 
     def reset(self, task: int, **_: Any) -> None:
-        """Begin the episode of a row, whose prompt shows it."""
         begin(self._env, task, 0)
         self._total = 0.0
 

@@ -8,8 +8,7 @@
 - game: one game, from an official file or a JSON row
 - library: where games are found; large files are indexed once
 - generate: generated houses, fixed by an index
-- house: one generated house, its PDDL problem and its walkthrough
-- chores: kinds of rooms, receptacles and things (`chores.toml`), and what can be asked for
+- house: what generated houses hold (`chores.toml`), what can be asked for, and one house with its PDDL problem
 - expert: an agent that plays well from the observations alone, and what it knows of the task and the house
 """
 

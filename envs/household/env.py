@@ -83,13 +83,15 @@ class ALFWorldEnv(TextEnv):
 
     def gold(self) -> list[str]:
         """Return the rest of the walkthrough, or its shortest end that still succeeds from the present state."""
-        world, state = self._playing()
-        if self.game is None:
-            raise RuntimeError("gold() needs an episode: call reset() first")
+        world, start = self._playing()
+        assert self.game is not None
         walk = self.game.walk(self.text)
         for rest in (walk[self.turn :], *(walk[i:] for i in reversed(range(len(walk))))):
-            if _wins(world, state, rest):
-                return rest
+            state = start
+            for command in rest:
+                state, _ = step(world, state, command)
+                if world.won(state):
+                    return rest
         return walk
 
     def admissible_commands(self) -> list[str]:
@@ -194,11 +196,3 @@ def one_command(text: str, example: str = "look") -> tuple[str, str]:
         shown = lines[0][:_SHOWN]
         return "", f"this reply has {len(lines)} lines, and nothing was done. Answer with one command, such as: {shown}"
     return command, ""
-
-
-def _wins(world: World, state: State, walk: Sequence[str]) -> bool:
-    for command in walk:
-        state, _ = step(world, state, command)
-        if world.won(state):
-            return True
-    return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,13 +21,9 @@ RARE = 0.002  # of a kind of receptacle, or of thing, that was not counted
 
 @dataclass(frozen=True)
 class Priors:
-    """How often things are where at the start of a game.
+    """How often things are where at the start of a game."""
 
-    found: For each kind of thing and kind of receptacle the share of such receptacles that hold such a thing, in
-        the games that have both.
-    """
-
-    found: dict[str, dict[str, float]]
+    found: dict[str, dict[str, float]]  # by kinds of thing and receptacle: the share that holds such a thing
     shut: dict[str, float]  # for each kind of receptacle the share that is closed at first
 
     def chance(self, thing: str, receptacle: str) -> float:
@@ -73,14 +70,9 @@ def parse_task(text: str) -> ParsedTask:
         raise ValueError(f"the text {text[:60]!r} states no task: it has no {MARK!r}")
     for pattern in _SENTENCES:
         if match := re.fullmatch(pattern, sentence):
-            found = {name: value or "" for name, value in match.groupdict().items()}
-            return ParsedTask(
-                found["kind"],
-                found.get("target", ""),
-                _STATES.get(found.get("state", ""), ""),
-                2 if found.get("number") else 1,
-                found.get("lamp", ""),
-            )
+            found = match.groupdict("")
+            state, number = _STATES.get(found.get("state", ""), ""), 2 if "number" in found else 1
+            return ParsedTask(found["kind"], found.get("target", ""), state, number, found.get("lamp", ""))
     raise ValueError(f"the task {sentence!r} is in none of ALFWorld's forms, such as 'put a clean mug in cabinet'")
 
 
@@ -101,20 +93,15 @@ def kind_of(name: str) -> str:
 
 @dataclass
 class Memory:
-    """What is known of a house.
-
-    contents: What was last seen in or on each receptacle that was looked into.
-    states: For each thing that was treated, `clean`, `hot` or `cool`; both where both were done.
-    groups: For each receptacle those that are known to be at the same place, itself among them.
-    """
+    """What is known of a house."""
 
     receptacles: list[str]  # the receptacles that the first text lists, from the last to the first
-    contents: dict[str, list[str]] = field(default_factory=dict)
+    contents: dict[str, list[str]] = field(default_factory=dict)  # what was last seen in or on each receptacle
     shut: set[str] = field(default_factory=set)  # the receptacles that are closed
     held: str = ""  # the thing in hand, empty for none
-    states: dict[str, set[str]] = field(default_factory=dict)
+    states: dict[str, set[str]] = field(default_factory=dict)  # of things that were treated: `clean`, `hot`, `cool`
     here: set[str] = field(default_factory=set)  # the receptacles within reach, as far as known
-    groups: dict[str, set[str]] = field(default_factory=dict)
+    groups: dict[str, set[str]] = field(default_factory=dict)  # receptacles known to be at the same place, by each
     old: bool | None = None  # whether the text is that before alfworld 0.4; None while that is not known
     refused: set[str] = field(default_factory=set)  # the commands that the game answered with `Nothing happens.`
 
@@ -221,48 +208,39 @@ class Expert:
         if kind_of(memory.held) != task.kind:
             return self._put_into(self._spare())
         if task.lamp:
-            return self._light() or self._search(task.lamp)
+            lamps = ((place, f"use {lamp}") for lamp, place in memory.things(task.lamp))
+            return self._first(lamps, inside=False) or self._search(task.lamp)
         if task.state and task.state not in memory.states.get(memory.held, ()):
             return self._treat()
         return self._put_into(self._targets())
 
     def _take(self) -> str:
-        memory, task = self.memory, self.task
-        kept = self._targets()[:1] if task.number > 1 else []
-        for thing, place in memory.things(task.kind):
-            command = f"take {thing} from {place}"
-            if place not in kept and command not in memory.refused and not self._needless(place):
-                return self._at(place, command)
-        return ""
+        kept = self._targets()[:1] if self.task.number > 1 else []
+        seen = self.memory.things(self.task.kind)
+        wanted = ((thing, place) for thing, place in seen if place not in kept and not self._needless(place))
+        return self._first((place, f"take {thing} from {place}") for thing, place in wanted)
 
     def _treat(self) -> str:
         verb, appliance = _TREATS[self.task.state]
-        for place in self.memory.of_kind(appliance):
-            command = f"{verb} {self.memory.held} with {place}"
-            if command not in self.memory.refused:
-                return command if place in self.memory.here else f"go to {place}"
-        return ""
+        places = self.memory.of_kind(appliance)
+        return self._first(((place, f"{verb} {self.memory.held} with {place}") for place in places), inside=False)
 
     def _put_into(self, places: list[str]) -> str:
-        """Return the next command to put the held thing into the first place that the game does not refuse."""
-        memory = self.memory
-        for place in places:
-            for form in _FORMS[memory.old]:
-                command = form.format(memory.held, place)
-                if command not in memory.refused:
-                    return self._at(place, command)
-        return ""
+        held, forms = self.memory.held, _FORMS[self.memory.old]
+        return self._first((place, form.format(held, place)) for place in places for form in forms)
 
-    def _light(self) -> str:
-        memory = self.memory
-        for lamp, place in memory.things(self.task.lamp):
-            command = f"use {lamp}"
-            if command not in memory.refused:
-                return command if place in memory.here else f"go to {place}"
-        return ""
+    def _first(self, choices: Iterable[tuple[str, str]], inside: bool = True) -> str:
+        """Return what leads to the first command that the game does not refuse, of (place, command); empty for none.
 
-    def _targets(self) -> list[str]:
-        """Return the target receptacles, best first: those that hold such things, then the nearest."""
+        That is to go to the place first and, where the command reaches `inside` it, to open it.
+        """
+        memory = self.memory
+        place, command = next((choice for choice in choices if choice[1] not in memory.refused), ("", ""))
+        if place and place not in memory.here:
+            return f"go to {place}"
+        return f"open {place}" if inside and place in memory.shut else command
+
+    def _targets(self) -> list[str]:  # best first: those that hold such things, then the nearest
         memory, kind = self.memory, self.task.kind
 
         def work(place: str) -> tuple[int, float]:
@@ -274,8 +252,7 @@ class Expert:
 
         return sorted(memory.of_kind(self.task.target), key=work)
 
-    def _spare(self) -> list[str]:
-        """Return where to put a thing that is not wanted, best first: usual places, then near ones."""
+    def _spare(self) -> list[str]:  # where to put a thing that is not wanted, best first: usual places, then near ones
         memory, kind = self.memory, kind_of(self.memory.held)
 
         def unfit(place: str) -> tuple[bool, bool]:
@@ -283,24 +260,13 @@ class Expert:
 
         return sorted(memory.receptacles, key=unfit)
 
-    def _at(self, place: str, command: str) -> str:
-        """Return `command`, or what has to be done before it: to go to `place`, to open it."""
-        if place not in self.memory.here:
-            return f"go to {place}"
-        return f"open {place}" if place in self.memory.shut else command
-
     def _search(self, kind: str) -> str:
         """Return the next command of the search, towards the most promising receptacle; empty where all were seen."""
         memory, lamp = self.memory, self.task.lamp
         wanted = {kind, lamp} if lamp and not memory.things(lamp) else {kind}
-        best, most = "", 0.0
-        for place in memory.receptacles:
-            if place in memory.contents or {f"go to {place}", f"examine {place}"} & memory.refused:
-                continue
-            worth = self._worth(place, wanted)
-            if worth > most:
-                best, most = place, worth
-        return self._look_into(best) if best else ""
+        left = [place for place in memory.receptacles if place not in memory.contents]
+        left = [place for place in left if not {f"go to {place}", f"examine {place}"} & memory.refused]
+        return self._look_into(max(left, key=lambda place: self._worth(place, wanted))) if left else ""
 
     def _worth(self, place: str, wanted: set[str]) -> float:
         """Return the chance of finding something wanted in a receptacle, for each turn that it takes."""

@@ -19,9 +19,7 @@ TASK_TYPES = (
     "pick_cool_then_place_in_recep",
     "pick_two_obj_and_place",
 )
-"""The six kinds of tasks of ALFWorld."""
-SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
-"""The splits of the official games."""
+SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")  # of the official games
 
 _PUT = re.compile(r"(?:move|put) (.+) (?:to|in/on) (.+)")
 _TASK_LINE = re.compile(r'("task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*)("(?:[^"\\]|\\.)*")')
@@ -35,27 +33,16 @@ _GRAMMARS = {"a1b429d0132e6637": "current", "d1588fc1bc2859ce": "current", "f843
 
 @dataclass(frozen=True)
 class Game:
-    """A game as its file holds it.
+    """A game as its file holds it."""
 
-    Args:
-        id: Names the game; official games are called `split/task folder/trial`.
-        split: `train`, `valid_train`, `valid_seen`, `valid_unseen`; empty where the file does not say.
-        task_type: One of `TASK_TYPES`; empty where the file does not say.
-        task: The sentence that states the task.
-        problem: The PDDL problem.
-        walkthrough: An expert's commands, for grading and demonstrations only.
-        solvable: Whether the official generator found it so.
-        text: The form of its text, `current` or `old`.
-    """
-
-    id: str
-    split: str
-    task_type: str
-    task: str
-    problem: str = field(repr=False)
-    walkthrough: tuple[str, ...] = field(repr=False)
-    solvable: bool = True
-    text: str = "current"
+    id: str  # names the game; official games are called `split/task folder/trial`
+    split: str  # one of `SPLITS`; empty where the file does not say
+    task_type: str  # one of `TASK_TYPES`; empty where the file does not say
+    task: str  # the sentence that states the task
+    problem: str = field(repr=False)  # as PDDL
+    walkthrough: tuple[str, ...] = field(repr=False)  # an expert's commands, for grading and demonstrations only
+    solvable: bool = True  # whether the official generator found it so
+    text: str = "current"  # the form of its text, `current` or `old`
 
     def world(self, text: str | None = None) -> World:
         """Return the house of this game, in the form of text of its file or in another.
@@ -108,11 +95,11 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
     """
     if not path.is_file():
         raise FileNotFoundError(f"game file {path} does not exist")
+    where = str(path)
     try:
         data = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON in UTF-8: {error}") from None
-    where = str(path)
+        raise ValueError(f"{where} is not JSON in UTF-8: {error}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{where} is a {type(data).__name__}; a game is a JSON object with grammar and pddl_problem")
     task, text = _grammar(_field(data, "grammar", where), where)
@@ -147,9 +134,7 @@ def _grammar(grammar: str, where: str) -> tuple[str, str]:
         raise ValueError(f'{where}: its grammar has no rule "task"')
     text = _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))
     if text is None:
-        raise ValueError(
-            f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
-        )
+        raise ValueError(f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones turngym plays")
     return str(json.loads(found[2], strict=False)), text
 
 

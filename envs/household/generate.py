@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..tasks import KeyedRandom, check_choices, check_index, check_split, in_split
-from .chores import LAMP, LOOK, PAIRED, PICKED_UP, ROOMS, TABLES, THINGS, Chore, chores, hiding
 from .game import TASK_TYPES, Game
-from .house import House, Receptacle, Thing
+from .house import LAMP, LOOK, PAIRED, PICKED_UP, ROOMS, TABLES, THINGS, Chore, House, Receptacle, Thing, chores, hiding
 from .library import WORLDS, Games, task_types_of
 from .pddl import to_pddl
 from .world import World, get_dialect, make_world
@@ -64,8 +63,6 @@ def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedR
 
 
 class _Sketch:
-    """A house under construction."""
-
     def __init__(self, rng: KeyedRandom, chore: Chore, level: Difficulty, size: Size) -> None:
         self.rng, self.chore, self.size = rng, chore, size
         self.wanted = hiding(chore, level.usual, level.hidden)
@@ -98,17 +95,13 @@ class _Sketch:
             if not any(kind in ROOMS[room] for room in rooms):
                 rooms.append(self.rng.choice([room for room in ROOMS if kind in ROOMS[room]]))
         others = [room for room in ROOMS if room not in rooms]
-        number = self.rng.integer(*self.size.rooms)
-        while len(rooms) < number:
+        for _ in range(self.rng.integer(*self.size.rooms) - len(rooms)):
             rooms.append(others.pop(self.rng.integer(0, len(others) - 1)))
         return rooms
 
     def _kinds(self, needed: Iterable[str]) -> Counter[str]:
         kinds = Counter(set(needed))
-        rest: Counter[str] = Counter()
-        for room in self.rooms:
-            rest.update(ROOMS[room])
-        pool = list((rest - kinds).elements())
+        pool = list((sum(map(Counter, map(ROOMS.get, self.rooms)), Counter[str]()) - kinds).elements())
         for _ in range(min(self.rng.integer(*self.size.receptacles) - kinds.total(), len(pool))):
             kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
         return kinds
@@ -157,8 +150,7 @@ class _Sketch:
         return self.rng.choice([i for name in kinds for i in self.of_kind.get(name, ())])
 
 
-@dataclass(frozen=True)
-class HouseOptions:
+class HouseOptions(NamedTuple):
     """The arguments of `Houses`, checked."""
 
     split: str

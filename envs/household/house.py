@@ -1,16 +1,127 @@
-"""A generated house with its task: its content, its PDDL problem and a walkthrough."""
+"""Generated houses: kinds of rooms, receptacles and things, the chores that can be asked for, and a house with one.
 
+All names are ALFWorld's, so agents meet no new word. Which thing fits where holds for generated houses only.
+"""
+
+import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
-from .chores import LOOK, OPENABLE, THINGS, Chore
-from .pddl import Fact, Problem
+from .game import TASK_TYPES
+from .pddl import Expression, Fact, Problem, nested
+
+OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
+PAIRED = frozenset({"cabinet", "drawer", "shelf", "stoveburner"})  # two of them may be reached from one place
+FOR_ONE = frozenset({"coffeemachine", "handtowelholder", "toiletpaperhanger", "towelholder"})
+TOOLS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
+LAMP = "desklamp"
+
+
+@dataclass(frozen=True)
+class ThingKind:
+    """A kind of things.
+
+    `can` holds `clean`, `heat`, `cool`, `slice` where that can be done with it; `cut` for knives, `vessel` for what can
+    hold other things, `lamp` for what is switched on and cannot be picked up.
+    """
+
+    name: str
+    can: frozenset[str]
+    usual: tuple[str, ...]  # the kinds of receptacles where it is likely to lie
+    fits: tuple[str, ...]  # these and the others where it may be put
+
+
+def _thing(line: str) -> ThingKind:
+    head, _, places = line.partition(":")
+    name, *can = head.split()
+    usual, _, others = places.partition(";")
+    return ThingKind(name, frozenset(can), tuple(usual.split()), (*usual.split(), *others.split()))
+
+
+TABLES = tomllib.loads(Path(__file__).with_name("chores.toml").read_text("utf-8"))
+ROOMS: dict[str, dict[str, int]] = TABLES["rooms"]
+THINGS = {kind.name: kind for kind in map(_thing, TABLES["things"].strip().splitlines())}
+PICKED_UP = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.can)
+
+
+PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
+_VERBS = {CLEAN: "clean", HEAT: "heat", COOL: "cool"}
+_BECOMES = {"clean": "clean", "heat": "hot", "cool": "cool"}
+
+
+@dataclass(frozen=True)
+class Chore:
+    """A task: what has to be done with one or two things of a kind."""
+
+    task_type: str  # one of `TASK_TYPES`
+    thing: str  # the kind of the wanted things
+    target: str  # the kind of receptacles where they belong; for a look the kind of the lamp
+
+    @property
+    def number(self) -> int:  # of wanted things
+        return 2 if self.task_type == TWO else 1
+
+    @property
+    def verb(self) -> str:
+        """What has to be done with the thing first: `clean`, `heat`, `cool` or nothing."""
+        return _VERBS.get(self.task_type, "")
+
+    @property
+    def tool(self) -> str:  # the kind of receptacles that do it
+        return TOOLS.get(self.verb, "")
+
+    def sentence(self, form: int) -> str:
+        """Return the sentence that states the task, in form 0 or 1."""
+        words: str = TABLES["sentences"][self.task_type][form]
+        return f"Your task is to: {words.format(thing=self.thing, target=self.target)}."
+
+    def sources(self) -> tuple[str, ...]:
+        """Return the kinds of receptacles where a wanted thing may lie in the beginning, the usual ones first."""
+        return tuple(kind for kind in THINGS[self.thing].fits if kind not in (self.target, self.tool))
+
+    def goal(self) -> Expression:
+        """Return the goal as PDDL in nested lists."""
+        form = TABLES["goals"].get(self.task_type, TABLES["goals"]["other"])
+        able = f"({self.verb}able ?o) (is{_BECOMES[self.verb]} ?o) " if self.verb else ""
+        return nested(form.format(thing=f"{self.thing}type", target=f"{self.target}type", able=able))
+
+
+@cache
+def chores(task_type: str) -> dict[str, tuple[Chore, ...]]:
+    """Return every chore of a type, by the kind of the wanted things."""
+    found = {}
+    for name in PICKED_UP:
+        kind = THINGS[name]
+        if task_type == LOOK:
+            targets: tuple[str, ...] = (LAMP,)
+        elif task_type == TWO:
+            targets = tuple(target for target in kind.fits if target not in FOR_ONE)
+        else:
+            targets = kind.fits if _VERBS.get(task_type, "") in ("", *kind.can) else ()
+        possible = tuple(chore for chore in (Chore(task_type, name, target) for target in targets) if chore.sources())
+        if possible:
+            found[name] = possible
+    return found
+
+
+@cache
+def hiding(chore: Chore, usual: bool, hidden: bool | None) -> tuple[str, ...]:
+    """Return the kinds of receptacles where the wanted things may be: those of `chore.sources()` that fit, or else all.
+
+    They are where such things usually are or not, and hidden in what has to be opened or not; None is for either.
+    """
+    kinds = chore.sources()
+    if hidden is not None:
+        kinds = tuple(kind for kind in kinds if (kind in OPENABLE) == hidden) or kinds
+    return tuple(kind for kind in kinds if (kind in THINGS[chore.thing].usual) == usual) or kinds
+
 
 AGENT = "agent1"
-_ABLE = {"clean": "cleanable", "heat": "heatable", "cool": "coolable", "slice": "sliceable", "lamp": "toggleable"}
-_ABLE |= {"vessel": "isreceptacleobject"}
+_FACTS = {"lamp": "toggleable", "vessel": "isreceptacleobject"} | {verb: verb + "able" for verb in (*TOOLS, "slice")}
 
 
 class Receptacle(NamedTuple):
@@ -59,8 +170,7 @@ class House:
 
     def problem(self) -> Problem:
         """Return the house as the PDDL problem that the engine plays."""
-        ids = _ids([(receptacle.kind, receptacle.number) for receptacle in self.receptacles])
-        things = _ids([(thing.kind, thing.number) for thing in self.things])
+        ids, things = _ids(self.receptacles), _ids(self.things)
         places = [f"loc_bar_{place}" for place in range(max(receptacle.place for receptacle in self.receptacles) + 1)]
         types = {AGENT: "agent", **dict.fromkeys(places, "location"), **dict.fromkeys(ids, "receptacle")}
         types |= dict.fromkeys(things, "object")
@@ -87,7 +197,7 @@ class House:
         can = THINGS[thing.kind].can
         if "lamp" not in can:
             yield "pickupable"
-        yield from (fact for able, fact in _ABLE.items() if able in can)
+        yield from (fact for able, fact in _FACTS.items() if able in can)
         if thing.kind == self.chore.thing:
             return
         if thing.clean:
@@ -99,51 +209,44 @@ class House:
 
     def walkthrough(self) -> tuple[str, ...]:
         """Return commands that do the task, in the present form of the text."""
-        return tuple(_Walk(self).commands())
+        return tuple(self._commands())
+
+    def _commands(self) -> Iterator[str]:
+        chore, place, opened = self.chore, 0, set[int]()
+
+        def reach(i: int, inside: bool) -> Iterator[str]:
+            nonlocal place
+            receptacle = self.receptacles[i]
+            if receptacle.place != place:
+                yield f"go to {receptacle.name}"
+                place = receptacle.place
+            if inside and receptacle.kind in OPENABLE and i not in opened:
+                yield f"open {receptacle.name}"
+                opened.add(i)
+
+        for thing in self.things[: chore.number]:
+            yield from reach(thing.inside, inside=True)
+            yield f"take {thing.name} from {self.receptacles[thing.inside].name}"
+            if chore.verb:
+                tool = next(i for i, receptacle in enumerate(self.receptacles) if receptacle.kind == chore.tool)
+                yield from reach(tool, inside=False)
+                yield f"{chore.verb} {thing.name} with {self.receptacles[tool].name}"
+            yield from reach(self.target, inside=chore.task_type != LOOK)
+            if chore.task_type != LOOK:
+                yield f"move {thing.name} to {self.receptacles[self.target].name}"
+        if chore.task_type == LOOK:
+            lamp = next(thing for thing in self.things if thing.kind == chore.target and thing.inside == self.target)
+            yield f"use {lamp.name}"
 
     @property
     def task(self) -> str:
         return self.chore.sentence(self.form)
 
 
-class _Walk:
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.place, self.opened = 0, set[int]()
-
-    def commands(self) -> Iterator[str]:
-        house, chore = self.house, self.house.chore
-        for thing in house.things[: chore.number]:
-            yield from self._to(thing.inside, inside=True)
-            yield f"take {thing.name} from {house.receptacles[thing.inside].name}"
-            if chore.verb:
-                tool = next(i for i, receptacle in enumerate(house.receptacles) if receptacle.kind == chore.tool)
-                yield from self._to(tool, inside=False)
-                yield f"{chore.verb} {thing.name} with {house.receptacles[tool].name}"
-            yield from self._to(house.target, inside=chore.task_type != LOOK)
-            if chore.task_type != LOOK:
-                yield f"move {thing.name} to {house.receptacles[house.target].name}"
-        if chore.task_type == LOOK:
-            lamp = next(thing for thing in house.things if thing.kind == chore.target and thing.inside == house.target)
-            yield f"use {lamp.name}"
-
-    def _to(self, i: int, inside: bool) -> Iterator[str]:
-        receptacle = self.house.receptacles[i]
-        if receptacle.place != self.place:
-            yield f"go to {receptacle.name}"
-            self.place = receptacle.place
-        if inside and receptacle.kind in OPENABLE and i not in self.opened:
-            yield f"open {receptacle.name}"
-            self.opened.add(i)
-
-
-def _ids(named: list[tuple[str, int]]) -> list[str]:
+def _ids(named: Iterable[Receptacle | Thing]) -> list[str]:
     """Return ids that get these names: the engine numbers things of a kind backwards in the order of their ids."""
-    counts = Counter(kind for kind, _ in named)
-    return [_id(kind, counts[kind] - number) for kind, number in named]
-
-
-def _id(kind: str, place: int) -> str:
-    if kind.endswith("basin"):  # its name is the part before the bar, and `basin`
-        return f"{kind.removesuffix('basin')}_bar_{place:02}_bar_{kind}"
-    return f"{kind}_bar_{place:02}"
+    left, ids = Counter(one.kind for one in named), []
+    for kind, number, *_ in named:
+        place = f"bar_{left[kind] - number:02}"  # a basin's name is the part before the bar, and `basin`
+        ids.append(f"{kind[:-5]}_{place}_bar_{kind}" if kind.endswith("basin") else f"{kind}_{place}")
+    return ids

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,14 +74,17 @@ GET = (
 WORLDS = 1024  # houses that a process keeps parsed
 
 
-@dataclass(frozen=True)
-class GameEntry:
+class GameEntry(NamedTuple):
     """What the index knows of a game."""
 
     id: str
     split: str
     task_type: str
     solvable: bool
+
+
+def _entry(game: Game) -> GameEntry:
+    return GameEntry(game.id, game.split, game.task_type, game.solvable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,7 @@ class GameSource:
 
 def game_rows(path: Path) -> GameSource:
     """Return the games of a JSONL file."""
-    store = Store(path, _head)
+    store = Store(path, lambda row, where: _entry(game_of_row(row, where)))
     entries = [GameEntry(*row) for row in store.index]
     return GameSource(entries, lambda i: game_of_row(store[i], entries[i].id))
 
@@ -115,15 +118,14 @@ def _scanned(path: Path) -> Arrays:
         id = "/".join((path.name, *file.parts[-3:-1]))
         if "movable" in id or "Sliced" in id:  # as alfworld leaves them out
             continue
-        game = read_game(file, id, path.name)
-        found.append([id, game.split, game.task_type, game.solvable])
+        found.append(_entry(read_game(file, id, path.name)))
     return {"index": _array(found)}
 
 
 def game_file(path: Path) -> GameSource:
     """Return the game of one official game file."""
     game = read_game(path)
-    return GameSource([GameEntry(game.id, "", game.task_type, game.solvable)], lambda i: game)
+    return GameSource([_entry(game)._replace(split="")], lambda i: game)
 
 
 class Games(Sequence[Game]):
@@ -137,7 +139,8 @@ class Games(Sequence[Game]):
         return len(self._chosen)
 
     def __getitem__(self, i: Any) -> Any:
-        source, number = self._at(i)
+        check_index(i, self, "game")
+        source, number = self._chosen[i]
         return source.read(number)
 
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
@@ -145,12 +148,8 @@ class Games(Sequence[Game]):
 
         Raises IndexError where it is out of range; ValueError where the game does not parse.
         """
-        source, number = self._at(i)
-        return _opened(source, number, text)
-
-    def _at(self, i: int) -> tuple[GameSource, int]:
         check_index(i, self, "game")
-        return self._chosen[i]
+        return _opened(*self._chosen[i], text)
 
 
 def open_games(
@@ -193,14 +192,13 @@ def _selected(sources: tuple[GameSource, ...], path: Path, split: str, kinds: tu
 def task_types_of(option: str | Sequence[str] | None) -> tuple[str, ...]:
     if option is None:
         return TASK_TYPES
-    names = tuple(name.strip() for name in option.split(",")) if isinstance(option, str) else tuple(option)
+    names, known = option.split(",") if isinstance(option, str) else option, ", ".join(TASK_TYPES)
+    names = tuple(name.strip() if isinstance(name, str) else name for name in names)
     for name in names:
         if name not in TASK_TYPES:
-            raise ValueError(
-                f"unknown task type {name!r}; {did_you_mean(str(name), TASK_TYPES)}the six are {', '.join(TASK_TYPES)}"
-            )
+            raise ValueError(f"unknown task type {name!r}; {did_you_mean(str(name), TASK_TYPES)}the six are {known}")
     if not names:
-        raise ValueError(f"task_types is empty; choose from {', '.join(TASK_TYPES)}")
+        raise ValueError(f"task_types is empty; choose from {known}")
     return names
 
 
@@ -211,13 +209,10 @@ def _path(games: str | Path | None) -> Path:
             raise FileNotFoundError(f"games is {str(path)!r}, which does not exist; {GET}")
         return path
     named = os.environ.get("ALFWORLD_DATA", "")
-    tried = [Path(named).expanduser()] if named else [Path.home() / ".cache" / "alfworld"]
-    for path in tried:
-        if path.is_dir():
-            return path
-    places = (
-        f"$ALFWORLD_DATA is {named!r}, which is no folder" if named else f"$ALFWORLD_DATA is not set, no {tried[0]}"
-    )
+    path = Path(named).expanduser() if named else Path.home() / ".cache" / "alfworld"
+    if path.is_dir():
+        return path
+    places = f"$ALFWORLD_DATA is {named!r}, which is no folder" if named else f"$ALFWORLD_DATA is not set, no {path}"
     raise FileNotFoundError(f"there are no ALFWorld games: no `games` given, {places}; {GET}")
 
 
@@ -227,10 +222,10 @@ def _sources(path: Path, split: str) -> list[GameSource]:
     files = [file for file in sorted(path.glob("games*.jsonl*")) if file.name.endswith((".jsonl", ".gz", ".xz"))]
     if files:
         return [_source(game_rows, file) for file in files]
-    folders = [folder for folder in _split_folders(path) if folder.name == split]
-    if folders:
-        return [_source(game_folder, folders[0])]
-    there = ", ".join(folder.name for folder in _split_folders(path))
+    folders = list(_split_folders(path))
+    if found := [folder for folder in folders if folder.name == split]:
+        return [_source(game_folder, found[0])]
+    there = ", ".join(folder.name for folder in folders)
     what = f"the splits {there} but not {split}" if there else "no games*.jsonl file and no folder of a split"
     raise FileNotFoundError(f"{path} has {what}; {GET}")
 
@@ -245,12 +240,11 @@ def _split_folders(path: Path) -> Iterator[Path]:
 
 def _source(kind: Callable[[Path], GameSource], path: Path) -> GameSource:
     """Open a source, or return the one that is open if its file did not change."""
-    found = path.stat()
-    return _shared(kind, path, found.st_size, found.st_mtime_ns)
+    return _shared(kind, path, file_key(path))
 
 
 @lru_cache(32)
-def _shared(kind: Callable[[Path], GameSource], path: Path, size: int, changed: int) -> GameSource:
+def _shared(kind: Callable[[Path], GameSource], path: Path, key: str) -> GameSource:
     return kind(path)
 
 
@@ -258,8 +252,3 @@ def _shared(kind: Callable[[Path], GameSource], path: Path, size: int, changed: 
 def _opened(source: GameSource, i: int, text: str | None) -> tuple[Game, World]:
     game = source.read(i)
     return game, game.world(text)
-
-
-def _head(row: Any, where: str) -> tuple[str, str, str, bool]:
-    game = game_of_row(row, where)
-    return game.id, game.split, game.task_type, game.solvable

@@ -49,8 +49,8 @@ def parse_problem(text: str) -> Problem:
             raise ValueError(f"is no complete PDDL problem: it has no {name}")
     if len(parts[":goal"]) != 1:
         raise ValueError("has a :goal that is not one expression")
-    facts = frozenset(tuple(fact) for fact in map(_fact, parts[":init"]) if fact[0] != "=")
-    return Problem(dict(typed(parts[":objects"])), facts, parts[":goal"][0])
+    facts = frozenset(_fact(part) for part in parts[":init"] if not isinstance(part, list) or part[:1] != ["="])
+    return Problem(dict(typed(parts[":objects"])), facts, parts[":goal"][0])  # `=` gives costs, the planner's business
 
 
 def typed(words: list[Expression]) -> list[tuple[str, str]]:
@@ -70,12 +70,10 @@ def typed(words: list[Expression]) -> list[tuple[str, str]]:
     return pairs + [(name, "object") for name in waiting]
 
 
-def _fact(expression: Expression) -> list[str]:
+def _fact(expression: Expression) -> Fact:
     if not isinstance(expression, list) or not expression:
         raise ValueError(f"has {expression!r} where a fact should be")
-    if expression[0] == "=":  # (= (total-cost) 0): costs are the planner's business
-        return ["="]
-    words = [word for word in expression if isinstance(word, str)]
+    words = tuple(word for word in expression if isinstance(word, str))
     if len(words) != len(expression):
         raise ValueError(f"has an initial fact that is no plain fact: {expression!r}")
     return words
@@ -103,7 +101,7 @@ Literal: TypeAlias = tuple[str, ...]
 Having: TypeAlias = Callable[[str, str], int]  # the set of things or receptacles with a fixed property, by its value
 
 _CAN = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
-_IS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced", "istoggled": "toggled"}
+_IS = {f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")}
 
 
 def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ...]) -> tuple[Condition, ...]:
@@ -161,9 +159,7 @@ def _placed(literals: list[Literal], types: dict[str, str], having: Having) -> C
     kept = {literal[2] for literal in others if literal[0] == "receptacletype" and literal[1] == receptacle}
     plain = all(literal[1] in things or literal[:2] == ("receptacletype", receptacle) for literal in others)
     plain &= all(literal[1] == "=" for literal in literals if literal[0] == "not")
-    if apart != pairs or len(kinds) != 1 or None in kinds or len(kept) != 1 or not plain:
-        return None
-    found = kinds.pop()
+    found = kinds.pop() if apart == pairs and len(kinds) == len(kept) == 1 and plain else None
     if found is None:
         return None
     return Placed(found[0], tuple(members(having("receptacletype", kept.pop()))), found[1], len(things))

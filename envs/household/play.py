@@ -21,9 +21,8 @@ HELP: str = TEXTS["help"]
 def intro(world: World) -> str:
     """Return what the agent reads first."""
     here = world.here[world.start.place]
-    room = _room([world.receptacles[r] for r in range(len(world.receptacles))])
-    text: str = TEXTS["intro"]
-    return text.format(look=_facing(world, world.start, here) if here else room, task=world.task)
+    look = _facing(world, world.start, here) if here else _room(world.receptacles)
+    return str(TEXTS["intro"]).format(look=look, task=world.task)
 
 
 def step(world: World, state: State, command: str) -> tuple[State, str]:
@@ -164,14 +163,13 @@ def _say(world: World, state: State, command: str) -> str:
     if command == "help":
         return HELP
     if command == "inventory":
-        if state.held < 0:
-            return "You are not carrying anything."
-        return f"You are carrying: a {world.things[state.held]}."
+        held = f": a {world.things[state.held]}"
+        return f"You are carrying{held}." if state.held >= 0 else "You are not carrying anything."
     here = world.here[state.place]
     return _facing(world, state, here) if here else _room([])
 
 
-def _room(names: list[str]) -> str:
+def _room(names: Sequence[str]) -> str:
     return f"You are in the middle of a room. Looking quickly around you, you see {listed(names)}."
 
 
@@ -197,9 +195,8 @@ def _thing(world: World, state: State, thing: int) -> str:
     name = world.things[thing]
     if thing in world.inner:
         return f"This is a normal {name}. In it, you see {listed(world.inner[thing])}."
-    clean, hot, cool = (flag >> thing & 1 == 1 for flag in (state.clean, state.hot, state.cool))
-    sliced, on = state.sliced >> thing & 1 == 1, state.toggled >> thing & 1 == 1
-    return _condition(name, clean=clean, hot=hot, cool=cool, sliced=sliced, on=on)
+    flags = {"clean": state.clean, "hot": state.hot, "cool": state.cool, "sliced": state.sliced, "on": state.toggled}
+    return _condition(name, **{flag: things >> thing & 1 == 1 for flag, things in flags.items()})
 
 
 _ON_ONE = {"open": _open, "close": _close, "examine": _examine, "use": _use}
@@ -256,7 +253,6 @@ def facing(names: Sequence[str]) -> str:
 
 
 def _condition(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
-    """Return the game's sentence about the state of a thing."""
     warmth = "hot" if hot else "cool" if cool else ""
     if (sliced and (clean or warmth)) or (clean and warmth):
         words = " and ".join(word for word in (warmth, "clean" if clean else "") if word)

@@ -12,14 +12,7 @@ from .state import Condition, State
 
 _SINKS = ("sinktype", "sinkbasintype")
 _KNIVES = ("knifetype", "butterknifetype")
-_ABLE = {
-    "pickup": "pickupable",
-    "clean": "cleanable",
-    "heat": "heatable",
-    "cool": "coolable",
-    "toggle": "toggleable",
-    "slice": "sliceable",
-}
+_ABLE = ("pickup", "clean", "heat", "cool", "toggle", "slice")  # what a fact such as `sliceable` allows
 _SIGNS = (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ","))
 
 
@@ -42,51 +35,32 @@ DIALECTS = {
 def get_dialect(name: str) -> Dialect:
     """Return the form of the text called `name`; raise ValueError where there is none."""
     if name not in DIALECTS:
-        raise ValueError(
-            f"text is {name!r}; it is 'current' (`move X to Y`) or 'old' (`put X in/on Y`, before alfworld 0.4)"
-        )
+        forms = "'current' (`move X to Y`) or 'old' (`put X in/on Y`, before alfworld 0.4)"
+        raise ValueError(f"text is {name!r}; it is {forms}")
     return DIALECTS[name]
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A house, its task and the form of its text; sets of things and receptacles are ints (see `State`).
+    """A house, its task and the form of its text; sets of things and receptacles are ints (see `State`)."""
 
-    Args:
-        task: The task's sentence.
-        dialect: The form of the text.
-        things: The names of the things.
-        receptacles: The names of the receptacles.
-        places: The names of the places.
-        where: For each receptacle its place.
-        here: For each place the receptacles there.
-        fits: For each receptacle the things that may be put there.
-        openable: The receptacles that open.
-        sinks: The receptacles to clean with; likewise `microwaves` to heat and `fridges` to cool with.
-        inner: For each thing that can hold others the names of those it holds, which never change.
-        can: The things to `pickup`, `clean`, `heat`, `cool`, `toggle`, `slice`, and those that `cut`.
-        goal: The conditions of success.
-        start: The state in which the game begins.
-        thing: The number of each thing by name; likewise `receptacle`.
-    """
-
-    task: str
+    task: str  # its sentence
     dialect: Dialect
-    things: tuple[str, ...]
+    things: tuple[str, ...]  # their names; likewise `receptacles` and `places`
     receptacles: tuple[str, ...]
     places: tuple[str, ...]
-    where: tuple[int, ...]
-    here: tuple[tuple[int, ...], ...]
-    fits: tuple[int, ...]
-    openable: int
-    sinks: int
+    where: tuple[int, ...]  # for each receptacle its place
+    here: tuple[tuple[int, ...], ...]  # for each place the receptacles there
+    fits: tuple[int, ...]  # for each receptacle the things that may be put there
+    openable: int  # the receptacles that open
+    sinks: int  # the receptacles to clean with; likewise `microwaves` to heat and `fridges` to cool with
     microwaves: int
     fridges: int
-    inner: dict[int, tuple[str, ...]]
-    can: dict[str, int]
+    inner: dict[int, tuple[str, ...]]  # for each thing that can hold others the names of those it holds: they stay
+    can: dict[str, int]  # the things to `pickup`, `clean`, `heat`, `cool`, `toggle`, `slice`, and those that `cut`
     goal: tuple[Condition, ...]
     start: State
-    thing: dict[str, int]
+    thing: dict[str, int]  # the number of each thing by name; likewise `receptacle`
     receptacle: dict[str, int]
 
     def won(self, state: State) -> bool:
@@ -143,8 +117,7 @@ class _Builder:
             microwaves=self._having("receptacletype", "microwavetype"),
             fridges=self._having("receptacletype", "fridgetype"),
             inner=self._inner(),
-            can={verb: self._having(able, "") for verb, able in _ABLE.items()}
-            | {"cut": self._any("objecttype", _KNIVES)},
+            can={"cut": self._any("objecttype", _KNIVES)} | {verb: self._having(verb + "able", "") for verb in _ABLE},
             goal=parse_goal(self.goal, self._having, here),
             start=self._start(),
             thing={name: i for i, name in enumerate(names)},
@@ -163,7 +136,7 @@ class _Builder:
 
     def _where(self) -> tuple[int, ...]:
         facts = self.facts.get("receptacleatlocation", [])
-        at = {fact[0]: fact[1] for fact in facts}
+        at = dict(fact[:2] for fact in facts)
         if set(at) != set(self.receptacles) or len(at) != len(facts):
             missing = sorted(set(self.receptacles) - set(at))
             raise ValueError(f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}")
@@ -220,7 +193,7 @@ def name_all(ids: Iterable[str]) -> dict[str, str]:
     is its own name, with a blank behind it. (AlfredDemangler of alfworld 0.4.2 without shuffling.)
     """
     plain = {id: _plain(id) for id in sorted(set(ids))}
-    kinds = {id: _kind(id, text) for id, text in plain.items()}
+    kinds = {id: _kind(id, text) for id, text in plain.items()}  # empty where an id has no position
     left = Counter(filter(None, kinds.values()))
     names = {}
     for id, kind in kinds.items():
@@ -234,13 +207,10 @@ def name_all(ids: Iterable[str]) -> dict[str, str]:
 
 def _kind(id: str, plain: str) -> str:
     kind, bar, _ = plain.partition("|")
-    if not bar:
-        return ""
-    return kind + "basin" if "basin" in id else kind
+    return bar and kind + "basin" * ("basin" in id)
 
 
 def _plain(id: str) -> str:
-    if "_" in id:
-        for written, sign in _SIGNS:
-            id = id.replace(written, sign)
+    for written, sign in _SIGNS:
+        id = id.replace(written, sign)
     return id

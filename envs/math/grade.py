@@ -25,18 +25,14 @@ _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 class Grade(NamedTuple):
     """A grader's verdict on one completion.
 
-    Args:
-        score: 1.0 for the right answer, else 0.0.
-        answer: What the box holds; None when there is no answer.
-        how: What decided: `no-answer`, `string`, `numeric`, `math-verify`, `timeout` (math-verify was still at it) or
-            `failed` (the answer was refused, or could not be compared).
-        error: Why it failed.
+    `how` says what decided: `no-answer`, `string`, `numeric`, `math-verify`, `timeout` (math-verify was still at it) or
+    `failed` (the answer was refused, or could not be compared).
     """
 
-    score: float
-    answer: str | None
+    score: float  # 1.0 for the right answer, else 0.0
+    answer: str | None  # what the box holds; None when there is no answer
     how: str
-    error: str | None = None
+    error: str | None = None  # why it failed
 
 
 class GraderFailure(EnvFailure):
@@ -77,11 +73,9 @@ class MathGrader:
     def check_gold(self, gold: str) -> None:
         """Raise ValueError if `gold` has no value that an answer could be compared with."""
         try:
-            if read_number(gold) is not None:
-                return
+            fault = None if read_number(gold) is not None else _fault(tidy(gold))
         except ZeroDivisionError:
-            raise ValueError(f"the gold answer {gold!r} divides by zero") from None
-        fault = _fault(tidy(gold))
+            fault = "divides by zero"
         if fault:
             raise ValueError(f"the gold answer {gold!r} {fault}")
 
@@ -115,10 +109,9 @@ class MathGrader:
             return verdict
         if reason := refusal(gold, answer, number=_is_number(gold)):
             return 0.0, "failed", reason
-        score, how, error = _math_verify(*_bare(gold, answer), self.deadline)
-        if score and (reason := _no_value(gold, answer)):
-            return 0.0, "failed", reason
-        return score, how, error
+        verdict = _math_verify(*_bare(gold, answer), self.deadline)
+        reason = _no_value(gold, answer) if verdict[0] else None
+        return (0.0, "failed", reason) if reason else verdict
 
 
 def _numbers(gold: str, answer: str) -> tuple[float, str, str | None] | None:
@@ -142,11 +135,11 @@ def _words(gold: str, answer: str) -> tuple[float, str, str | None] | None:
     # As a formula a word is a product of letters, equal to its anagrams.
     if (text := words(gold)) is not None:
         return float(text == spoken(answer)), "string", None
-    if (based_on := based(gold) or based(answer)) is not None:
-        # Either may leave out the base that the other one names.
-        known, read = (based(text) or based(f"{text}_{based_on[1]}") for text in (gold, answer))
-        return float(known is not None and known == read), "numeric", None
-    return None
+    if (based_on := based(gold) or based(answer)) is None:
+        return None
+    # Either may leave out the base that the other one names.
+    known, read = (based(text) or based(f"{text}_{based_on[1]}") for text in (gold, answer))
+    return float(known is not None and known == read), "numeric", None
 
 
 def _is_number(text: str) -> bool:
@@ -156,8 +149,7 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _text(answer: str) -> str:
-    """Return a normal form of a text; equal forms mean equal answers."""
+def _text(answer: str) -> str:  # equal forms mean equal answers
     text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r"\1", tidy(answer)).strip().rstrip(".")
     return re.sub(r"(?<!\w) | (?!\w)", "", text)
 
@@ -257,10 +249,8 @@ def refusal(gold: str, answer: str, *, number: bool) -> str | None:
 
 
 def _no_value(gold: str, answer: str) -> str | None:
-    """Return why an answer that math-verify takes for one value is none, both tidy; None if it is one.
-
-    It reads `0x2A` as a product with 0, `1_0` without its subscript, and 1 for whatever is put to the power of 0.
-    """
+    """Return why an answer that math-verify takes for one value is none, both tidy; None if it is one."""
+    # It reads `0x2A` as a product with 0, `1_0` without its subscript, and 1 for whatever is put to the power of 0.
     if several(gold) or gold.startswith("\\{") or RELATION.search(gold):
         return None
     if _OTHERWISE.search(answer) and not _OTHERWISE.search(gold):
@@ -275,8 +265,7 @@ def _no_value(gold: str, answer: str) -> str | None:
     return None
 
 
-def _lettered(text: str) -> bool:
-    """Return whether a text holds a letter that stands for something: none of a command, a function or words."""
+def _lettered(text: str) -> bool:  # with a letter that stands for something: none of a command, a function or words
     return re.search(r"[A-Za-z]", _COMMAND.sub(" ", text)) is not None
 
 

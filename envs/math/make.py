@@ -21,13 +21,10 @@ from .grade import MathGrader
 from .problems import FAMILIES, MIXED, SUMS
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
-SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
-"""The default system prompt of Math."""
-SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."
-"""The default system prompt of MathPython."""
-FULL = (  # what a stock model has to be told
-    "Solve the problem step by step. {calls}End with the final answer, and nothing but the answer, in \\boxed{{}}."
-)
+SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."  # the default system prompt of Math
+SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."  # likewise of MathPython
+# What a stock model has to be told.
+FULL = "Solve the problem step by step. {calls}End with the final answer, and nothing but the answer, in \\boxed{{}}."
 
 DIFFICULTIES = (1, 2, 3, 4, 5)
 ATTEMPTS = 10_000
@@ -163,15 +160,9 @@ def make_math_python(
     python = PythonTool(timeout=timeout, memory_mb=memory_mb, level=level, packages=packages)
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
     questions, grader = _questions(tasks, difficulty, families, options, answers)
-    return QuestionEnv(
-        questions,
-        grader,
-        [python, *load_tools(tools)],
-        format=format,
-        system=prompt_of(system, SYSTEM_TOOL, FULL.format(calls=CALLS)),
-        max_turns=max_turns,
-        tool_timeout=timeout + TOOL_TIMEOUT,
-    )
+    prompt = prompt_of(system, SYSTEM_TOOL, FULL.format(calls=CALLS))
+    held = [python, *load_tools(tools)]
+    return QuestionEnv(questions, grader, held, format, prompt, max_turns, timeout + TOOL_TIMEOUT)
 
 
 def _questions(
@@ -188,9 +179,8 @@ def _questions(
         refuse(f"the tasks come from {source}", difficulty=difficulty, families=families)
         return load(source, replace(options, check_gold=grader.check_gold), grader)
     if options.holdout:
-        raise ValueError(
-            f"holdout is {options.holdout}, but generated splits share no task anyway; leave it out or name tasks"
-        )
+        fix = "but generated splits share no task anyway; leave it out or name tasks"
+        raise ValueError(f"holdout is {options.holdout}, {fix}")
     options.refuse("the tasks are generated", "config", "problem_field", "bad_rows")
     names = MIXED if families is None else (families,) if isinstance(families, str) else families
     return MathTasks(options.split, (1, 2) if difficulty is None else difficulty, tuple(names)), grader

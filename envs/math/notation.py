@@ -96,9 +96,8 @@ def unwrapped(text: str) -> str:
 
 def words(text: str) -> str | None:
     """Return the plain words of a tidy text that is words, choices or a time, and no formula; None for any other."""
-    if _CLOCK.fullmatch(_WRAPPED.sub(r"\1", text).lower()) or _WORDS.fullmatch(text.rstrip(" .,")):
-        return spoken(text)
-    return None
+    plain = _CLOCK.fullmatch(_WRAPPED.sub(r"\1", text).lower()) or _WORDS.fullmatch(text.rstrip(" .,"))
+    return spoken(text) if plain else None
 
 
 def spoken(text: str) -> str:
@@ -178,10 +177,8 @@ _EITHER = re.compile(r" ?(?:(?<![A-Za-z])or(?![A-Za-z])|\\text ?\{ ?or ?\}|\\lor
 def unnamed(gold: str, answer: str) -> tuple[str, str]:
     """Return both tidy texts without the name of their value, where both have the same or one has none."""
     (name, value), (other, given) = _split(gold), _split(answer)
-    if name and name == other:
-        return value, given
-    if name and not RELATION.search(answer):
-        return value, answer
+    if name and (name == other or not RELATION.search(answer)):
+        return value, given if name == other else answer
     if RELATION.search(gold):
         return gold, answer
     if (described := _DESCRIBED.fullmatch(answer)) and not RELATION.search(described["value"]):

@@ -51,8 +51,7 @@ class Number(NamedTuple):
     value: Fraction
     percent: bool
     unit: str
-    double: bool
-    """Return whether it has as many digits as a binary double prints, so that its last one may be a rounding error."""
+    double: bool  # whether it has as many digits as a binary double prints: its last one may be a rounding error
 
 
 def read_number(text: str) -> Number | None:
@@ -71,21 +70,17 @@ def read_number(text: str) -> Number | None:
     if _NO_UNIT.search(unit):
         return None
     top, bottom = match["top"] or match["over"], match["bottom"] or match["under"]
-    digits = match["decimal"] or ""
-    whole = match["whole"] or match["wholes"]
+    digits, whole = match["decimal"] or "", match["whole"] or match["wholes"]
     if top:
         value = Fraction(int(top.replace(",", "")), int(bottom.replace(",", "")))
         if whole and not 0 < value < 1:  # a product rather than a mixed number
             return None
         value += int(whole or 0)
     else:
-        value = Fraction(digits.replace(",", "").rstrip(".")) * Fraction(10) ** int(
-            match["exponent"] or match["power"] or match["digit"] or 0
-        )
-    if match["sign"] == "-":
-        value = -value
+        power = int(match["exponent"] or match["power"] or match["digit"] or 0)
+        value = Fraction(digits.replace(",", "").rstrip(".")) * Fraction(10) ** power
     double = "." in digits and 15 <= len(re.sub(r"[.,]", "", digits).strip("0")) <= 17
-    return Number(value, bool(match["percent"]), unit, double)
+    return Number(-value if match["sign"] == "-" else value, bool(match["percent"]), unit, double)
 
 
 def _repeating(text: str) -> Number | None:
@@ -162,17 +157,13 @@ def _same(gold: Collection, answer: Collection) -> bool | None:
 def _collection(text: str) -> Collection | None:
     text = re.sub(r"^\\([{\[(])", r"\1", re.sub(r"\\([}\])])$", r"\1", text.strip()))
     brackets = text[:1] + text[-1:]
-    if brackets in ("()", "(]", "[)", "[]", "{}"):
-        text = text[1:-1]
-    else:
+    if brackets not in ("()", "(]", "[)", "[]", "{}"):
         brackets = ""
-    if _GROUPED.search(text):
-        return None
+    text = text[1:-1] if brackets else text
     parts = _COMMA.split(text.strip())
-    if not 2 <= len(parts) <= MAX_ELEMENTS:
+    if _GROUPED.search(text) or not 2 <= len(parts) <= MAX_ELEMENTS:
         return None
-    elements = [_element(part.strip()) for part in parts]
-    found = tuple(element for element in elements if element is not None)
+    found = tuple(element for part in parts if (element := _element(part.strip())) is not None)
     return Collection(brackets, found) if len(found) == len(parts) else None
 
 
@@ -197,8 +188,7 @@ def _matches(gold: Sequence[Element], answer: Sequence[Element]) -> bool:
     """Return whether each element of one has its own of the other."""
     left = list(answer)
     for one in gold:
-        index = next((i for i, other in enumerate(left) if _equal(one, other)), None)
-        if index is None:
+        if (index := next((i for i, other in enumerate(left) if _equal(one, other)), None)) is None:
             return False
         del left[index]
     return not left

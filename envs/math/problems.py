@@ -63,18 +63,16 @@ def _kind(steps: str, *lines: str) -> Kind:
     form, _, asked = text.partition(" ")
     texts = [wording.replace("{}", asked) for wording in WORDINGS.get(form, ())] or text.split(" | ")
     wordings = ", ".join(map(_template, texts))
-    body = [_python(step) for step in re.split(r";\s+", steps)]
+    body = []
+    for step in re.split(r";\s+", steps):
+        found = (match.expand(python) for form, python in _STEPS.items() if (match := re.fullmatch(form, step)))
+        body.append(next(found, step))
     body.append(f"text = rng.choice([{wordings}])" if len(texts) > 1 else f"text = {wordings}")
     body.append(f"return problem(text, {gold}, {_template(program.strip() or asked.replace(' ', ''))})")
     names = dict(NAMES)
     exec("def kind(rng):\n  while True:\n" + "".join(f"    {line}\n" for line in body), names)
     kind: Kind = names["kind"]
     return kind
-
-
-def _python(step: str) -> str:
-    found = (match.expand(python) for form, python in _STEPS.items() if (match := re.fullmatch(form, step)))
-    return next(found, step)
 
 
 def _template(text: str) -> str:

@@ -58,9 +58,8 @@ class ReasoningTasks:
             if name in REFUSED:
                 raise ValueError(f"reasoning-gym's {name!r} cannot be used: {REFUSED[name]}")
             if name not in known:
-                raise ValueError(
-                    f"reasoning-gym has no data set {name!r}; {did_you_mean(name, known)}it has {', '.join(known)}"
-                )
+                hint = f"{did_you_mean(name, known)}it has {', '.join(known)}"
+                raise ValueError(f"reasoning-gym has no data set {name!r}; {hint}")
 
     def __len__(self) -> int:
         return SIZE
@@ -146,9 +145,8 @@ def _opposite(answer: str, gold: str) -> str | None:
         right, given = read_number(gold), read_number(answer)
     except ZeroDivisionError:
         return "the answer divides by zero"
-    if right is None or given is None or (right.value < 0) == (given.value < 0):
-        return None
-    return "the number has the other sign"
+    opposite = right is not None and given is not None and (right.value < 0) != (given.value < 0)
+    return "the number has the other sign" if opposite else None
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,9 +2,8 @@
 
 - make: the environment, made from its options, and the data sets that it knows by name
 - search: the environment: a question of fact, a search tool, and a grader
-- world: an invented world and the questions about it, fixed by an index
+- world: an invented world, its passages and the questions about it, fixed by an index, and an expert that reads them
 - facts: the names of its things, and what holds between them (`relations.toml`)
-- wording: passages and questions written, and read back by an agent that answers from observations alone
 """
 
 from .make import make_search

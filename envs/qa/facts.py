@@ -76,10 +76,8 @@ def name_all(seed: int, counts: Mapping[str, int], syllables: int) -> dict[str, 
 
 
 def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int) -> list[str]:
-    """Return different pairs that use each word about equally often.
-
-    The same first word comes back every `rows` pairs, each time with a second word that is `step` further on.
-    """
+    """Return different pairs that use each word about equally often."""
+    # The same first word comes back every `rows` pairs, each time with a second word that is `step` further on.
     rows = len(firsts)
     step = len(seconds) // -(-count // rows)
     return [f"{firsts[i % rows]} {seconds[(i % rows + i // rows * step) % len(seconds)]}" for i in range(count)]
@@ -91,11 +89,7 @@ SPOUSE, CAPITAL, COUNTRY = "spouse", "capital", "country"
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation gives each thing of a kind at most one other.
-
-    says: Sentences of the subject's passage, with {s} and {o}; none where the relation is another one's inverse.
-    inverse: The relation that this one reads backwards: it holds where that one leads to {x} from one thing alone.
-    """
+    """A relation gives each thing of a kind at most one other."""
 
     name: str  # how it is called here
     subject: str  # the kind of thing that has it
@@ -103,8 +97,8 @@ class Relation:
     words: str  # what to search for beside the subject's name
     asks: Sequence[str]  # questions about {x}
     phrases: Sequence[str] = ()  # how a question names the object of {x} when it asks on; none for years
-    says: Sequence[str] = ()
-    inverse: str = ""
+    says: Sequence[str] = ()  # sentences of the subject's passage, with {s} and {o}; none for another one's inverse
+    inverse: str = ""  # the relation read backwards: this holds where that one leads to {x} from one thing alone
     after: str = ""  # the relation to the person in whose lifetime a year lies
 
 
@@ -118,13 +112,10 @@ _AGES = (20, 70)  # so many years that an answer cannot be guessed from another;
 
 @dataclass(frozen=True)
 class Size:
-    """How large a world is.
-
-    relations: What can be asked about them; what reads another relation backwards comes behind that one.
-    """
+    """How large a world is."""
 
     counts: Mapping[str, int]  # how many things of each kind there are; the number of persons is even
-    relations: tuple[str, ...] = tuple(RELATIONS)
+    relations: tuple[str, ...] = tuple(RELATIONS)  # what can be asked; what reads another backwards comes behind it
     brief: bool = False  # whether passages and questions are as short as they can be
 
 
@@ -195,7 +186,9 @@ def build(seed: int, size: Size) -> Graph:
     graph = Graph(name_all(seed, size.counts, 2 if size.brief else 3), relations)
     persons = KeyedRandom(seed, SPOUSE).shuffled(graph.names["person"])
     couples = {person: persons[i ^ 1] for i, person in enumerate(persons)}
-    births = _births(couples, KeyedRandom(seed, "births"))
+    births, drawn = dict[str, int](), KeyedRandom(seed, "births")
+    for one, other in couples.items():
+        births[one] = births[other] + drawn.integer(-25, 25) if other in births else drawn.integer(*_BIRTHS)
     for relation in relations:
         if relation.inverse:
             continue
@@ -206,8 +199,12 @@ def build(seed: int, size: Size) -> Graph:
             objects = {country: rng.choice(cities) for country, cities in graph.subjects[COUNTRY].items()}
         elif relation.object != YEAR:
             objects = _spread(graph.names[relation.subject], graph.names[relation.object], rng)
+        elif not relation.after:
+            objects = {name: str(births[name]) for name in graph.names[relation.subject]}
         else:
-            objects = _years(graph, relation, births, rng)
+            makers = graph.objects[relation.after]
+            names = graph.names[relation.subject]
+            objects = {name: str(births[makers[name]] + rng.integer(*_AGES)) for name in names}
         graph.objects[relation.name] = objects
         subjects: dict[str, list[str]] = defaultdict(list)
         for subject, target in objects.items():
@@ -220,17 +217,3 @@ def _spread(subjects: list[str], objects: list[str], rng: KeyedRandom) -> dict[s
     """Give every subject an object, each object as often as any other: none is a better guess."""
     pool = rng.shuffled(objects)[: round(REUSE * len(subjects))]
     return {subject: pool[i % len(pool)] for i, subject in enumerate(rng.shuffled(subjects))}
-
-
-def _births(couples: Mapping[str, str], rng: KeyedRandom) -> dict[str, int]:
-    births: dict[str, int] = {}
-    for person, spouse in couples.items():
-        births[person] = births[spouse] + rng.integer(-25, 25) if spouse in births else rng.integer(*_BIRTHS)
-    return births
-
-
-def _years(graph: Graph, relation: Relation, births: Mapping[str, int], rng: KeyedRandom) -> dict[str, str]:
-    if not relation.after:
-        return {name: str(births[name]) for name in graph.names[relation.subject]}
-    makers = graph.objects[relation.after]
-    return {name: str(births[makers[name]] + rng.integer(*_AGES)) for name in graph.names[relation.subject]}

@@ -15,8 +15,7 @@ from ..rows import Fields, SourceOptions, as_text, as_texts, refuse
 from ..sources import data_sets, load_tasks
 from ..tasks import Tasks, strict
 from .search import SYSTEM, QAGrader, QATask, SearchEnv
-from .wording import SearchExpert
-from .world import HOPS, InventedTasks, InventedWorld
+from .world import HOPS, InventedTasks, InventedWorld, SearchExpert
 
 
 @strict
@@ -73,10 +72,8 @@ def make_search(
 
     The other arguments are those of `turngym.envs.math.make_math`.
 
-    Raises:
-        FileNotFoundError: A file is not there.
-        ValueError: An option cannot be, or does not go with the others; a file cannot be used; a package is missing;
-            the server does not answer.
+    Raises FileNotFoundError where a file is not there; ValueError where an option cannot be, or does not go with the
+    others, a file cannot be used, a package is missing, or the server does not answer.
     """
     options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
     expert = None
@@ -130,13 +127,11 @@ def _searched(
     timeout: float,
 ) -> Retriever:
     if (corpus is None) == (url is None):
-        raise ValueError(
-            f"the questions come from {tasks}, corpus is {corpus!r} and url is {url!r}; name one of the two to search"
-        )
-    if corpus is not None:
+        given = f"the questions come from {tasks}, corpus is {corpus!r} and url is {url!r}"
+        raise ValueError(f"{given}; name one of the two to search")
+    if url is None:
         refuse(f"the file {corpus} is searched", backend=backend, index=index)
         return open_index(corpus)
-    assert url is not None
     from ...tools.search.servers import SERVERS, served  # the client of HTTP is large, and few need it
 
     try:
@@ -185,7 +180,6 @@ def _task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]
 
 
 def _texts(row: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """Return the texts of a field that may be absent or empty."""
     try:
         return as_texts(value) if (value := row.get(field)) else ()
     except ValueError:

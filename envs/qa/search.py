@@ -35,11 +35,9 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True)
 class QATask(Task):
-    """A question to answer with searches.
+    """A question to answer with searches: `queries`, in order, show the passages with the ids `passages`.
 
-    Args:
-        passages: The ids of the gold passages, which together give the answer; empty where they are unknown.
-        queries: Searches that show them, in order; none holds the answer. Empty where they are unknown.
+    These together give the answer, which none of the queries holds. Both are empty where they are unknown.
     """
 
     passages: tuple[str, ...] = field(default=(), repr=False)
@@ -47,30 +45,20 @@ class QATask(Task):
 
 
 class QAGrade(NamedTuple):
-    """A grader's verdict on one completion.
+    """A grader's verdict on one completion."""
 
-    Args:
-        score: The reward, which is `em`.
-        answer: What the agent answered; None when there is no answer.
-        how: What decided: `exact`, `wrong`, `no-answer` or `too-long`.
-        em: Exact match: 1.0 or 0.0.
-        f1: Harmonic mean of precision and recall over tokens, 0 to 1.
-        sub_em: Whether the answer holds a gold: 1.0 or 0.0.
-    """
-
-    score: float
-    answer: str | None
-    how: str
-    em: float = 0.0
-    f1: float = 0.0
-    sub_em: float = 0.0
+    score: float  # the reward, which is `em`
+    answer: str | None  # what the agent answered; None when there is no answer
+    how: str  # what decided: `exact`, `wrong`, `no-answer` or `too-long`
+    em: float = 0.0  # exact match: 1.0 or 0.0
+    f1: float = 0.0  # harmonic mean of precision and recall over tokens, 0 to 1
+    sub_em: float = 0.0  # whether the answer holds a gold: 1.0 or 0.0
 
 
 class QAGrader:
     """Grades answers to questions of fact, from any thread.
 
-    Args:
-        lenient: Whether an answer that a sentence or a bare last line gives counts, too, where none is marked as one.
+    `lenient`: an answer that a sentence or a bare last line gives counts, too, where none is marked as one.
     """
 
     def __init__(self, lenient: bool = False) -> None:
@@ -98,14 +86,11 @@ def normalise(text: str) -> str:
 
     Beforehand its case is folded, and it gets its Unicode normal form, NFKC in words: ASCII text is as SQuAD has it.
     """
-    text = text if text.isascii() else _folded(text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", _RAISED.sub(" ", text)).casefold()
+        # Folding can take a letter apart. Marks are left: three dots in one are no punctuation to SQuAD.
+        text = unicodedata.normalize("NFC", _WORD.sub(lambda word: unicodedata.normalize("NFKC", word[0]), text))
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def _folded(text: str) -> str:
-    text = unicodedata.normalize("NFC", _RAISED.sub(" ", text)).casefold()
-    # Folding can take a letter apart. Marks are left: three dots in one are no punctuation to SQuAD.
-    return unicodedata.normalize("NFC", _WORD.sub(lambda word: unicodedata.normalize("NFKC", word[0]), text))
 
 
 @lru_cache(maxsize=8)  # a completion is graded against each of its task's golds
@@ -185,16 +170,22 @@ class SearchEnv(QuestionEnv):
     ) -> None:
         for tool in tools:
             if isinstance(tool, Search) and tool.longest > RESULT_CHARACTERS:
-                raise ValueError(
-                    f"k is {tool.k} and passage_chars is {tool.passage_chars}: a search could show {tool.longest} "
-                    f"characters, and an observation carries {RESULT_CHARACTERS}; lower one of them"
-                )
+                limits, most = f"k is {tool.k} and passage_chars is {tool.passage_chars}", RESULT_CHARACTERS
+                shown = f"a search could show {tool.longest} characters, and an observation carries {most}"
+                raise ValueError(f"{limits}: {shown}; lower one of them")
         super().__init__(tasks, QAGrader(lenient), tools, format, system, max_turns, tool_timeout)
         self.expert = expert
 
     def on_step(self, text: str) -> Reply:
-        reply = super().on_step(text)
-        return replace(reply, info={**reply.info, **self._retrieved()})
+        reply, tool = super().on_step(text), self.toolbox.tools.get("search")
+        if not isinstance(tool, Search):
+            return reply
+        info: dict[str, Any] = {**reply.info, "searches": len(tool.found)}
+        if gold := set(self.task.passages) if isinstance(self.task, QATask) else set():
+            cutoffs = sorted({cutoff for cutoff in CUTOFFS if cutoff < tool.k} | {tool.k})
+            seen = {cutoff: {one for found in tool.found for one in found[:cutoff]} for cutoff in cutoffs}
+            info["recall"] = {str(cutoff): len(gold & ids) / len(gold) for cutoff, ids in seen.items()}
+        return replace(reply, info=info)
 
     def gold(self) -> list[str]:
         """Run the gold queries that are left, as far as there are turns, then answer."""
@@ -216,15 +207,3 @@ class SearchEnv(QuestionEnv):
         if not grades:  # another grader has taken the place of this environment's own
             return {}
         return {name: max(getattr(grade, name) for grade in grades) for name in ("em", "f1", "sub_em")}
-
-    def _retrieved(self) -> dict[str, Any]:
-        tool = self.toolbox.tools.get("search")
-        if not isinstance(tool, Search):
-            return {}
-        info: dict[str, Any] = {"searches": len(tool.found)}
-        gold = set(self.task.passages) if isinstance(self.task, QATask) else set()
-        if gold:
-            cutoffs = sorted({cutoff for cutoff in CUTOFFS if cutoff < tool.k} | {tool.k})
-            seen = {cutoff: {one for found in tool.found for one in found[:cutoff]} for cutoff in cutoffs}
-            info["recall"] = {str(cutoff): len(gold & ids) / len(gold) for cutoff, ids in seen.items()}
-        return info

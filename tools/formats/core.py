@@ -55,31 +55,28 @@ class Format(ABC):
 
     Calls are blocks: where one opens is found by a pattern, where it ends follows from its text. `parse` and `complete`
     look at the same block, so that generation stops exactly where a call is first read.
-
-    name: The key in `FORMATS`.
-    opening: Finds where a call opens; made by `opens`.
-    closers: Texts that can end a call: where none of them has just been written, `complete` does not change.
-    native: Whether chat templates show the tools' schemas by themselves.
     """
 
-    name: ClassVar[str]
-    opening: ClassVar[re.Pattern[str]]
-    closers: ClassVar[tuple[str, ...]]
-    native: ClassVar[bool]
+    name: ClassVar[str]  # the key in `FORMATS`
+    opening: ClassVar[re.Pattern[str]]  # finds where a call opens; made by `opens`
+    closers: ClassVar[tuple[str, ...]]  # can end a call: where none has just been written, `complete` does not change
+    native: ClassVar[bool]  # whether chat templates show the tools' schemas by themselves
 
     def parse(self, text: str, tools: Sequence[str]) -> Parsed:
         """Return the first call; never raises. `tools` are the names that exist."""
         opening = self._first(text)
         if opening is None:
             return Parsed(None, None, text)
-        end = self._end(text, opening)
-        if end is None:
-            return Parsed(None, _malformed(self._unclosed(opening)), text)
-        text = text[:end]
-        try:
-            return Parsed(self._read(text, opening, tools), None, text)
-        except ValueError as problem:
-            return Parsed(None, _malformed(str(problem)), text)
+        call: ToolCall | None = None
+        if (end := self._end(text, opening)) is None:
+            problem = self._unclosed(opening)
+        else:
+            text, problem = text[:end], None
+            try:
+                call = self._read(text, opening, tools)
+            except ValueError as error:
+                problem = str(error)
+        return Parsed(call, problem and f"malformed tool call: {problem}", text)
 
     def complete(self, text: str) -> bool:
         """Return whether `text` holds a complete first call, well-formed or not, or final answer: the turn is over."""
@@ -96,9 +93,9 @@ class Format(ABC):
 
         None where there is no whole block, or where no arguments are found in it.
         """
-        opening = self._first(text)
-        end = None if opening is None else self._end(text, opening)
-        return None if opening is None or end is None else self._inside(text, opening, end)
+        if (opening := self._first(text)) is None or (end := self._end(text, opening)) is None:
+            return None
+        return self._inside(text, opening, end)
 
     def render(self, call: ToolCall) -> str:
         """Return the text of a call; raises ValueError for one that would not be read back as it is."""
@@ -115,8 +112,7 @@ class Format(ABC):
         return self._frame(contained(text), tool)
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return role and content; chat templates that know tools have a frame of their own for the role `tool`."""
-        return "tool", text
+        return "tool", text  # chat templates that know tools have a frame of their own for this role
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
         """Return what a system prompt says of tools; empty when `native`. Raises ValueError for one it cannot call."""
@@ -201,10 +197,6 @@ def check_tool(name: str, tools: Sequence[str]) -> None:
     if name not in tools:
         known = f"the tools are {', '.join(tools)}" if tools else "there are no tools"
         raise ValueError(f"there is no tool {brief(name)!r}; {known}")
-
-
-def _malformed(problem: str | None) -> str | None:
-    return None if problem is None else f"malformed tool call: {problem}"
 
 
 class Hermes(Format):

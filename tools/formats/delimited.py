@@ -48,19 +48,17 @@ class Tags(Format):
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
         """Return a line a tool: how it is called, and its own description."""
-        return "\n".join(self._teach(schema["function"]) for schema in schemas)
-
-    def _teach(self, function: dict[str, Any]) -> str:
-        tag = self._of(function["name"])
-        return (
-            f"To call {tag.tool}, write <{tag.name}>{tag.argument}</{tag.name}> and stop; the result comes back "
-            f"between <{tag.result}> and </{tag.result}>. {function['description']}"
-        )
+        lines = []
+        for function in (schema["function"] for schema in schemas):
+            tag = self._of(function["name"])
+            call = f"To call {tag.tool}, write <{tag.name}>{tag.argument}</{tag.name}> and stop"
+            result = f"the result comes back between <{tag.result}> and </{tag.result}>"
+            lines.append(f"{call}; {result}. {function['description']}")
+        return "\n".join(lines)
 
     def _of(self, tool: str) -> Tag:
-        for tag in TAGS:
-            if tag.tool == tool:
-                return tag
+        if found := [tag for tag in TAGS if tag.tool == tool]:
+            return found[0]
         raise ValueError(f"the format {self.name} has no tag for the tool {tool!r}; use hermes, llama-json or pythonic")
 
     def _closer(self, opening: re.Match[str]) -> str:

@@ -137,12 +137,10 @@ class _Reader:
 
     def _items(self, closer: str) -> tuple[list[Any], bool]:
         """Return the values up to `closer`, and whether a comma stood behind the last."""
-        items: list[Any] = []
-        comma = False
+        items, comma = list[Any](), False
         while not self.take(closer):
             items.append(self.value())
-            comma = self._goes_on(closer)
-            if not comma:
+            if not (comma := self._goes_on(closer)):
                 break
         return items, comma
 
@@ -192,6 +190,4 @@ def _literal(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("</", "<\\x2f")
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_literal, value)) + "]"
-    return repr(value)
+    return "[" + ", ".join(map(_literal, value)) + "]" if isinstance(value, list) else repr(value)

@@ -189,8 +189,8 @@ class BoundedBody:
     def __init__(self, name: str, encoding: str, most: int) -> None:
         encoding = encoding.strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip"):
-            what = f"{name} has the encoding {encoding[:60]!r}, and only gzip was offered"
-            raise HttpFailure(Fault.MALFORMED, what)
+            found = f"{name} has the encoding {encoding[:60]!r}"
+            raise HttpFailure(Fault.MALFORMED, f"{found}, and only gzip was offered")
         self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
         self._name, self._most, self._sent, self._body = name, most, 0, bytearray()
         self.too_large = HttpFailure(Fault.TOO_LARGE, f"{name} is larger than {most} bytes")
@@ -276,7 +276,7 @@ async def _refusal(response: httpx.Response) -> HttpFailure:
     if 300 <= status < 400:
         to = response.headers.get("location", "")[:EXCERPT]
         what = f"it answered {status}, a redirect to {to!r}, which is not followed"
-        return HttpFailure(Fault.STATUS, what, None, status)
+        return HttpFailure(Fault.STATUS, what, status=status)
     page = await anext(response.aiter_raw(), b"")
     what = f"it answered {status}: {page.decode('utf-8', 'replace')[:EXCERPT]!r}"
     wait = _retry_after(response.headers.get("retry-after", "")) if status >= 500 or status == 429 else None

@@ -22,8 +22,7 @@ class Fault(StrEnum):
 class HttpFailure(Exception):
     """A request that failed, and `what` happened, without the address.
 
-    wait: Least seconds before another try; None where another try would not help.
-    status: The status of the answer, 0 where there was none.
+    `wait`: least seconds before another try, None where that would not help; `status`: of the answer, 0 without one.
     """
 
     def __init__(self, fault: Fault, what: str, wait: float | None = None, status: int = 0) -> None:

@@ -12,8 +12,7 @@
 - `isolation`: levels, limits, user namespaces and the file tree
 - `view`: which files of the machine programs see
 - `packages`: which installed packages programs see
-- `seccomp`: the filters on system calls
-- `judge`: what the filters ask about: calls that name other processes, and changes of files
+- `seccomp`: the filters on system calls, and the judge whom they ask: calls that name processes, changes of files
 - `linux`: system calls that Python does not wrap, Landlock, and what `/proc` tells
 """
 

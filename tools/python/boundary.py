@@ -18,7 +18,7 @@ from typing import NoReturn
 from .. import messages
 from . import linux
 from .isolation import DEVICES, HOME, PROCESSES, become_agent, map_users, mount_private
-from .judge import judge
+from .seccomp import judge
 from .view import visible
 from .worker import WorkerSpec, work
 
@@ -31,28 +31,24 @@ _NAMESPACES = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.
 class Boundary:
     """A boundary as the supervisor knows it.
 
-    ours: Descriptors for the caller: control socket, output pipe, exit pipe, and what tells of its control group,
-        if it has one; empty once they are handed out.
-    theirs: The worker's ends of the first two, and what it joins its control group by.
-    prepared: The socket on which its init reports that namespaces and file systems are ready, and then hears from
-        its worker about what to judge.
-    init, pidfd: Its init process; 0 and -1 until it is known.
-    active: Whether it works: in a call, or between calls in processes or threads that one has left behind.
+    `ours` are descriptors for the caller: control socket, output pipe, exit pipe, and what tells of its control group,
+    if it has one; empty once they are handed out. On `prepared` its init reports that namespaces and file systems are
+    ready, and then hears from its worker about what to judge.
     """
 
     kind: str
     folder: str
     ours: list[int] = field(default_factory=list)
-    theirs: list[int] = field(default_factory=list)
+    theirs: list[int] = field(default_factory=list)  # the worker's ends of the first two, and what joins its group
     prepared: socket.socket | None = None
     exit_pipe: int = -1  # the writing end of the exit pipe
-    init: int = 0
+    init: int = 0  # its init process; 0, and -1 for the pidfd, until it is known
     pidfd: int = -1
     worker: int = 0
     memory: int = 0  # bytes that it may hold; 0 until it is used
     members: int = 1  # its sessions
     until: float | None = None  # when the call under way is to end, by `time.monotonic`; None between calls
-    active: bool = False
+    active: bool = False  # whether it works: in a call, or in processes or threads that one has left behind
     looked: float = 0.0  # when it was last looked at
     shared: int = 0  # bytes of shared memory on the machine, the least there were since it was handed out
     handed: bool = False  # whether it was handed out
@@ -115,15 +111,12 @@ class Stock:
 
     Inits and zygotes may die at any moment, also before they hand anything out. Whatever dies, one invariant holds:
     once `missing` boundaries are begun, no fewer are on their way than there are callers that wait.
-
-    asked: Callers so far, of whom `asked - handed` wait; where that is negative, so many boundaries are ready.
-    faults: Boundaries lost in a row; `TRIES` at once where the reason is known and would hold for the next one too.
     """
 
-    asked: int = 0
+    asked: int = 0  # callers so far, of whom `asked - handed` wait; where that is negative, so many are ready
     begun: int = 0  # boundaries begun and not lost, of which `begun - handed` are on their way
     handed: int = 0  # boundaries and failures handed out, in order, one for each caller
-    faults: int = 0
+    faults: int = 0  # boundaries lost in a row; `TRIES` at once where the reason is known and would hold again
 
     @property
     def waiting(self) -> int:
@@ -223,15 +216,13 @@ def _judge(sock: socket.socket, folder: str) -> None:
 
 
 def _with_rules(spec: WorkerSpec) -> WorkerSpec:
-    """Return the spec with the rules of its level, for the folder that is made here."""
     private = Path(spec.folder).parent
     private.mkdir(0o700)
     if spec.level != "landlock":
         return spec
-    read, listed = visible()
-    read = [*read, *(f"/dev/{name}" for name in DEVICES)]
+    read = [*visible[0], *(f"/dev/{name}" for name in DEVICES)]
     write = [str(private), "/dev/null"]
-    return replace(spec, ruleset=linux.landlock_ruleset(read=read, listed=listed, write=write))
+    return replace(spec, ruleset=linux.landlock_ruleset(read=read, listed=visible[1], write=write))
 
 
 def _reap(worker: int, exit_pipe: int, awaited: int = 0) -> None:

@@ -203,7 +203,6 @@ def _stream(number: int) -> io.TextIOWrapper:
 
 
 def _traceback(error: BaseException, from_exception: Any = traceback.TracebackException.from_exception) -> str:
-    """Return the traceback with the agent's own lines only."""
     report = from_exception(error, compact=True)
     pending: list[traceback.TracebackException | None] = [report]
     while pending:

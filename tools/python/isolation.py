@@ -24,8 +24,7 @@ from .. import messages
 from . import linux
 from .view import View
 
-LEVELS = ("namespaces", "landlock", "rlimits-only")
-"""The isolation levels, the strongest first."""
+LEVELS = ("namespaces", "landlock", "rlimits-only")  # the isolation levels, the strongest first
 
 LIBRARIES = ("numpy", "sympy")  # what a zygote may have preloaded for programs of its kind
 KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
@@ -81,15 +80,9 @@ def check_level(level: str) -> None:
 
 
 def set_limits() -> None:
-    for what, value in (
-        (resource.RLIMIT_FSIZE, FILE),
-        (resource.RLIMIT_NOFILE, open_files()),
-        (resource.RLIMIT_NPROC, PROCESSES),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-        (resource.RLIMIT_SIGPENDING, 16 * PROCESSES),
-        (resource.RLIMIT_MEMLOCK, 0),
-    ):
+    limits = {resource.RLIMIT_FSIZE: FILE, resource.RLIMIT_NOFILE: open_files(), resource.RLIMIT_NPROC: PROCESSES}
+    limits |= dict.fromkeys((resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0)
+    for what, value in (limits | {resource.RLIMIT_SIGPENDING: 16 * PROCESSES}).items():
         _lower(what, value)
 
 

@@ -19,7 +19,7 @@ import re
 import signal
 import stat
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
@@ -32,9 +32,8 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 ADDR_NO_RANDOMIZE = 0x0040000
 
-_CLONE, _PIVOT_ROOT, _CAPSET = {"x86_64": (56, 155, 126), "aarch64": (220, 41, 91)}.get(
-    os.uname().machine, (-1, -1, -1)
-)
+_NUMBERS = {"x86_64": (56, 155, 126), "aarch64": (220, 41, 91)}
+_CLONE, _PIVOT_ROOT, _CAPSET = _NUMBERS.get(os.uname().machine, (-1, -1, -1))
 _MOUNT_SETATTR = 442
 _CAPABILITY_VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
@@ -122,10 +121,7 @@ def drop_capabilities() -> None:
 
 def personality(persona: int) -> int:
     """Set the execution domain of this process and return the former one; 0xFFFFFFFF only asks."""
-    former = _libc.personality(ctypes.c_ulong(persona))
-    if former < 0:
-        raise _error("personality")
-    return int(former)
+    return _checked("personality", _libc.personality, ctypes.c_ulong(persona))
 
 
 def set_host_name(name: str) -> None:
@@ -200,7 +196,10 @@ def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
     most = (sockets + sum(len(_files(pid)) for pid in pids)) * SOCKET
     if most <= over:
         return most
-    found = {link for pid in pids for link in _links(pid)}
+    found = set()
+    for path in (f"/proc/{pid}/fd/{number}" for pid in pids for number in _files(pid)):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(path))  # noqa: PTH115
     sockets = sockets or sum(link.startswith("socket:") for link in found)
     return sockets * SOCKET + sum(link.startswith("pipe:") for link in found) * _PIPE
 
@@ -228,21 +227,16 @@ def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Seque
         raise OSError(errno.EOPNOTSUPP, message)
     newer = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
     rights = _FIRST | sum(right for since, right in newer if version >= since)
-    fields = [rights]  # struct landlock_ruleset_attr, which newer versions made longer
-    if version >= 4:
-        fields.append(_BIND_TCP | _CONNECT_TCP)
-    if version >= 6:
-        fields.append(_ABSTRACT_UNIX_SOCKET | _SIGNAL)
-    attr = struct.pack(f"={len(fields)}Q", *fields)
+    # struct landlock_ruleset_attr, which newer versions made longer
+    fields = ((1, rights), (4, _BIND_TCP | _CONNECT_TCP), (6, _ABSTRACT_UNIX_SOCKET | _SIGNAL))
+    attr = b"".join(struct.pack("=Q", field) for since, field in fields if version >= since)
     size = ctypes.c_size_t(len(attr))
     ruleset = syscall("the kernel refuses a Landlock ruleset", _CREATE_RULESET, attr, size, 0)
+    writing = rights & ~(_MAKE_CHAR | _MAKE_BLOCK)
     try:
-        for path in read:
-            _allow(ruleset, path, rights & _READING)
-        for path in listed:
-            _allow(ruleset, path, _READ_DIR)
-        for path in write:
-            _allow(ruleset, path, rights & ~(_MAKE_CHAR | _MAKE_BLOCK))
+        for paths, allowed in ((read, rights & _READING), (listed, _READ_DIR), (write, writing)):
+            for path in paths:
+                _allow(ruleset, path, allowed)
     except BaseException:
         os.close(ruleset)
         raise
@@ -276,7 +270,8 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 def _checked(what: str, function: Callable[..., int], *arguments: object) -> int:
     result = int(function(*arguments))
     if result < 0:
-        raise _error(what)
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
 
 
@@ -347,14 +342,3 @@ def _files(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         return os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
     return []
-
-
-def _links(pid: int) -> Iterator[str]:
-    for number in _files(pid):
-        with contextlib.suppress(OSError):
-            yield os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
-
-
-def _error(what: str) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}")

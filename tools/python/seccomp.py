@@ -4,7 +4,8 @@ The filter of a level is built once, as bytes, and installed in a process that i
 descendants: in a child after its fork, or in a server whose forks then have it for nothing. A call that is not listed
 fails with EPERM, one that is newer than the list with ENOSYS, as on an older kernel, and one of another machine's
 calling conventions kills the process. A second filter, of every worker, asks the `judge` about calls that name a
-process and, where the files of the machine are seen, about those that change a file's mode or times.
+process and, where the files of the machine are seen, about those that change a file's mode or times: it answers what a
+filter cannot decide by the arguments alone, while the process that makes the call waits.
 
 Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers in `asm/unistd_64.h` (x86_64) and
 `asm-generic/unistd.h` (aarch64).
@@ -12,11 +13,14 @@ Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers
 
 import ctypes
 import errno
+import fcntl
 import functools
 import json
 import os
+import select
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -65,13 +69,10 @@ def _table(lines: Sequence[str]) -> _Numbers:
     return {name: (int(x86_64), None if aarch64 == "-" else int(aarch64)) for name, x86_64, aarch64 in rows}
 
 
-_TABLES = {
-    name: _table(lines) for name, lines in json.loads(Path(__file__).with_name("calls.json").read_text()).items()
-}
+_CALLS: dict[str, list[str]] = json.loads(Path(__file__).with_name("calls.json").read_text())
+_TABLES = {name: _table(lines) for name, lines in _CALLS.items()}
 _ALLOWED = _TABLES["allowed"]
-_INSIDE = _TABLES[
-    "inside"
-]  # would reach what lies outside, where no file tree and no network of its own keep that away
+_INSIDE = _TABLES["inside"]  # would reach what lies outside, where no file tree and no network of its own prevent it
 CHANGES = _TABLES["changes"]  # of files, which the judge makes itself at level `landlock`, in the session's folder
 _ENTERING = _TABLES["entering"]  # needed on the way in; the second filter refuses them
 _ABOUT_PROCESSES = _TABLES["about_processes"]  # name a process by their first argument
@@ -203,8 +204,118 @@ def _answer(action: int) -> tuple[int, int, int, int]:
 def _machine() -> str:
     machine = os.uname().machine
     if machine not in _ARCHES or struct.calcsize("P") != 8:
-        raise NotImplementedError(
-            f"no seccomp filter for a {8 * struct.calcsize('P')}-bit Python on {machine!r}: "
-            f"there are 64-bit ones for {', '.join(_ARCHES)}"
-        )
+        here = f"a {8 * struct.calcsize('P')}-bit Python on {machine!r}"
+        raise NotImplementedError(f"no seccomp filter for {here}: there are 64-bit ones for {', '.join(_ARCHES)}")
     return machine
+
+
+_RECEIVE, _ANSWER, _CONTINUE = 0xC0502100, 0xC0182101, 1  # SECCOMP_IOCTL_NOTIF_*, SECCOMP_USER_NOTIF_FLAG_CONTINUE
+_NOTICE = struct.Struct("=QII iIQ 6Q")  # struct seccomp_notif: id, pid, flags, and struct seccomp_data
+_VERDICT = struct.Struct("=Qq iI")  # struct seccomp_notif_resp: id, value, error, flags
+_REMEMBERED = 16  # sessions within sessions that are told apart
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW = -100, 0x100
+_NOW, _OMIT = (1 << 30) - 1, (1 << 30) - 2
+_PATH = 4096
+
+
+def judge(listener: int, folder: str | None = None) -> None:
+    """Answer until no process is left that may ask; `folder`, without links in it, is where files may be changed.
+
+    Calls that name another process go on where that one is of the same session, or of one that was begun in it: to a
+    session, its forks and what they start do not exist. Where programs see the files of the machine, the judge itself
+    changes modes and times for them, of files in their folder only, since the path that a program gives may be another
+    one by the time the kernel reads it.
+    """
+    bench = _Bench(folder)
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    while not poll.poll()[0][1] & select.POLLHUP:
+        notice = bytearray(_NOTICE.size)
+        try:
+            fcntl.ioctl(listener, _RECEIVE, notice)
+            serial, asker, _, number, _, _, *args = _NOTICE.unpack(notice)
+            error, flags = bench.decide(asker, number, args)
+            fcntl.ioctl(listener, _ANSWER, _VERDICT.pack(serial, 0, -error, flags))
+        except OSError:
+            continue  # the asker has ended, or does not wait any more
+
+
+class _Bench:
+    def __init__(self, folder: str | None) -> None:
+        self.folder = folder
+        self.above: dict[int, tuple[int, ...]] = {}  # the sessions in which one was begun
+
+    def decide(self, asker: int, number: int, args: list[int]) -> tuple[int, int]:
+        """Return the error of a call, 0 for none, and whether the kernel is to go on with it."""
+        name = _names()[number]
+        if name in CHANGES:
+            try:
+                self.change(asker, name, args)
+            except OSError as error:
+                return error.errno or errno.EPERM, 0
+            except (OverflowError, ValueError):
+                return errno.EFAULT, 0
+            return 0, 0
+        own = os.getsid(asker)
+        if name == "setsid" and args[0] == OWN:
+            self.above.pop(asker, None)
+        elif name == "setsid" and asker != own:
+            self.above[asker] = (own, *self.above.get(own, ()))[:_REMEMBERED]
+        elif name != "setsid" and not self.within(_int(args[name.endswith("priority")]), own):
+            return errno.ESRCH, 0
+        return 0, _CONTINUE
+
+    def within(self, pid: int, session: int) -> bool:
+        """Return whether a process, or a group where the number is negative, is of a session or one begun in it."""
+        try:
+            found = os.getsid(abs(pid))
+        except (OSError, OverflowError):
+            return False
+        return session == found or session in self.above.get(found, ())
+
+    def change(self, asker: int, name: str, args: list[int]) -> None:
+        """Change the mode or the times of a file for the process that asks; OSError as the kernel would give it."""
+        if name == "chmod":
+            at, path, value, flags = _AT_FDCWD, args[0], args[1], 0
+        elif name == "fchmod":
+            at, path, value, flags = _int(args[0]), 0, args[1], 0
+        else:
+            at, path, value, flags = _int(args[0]), args[1], args[2], 0 if name == "fchmodat" else _int(args[3])
+        place = Path(f"/proc/{asker}", "cwd" if at == _AT_FDCWD else f"fd/{at}")
+        if path:
+            place /= os.fsdecode(_read(asker, path, _PATH).partition(b"\0")[0])
+        nofollow = os.O_NOFOLLOW if path and flags & _AT_SYMLINK_NOFOLLOW else 0
+        target = os.open(place, os.O_PATH | os.O_CLOEXEC | nofollow)
+        try:
+            itself = Path(f"/proc/self/fd/{target}")
+            if self.folder is None or not str(itself.readlink()).startswith(f"{self.folder}/"):
+                raise PermissionError(errno.EPERM, "it lies elsewhere")
+            if name != "utimensat":
+                itself.chmod(value & 0o777)
+            elif not value:
+                os.utime(itself)
+            else:
+                status, now = itself.stat(), time.time_ns()
+                seconds, nanos, *changed = struct.unpack("=4q", _read(asker, value, 32))
+                times = ((seconds, nanos, status.st_atime_ns), (*changed, status.st_mtime_ns))
+                accessed, modified = (now if n == _NOW else old if n == _OMIT else s * 10**9 + n for s, n, old in times)
+                os.utime(itself, ns=(accessed, modified))
+        finally:
+            os.close(target)
+
+
+@functools.cache
+def _names() -> dict[int, str]:
+    return {number(name): name for name in CALLS}
+
+
+def _read(pid: int, address: int, size: int) -> bytes:
+    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(memory, size, address)
+    finally:
+        os.close(memory)
+
+
+def _int(register: int) -> int:
+    return ctypes.c_int(register & 0xFFFFFFFF).value

@@ -44,8 +44,7 @@ main(sys.argv[2], sys.argv[3])
 """
 
 
-def kind_of(code: str) -> str:
-    """Which libraries a program's text speaks of; a worker that has them ready runs it sooner."""
+def kind_of(code: str) -> str:  # the libraries that a program speaks of; a worker that has them ready runs it sooner
     return "+".join(library for library in LIBRARIES if library in code)
 
 
@@ -133,10 +132,8 @@ class Server:
             for _ in range(_DESCRIPTORS):
                 held.append(os.dup(self.notes.fileno()))
         except OSError as error:
-            raise ToolFailure(
-                f"no Python session can be opened: {error}; each needs {_DESCRIPTORS} descriptors: "
-                "raise the limit (ulimit -n) or close environments"
-            ) from None
+            fix = f"each needs {_DESCRIPTORS} descriptors: raise the limit (ulimit -n) or close environments"
+            raise ToolFailure(f"no Python session can be opened: {error}; {fix}") from None
         finally:
             messages.close(*held)
 

@@ -25,8 +25,8 @@ from .isolation import HOME, KINDS, enter_namespaces, raise_open_files, remove_f
 from .view import View, take_packages
 from .zygote import Zygote, start_zygote
 
+# What ends a boundary, sent to its init.
 STOP = {"namespaces": signal.SIGKILL, "landlock": signal.SIGTERM, "rlimits-only": signal.SIGTERM}
-"""What ends a boundary, sent to its init."""
 _QUERY = 0xFFFFFFFF  # asks `linux.personality` for the present one
 _REST, _AFTER = 0.05, 0.002  # seconds for which no boundary is begun after a call began, and after one ended
 LOOK, GLANCE = 0.05, 0.25  # seconds between two looks at the boundaries that work, and at the others

@@ -32,16 +32,12 @@ PACKAGES = "packages"  # the folder of the allowed packages, where there are no 
 
 @dataclass(frozen=True)
 class View:
-    """What programs see of the machine's files: a path is seen where the nearest of these, itself or above, is shown.
+    """What programs see of the machine's files: a path is seen where the nearest of these, or itself, is shown."""
 
-    shown: Files, folders and links: the interpreter, its libraries, the system's programs, the allowed packages.
-    prefix, exec_prefix: Where the interpreter says that it is installed.
-    """
-
-    shown: tuple[str, ...]
+    shown: tuple[str, ...]  # interpreter, libraries, the system's programs, allowed packages: files, folders, links
     hidden: tuple[str, ...]  # what lies below a shown folder and is not seen
     packages: dict[str, tuple[str, ...]]  # the entries of installed folders that are shown, by folder
-    prefix: str
+    prefix: str  # where the interpreter says that it is installed
     exec_prefix: str
 
     def readable(self) -> Iterator[str]:
@@ -104,12 +100,8 @@ def plain(path: str) -> str:
     return str(here.parent.resolve() / here.name) if ".." in here.parts else path
 
 
-_visible: tuple[list[str], list[str]] = [], []
-
-
-def visible() -> tuple[list[str], list[str]]:
-    """Return the files and folders that programs see without namespaces, and the folders that they only list."""
-    return _visible
+visible: tuple[list[str], list[str]] = [], []
+"""The files and folders that programs see without namespaces, and the folders that they only list."""
 
 
 def take_packages(view: View, folder: str) -> None:
@@ -126,8 +118,7 @@ def take_packages(view: View, folder: str) -> None:
                 link.parent.mkdir(parents=True, exist_ok=True)
                 if not link.is_symlink():
                     link.symlink_to(f"{source}/{entry}")
-        global _visible
-        _visible = [*view.readable(), places[0]], [*view.listed()]
+        visible[0][:], visible[1][:] = [*view.readable(), places[0]], view.listed()
     sys.path += places
     sys.prefix, sys.exec_prefix = view.prefix, view.exec_prefix
     for add in (site.setquit, site.setcopyright, site.sethelper):  # `exit`, `copyright`, `help` and the like

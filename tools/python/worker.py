@@ -29,10 +29,7 @@ PROGRAMS = json.loads(Path(__file__).with_name("programs.json").read_text())  # 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What a worker is to be.
-
-    judge: A socket to the process that decides about calls which name another one; -1 at level `rlimits-only`.
-    """
+    """What a worker is to be."""
 
     level: str  # what confines it
     kind: str  # the libraries with which it rehearses
@@ -40,7 +37,7 @@ class WorkerSpec:
     mapped: int  # bytes of address space that it has from the start
     group: int = -1  # what it joins its control group by; -1 where there is none
     init: int = -1  # at level `namespaces`, a pidfd of the process whose namespaces it joins; else -1
-    judge: int = -1
+    judge: int = -1  # a socket to who decides about calls that name another process; -1 at level `rlimits-only`
     ruleset: int = -1  # at level `landlock`, the descriptor of its rules; else -1
 
 
@@ -88,11 +85,9 @@ def _confine(spec: WorkerSpec) -> None:
 
 
 def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
-    """Run a small program of the kind that is to come.
-
-    A fork copies each page of memory when it is first written, which takes longer than most programs; the pages that
-    every program writes are copied here, before anybody waits.
-    """
+    """Run a small program of the kind that is to come."""
+    # A fork copies each page of memory when it is first written, which takes longer than most programs; the pages that
+    # every program writes are copied here, before anybody waits.
     nowhere = os.open("/dev/null", os.O_WRONLY)
     for library in {"", *spec.kind.split("+")}:
         if not library or library in sys.modules:

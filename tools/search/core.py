@@ -100,8 +100,7 @@ class Search:
         )
 
     @property
-    def longest(self) -> int:
-        """How many characters a result can have."""
+    def longest(self) -> int:  # how many characters a result can have
         return self.k * (self.passage_chars + TITLE + FRAME) + 100
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:

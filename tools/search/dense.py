@@ -5,6 +5,7 @@ Dense passage retrieval as in Karpukhin et al., EMNLP 2020 (arXiv:2004.04906), s
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,21 +48,17 @@ class Dense:
             raise ValueError(f"k is {k}; ask for at least one passage")
         if not query.strip():
             return []
-        scores = self._scores(f"{self._prefix}{query}")
-        found = ((self._passages[i], float(scores[i])) for i in best(scores, k).tolist())
-        return [Passage(passage.id, passage.title, passage.text, score) for passage, score in found]
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
-
-    def _scores(self, text: str) -> NDArray[np.float32]:
-        try:
-            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, _vectors(self._encode, [text])[0])
-            return scores  # by einsum, as the bits of BLAS depend on place and threads
+        try:  # by einsum, as the bits of BLAS depend on place and threads
+            vector = _vectors(self._encode, [f"{self._prefix}{query}"])[0]
+            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, vector)
         except ValueError as error:
             raise SearchFailure(Fault.MALFORMED, f"the query has no vector: {error}") from error
         except Exception as error:
             raise SearchFailure(Fault.STATUS, f"the encoder failed: {type(error).__name__}: {error}") from error
+        return [replace(self._passages[i], score=float(scores[i])) for i in best(scores, k).tolist()]
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
 
 
 def load_encoder(name: str, *, device: str | None = None, normalize: bool = True) -> Encode:

@@ -151,7 +151,10 @@ def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLCon
             httpcore.ConnectionPool(ssl_context=tls, network_backend=backend) as pool,
             pool.stream("GET", url, headers=list(fields.items())) as response,
         ):
-            head = _read_head(response)
+            sent = response.headers
+            if len(sent) > FIELDS or sum(len(name) + len(value) for name, value in sent) > HEAD:
+                raise Unread("the answer's head is too large")
+            head = {name.decode("latin-1").lower(): value.decode(errors="replace") for name, value in sent[::-1]}
             if response.status in (301, 302, 303, 307, 308) and "location" in head:
                 return head["location"]
             kind, charset = _check_head(response.status, head)
@@ -173,12 +176,6 @@ def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLCon
 def _authorities() -> ssl.SSLContext:
     """Trust in the authorities that httpx brings along; it takes a while to make."""
     return httpx.create_ssl_context(trust_env=False)
-
-
-def _read_head(response: httpcore.Response) -> dict[str, str]:
-    if len(response.headers) > FIELDS or sum(len(name) + len(value) for name, value in response.headers) > HEAD:
-        raise Unread("the answer's head is too large")
-    return {name.decode("latin-1").lower(): value.decode(errors="replace") for name, value in response.headers[::-1]}
 
 
 def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:

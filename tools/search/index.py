@@ -39,9 +39,8 @@ _own = threading.local()  # a stemmer is not for several threads at once
 
 
 class BM25:
-    """A back end over passages in memory, or over a corpus file.
+    """A back end over passages in memory, or over the corpus file of a path that `read_corpus` reads.
 
-    passages: The passages, or the path of a file that `read_corpus` reads.
     cache: The folder that keeps the index of a file; None keeps nothing.
     k1: How slowly the weight of a word saturates with its count; 0 counts only whether it is there.
     b: How much the length of a passage counts, 0 to 1.
@@ -64,12 +63,8 @@ class BM25:
             arrays = _built(passages, k1, b)
         self._words = Texts(arrays["words"], arrays["word_ends"])
         self._passages = Texts(arrays["passages"], arrays["passage_ends"])
-        self._engine.scores = {
-            "data": arrays["scores"],
-            "indices": arrays["rows"],
-            "indptr": arrays["starts"],
-            "num_docs": len(self._passages),
-        }
+        matrix = {"data": arrays["scores"], "indices": arrays["rows"], "indptr": arrays["starts"]}
+        self._engine.scores = {**matrix, "num_docs": len(self._passages)}
         self._engine.nonoccurrence_array = None  # only other kinds of BM25 have one
 
     @property
@@ -167,32 +162,22 @@ def _built_of_file(path: Path, content: str, k1: float, b: float) -> Arrays:
 def _built(passages: Sequence[Passage], k1: float, b: float) -> Arrays:
     if not passages:
         raise ValueError("there are no passages to search; give at least one")
-    counted = [
-        words(passage.title) * TITLE + words(passage.text) for passage in track(passages, "indexing", len(passages))
-    ]
+    going = track(passages, "indexing", len(passages))
+    counted = [words(passage.title) * TITLE + words(passage.text) for passage in going]
     vocabulary = sorted({word for each in counted for word in each}, key=str.encode)
     word_data, word_ends = joined(word.encode() for word in vocabulary)
     data, ends = joined(json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages)
-    scores, rows, starts = _weighed(counted, vocabulary, k1, b)
-    return {
-        "words": word_data,
-        "word_ends": word_ends,
-        "passages": data,
-        "passage_ends": ends,
-        "scores": scores,
-        "rows": rows,
-        "starts": starts,
-    }
-
-
-def _weighed(counted: list[list[str]], vocabulary: list[str], k1: float, b: float) -> tuple[NDArray[Any], ...]:
-    """Return the score of each word in each passage that has it: scores, passages, and where each word's begin."""
+    made: Arrays = {"words": word_data, "word_ends": word_ends, "passages": data, "passage_ends": ends}
     if not vocabulary:  # nothing but stop words, and so no mean length to divide by
-        return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
-    place = {word: i for i, word in enumerate(vocabulary)}
-    engine = _engine(k1, b)
+        return made | {
+            "scores": np.zeros(0, np.float32),
+            "rows": np.zeros(0, np.int32),
+            "starts": np.zeros(1, np.int64),
+        }
+    place, engine = {word: i for i, word in enumerate(vocabulary)}, _engine(k1, b)
     engine.index(([[place[word] for word in each] for each in counted], place), False, False)
-    return engine.scores["data"], engine.scores["indices"], engine.scores["indptr"]
+    found = engine.scores  # of each word in each passage that has it: scores, passages, and where each word's begin
+    return made | {"scores": found["data"], "rows": found["indices"], "starts": found["indptr"]}
 
 
 def _engine(k1: float, b: float) -> Any:

@@ -55,12 +55,8 @@ def serve(
     allow_hosts: names under which the server is asked, besides the address that is connected to and those of loopback.
 
     The end of the context, a KeyboardInterrupt included, gives requests under way `GRACE` seconds. The back end is left
-    open.
-
-    Raises:
-        ValueError: a host beyond this machine without a token, a token that no header can carry, a port out of range.
-        OSError: it cannot listen there.
-        ImportError: uvicorn is not installed.
+    open. Raises ValueError for a host beyond this machine without a token, a token that no header can carry, a port out
+    of range; OSError where it cannot listen there; ImportError where uvicorn is not installed.
     """
     app = _App(retriever, token, {host, *allow_hosts})
     server, listener = _server(app), _listen(host, port, token)
@@ -267,25 +263,22 @@ def _read(body: bytes) -> tuple[list[str], int, bool]:
             if name not in ("queries", "topk", "return_scores"):
                 raise ShapeError(f"{name[:80]!r} is no field; there are queries, topk and return_scores")
         queries = [query.string() for query in request["queries"].array()]
-        if len(queries) > QUERIES:
-            raise ShapeError(f"queries has {len(queries)} entries; at most {QUERIES} are answered at once")
-        longest = max(map(len, queries), default=0)
-        if longest > QUERY:
+        if (count := len(queries)) > QUERIES:
+            raise ShapeError(f"queries has {count} entries; at most {QUERIES} are answered at once")
+        if (longest := max(map(len, queries), default=0)) > QUERY:
             raise ShapeError(f"queries has one of {longest} characters; at most {QUERY} are searched")
         topk = DEFAULT_TOPK if fields.get("topk") is None else request["topk"].integer(1, TOPK)
-        if topk * len(queries) > PASSAGES:
-            asked = f"{len(queries)} queries with topk {topk}"
-            raise ShapeError(f"{asked} ask for more than {PASSAGES} passages; ask for fewer")
+        if topk * count > PASSAGES:
+            raise ShapeError(f"{count} queries with topk {topk} ask for more than {PASSAGES} passages; ask for fewer")
         return queries, topk, "return_scores" in request and request["return_scores"].boolean()
     except ShapeError as error:
         raise Refusal(422, str(error)) from None
 
 
 def _shown(found: list[list[Passage]], scores: bool) -> bytes:
-    return serialize({"result": [[_document(passage, scores) for passage in passages] for passages in found]})
+    def document(passage: Passage) -> dict[str, Any]:
+        # A title of several lines would end before the text begins.
+        shown = {"id": passage.id, "contents": join_contents(" ".join(passage.title.split()), passage.text)}
+        return {"document": shown, "score": passage.score} if scores else shown
 
-
-def _document(passage: Passage, scores: bool) -> dict[str, Any]:
-    # A title of several lines would end before the text begins.
-    document = {"id": passage.id, "contents": join_contents(" ".join(passage.title.split()), passage.text)}
-    return {"document": document, "score": passage.score} if scores else document
+    return serialize({"result": [[document(passage) for passage in passages] for passages in found]})

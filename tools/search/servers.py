@@ -25,9 +25,8 @@ FIXES = {
 
 
 def served(url: str, kind: str = "search-r1", index: str | None = None, timeout: float = 10.0) -> Retriever:
-    """Return the back end that asks a server, once that has shown that it is there.
+    """Return the back end that asks the server at `url`, once that has shown that it is there.
 
-    url: The server's address.
     kind: What it speaks, one of `SERVERS`.
     index: The index to search; `elastic` has several, `search-r1` one.
     timeout: Seconds that a search may take, further tries included.
@@ -35,8 +34,8 @@ def served(url: str, kind: str = "search-r1", index: str | None = None, timeout:
     Raises ValueError where an argument cannot be; SearchFailure where no such server answers within 2 seconds.
     """
     if kind not in SERVERS:
-        hint = did_you_mean(kind, SERVERS)
-        raise ValueError(f"unknown back end {kind!r}; {hint}a server speaks {' or '.join(SERVERS)}")
+        hint = f"{did_you_mean(kind, SERVERS)}a server speaks {' or '.join(SERVERS)}"
+        raise ValueError(f"unknown back end {kind!r}; {hint}")
     if (kind == "elastic") == (index is None):
         fix = "name the one to search" if index is None else "leave it out"
         raise ValueError(f"index is {index!r}, and the back end is {kind!r}; {fix}")

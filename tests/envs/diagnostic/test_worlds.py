@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from turngym.envs.diagnostic import WORLDS, Start, WorldEnv
-from turngym.envs.diagnostic.worlds import COLOURS, DOORS, IDLE, INVALID, LOST, NOUNS
+from turngym.envs.diagnostic import COLOURS, DOORS, IDLE, INVALID, LOST, NOUNS, WORLDS, Start, WorldEnv
 from turngym.envs.registry import make
 
 

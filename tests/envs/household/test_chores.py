@@ -1,6 +1,7 @@
 import pytest
 
-from turngym.envs.household.chores import (
+from turngym.envs.household.game import TASK_TYPES
+from turngym.envs.household.house import (
     FOR_ONE,
     LAMP,
     OPENABLE,
@@ -13,7 +14,6 @@ from turngym.envs.household.chores import (
     chores,
     hiding,
 )
-from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.pddl import parse_problem
 
 STANDING = {kind for room in ROOMS.values() for kind in room}

@@ -3,10 +3,9 @@ from statistics import mean
 
 import pytest
 
-from turngym.envs.household.chores import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS, hiding
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.generate import COPIES, DIFFICULTIES, SIZES, generate
-from turngym.envs.household.house import House
+from turngym.envs.household.house import FOR_ONE, OPENABLE, PAIRED, ROOMS, THINGS, House, hiding
 from turngym.envs.tasks import SPLIT_SHARES, KeyedRandom, text_share
 
 

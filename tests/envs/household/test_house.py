@@ -1,8 +1,7 @@
 import pytest
 
-from turngym.envs.household.chores import Chore
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.house import House, Receptacle, Thing
+from turngym.envs.household.house import Chore, House, Receptacle, Thing
 from turngym.envs.household.pddl import parse_problem, to_pddl
 from turngym.envs.household.play import NOTHING, intro, step
 from turngym.envs.household.world import get_dialect, make_world

@@ -3,8 +3,7 @@ import re
 
 import pytest
 
-from turngym.envs.qa.wording import TRIES, SearchExpert, parse
-from turngym.envs.qa.world import HOPS, InventedWorld
+from turngym.envs.qa.world import HOPS, TRIES, InventedWorld, SearchExpert, parse
 from turngym.tools import get_format
 from turngym.tools.search.core import Search
 from turngym.tools.search.index import BM25

@@ -12,7 +12,7 @@ from turngym.agents.check.episodes import Case
 from turngym.envs import registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
 from turngym.envs.qa import make as qa_make
-from turngym.envs.qa.wording import SearchExpert
+from turngym.envs.qa.world import SearchExpert
 from turngym.tools.search.index import open_index
 from turngym.tools.search.serve import serve
 

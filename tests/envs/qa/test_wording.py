@@ -4,8 +4,7 @@ from collections import Counter
 import pytest
 
 from turngym.envs.qa.facts import NAMESAKE, RELATIONS
-from turngym.envs.qa.wording import Question, ask, parse, query, read, shown
-from turngym.envs.qa.world import InventedWorld
+from turngym.envs.qa.world import InventedWorld, Question, ask, parse, query, read, shown
 from turngym.envs.tasks import KeyedRandom
 
 

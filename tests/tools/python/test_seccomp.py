@@ -39,7 +39,7 @@ REFUSED = set(NAMES.split())  # from the manual, apart from the table under test
 
 HEAD = """
 import ctypes, json, mmap, multiprocessing, os, signal, socket, subprocess, sys, threading
-from turngym.tools.python import judge, seccomp
+from turngym.tools.python import seccomp
 column = ["x86_64", "aarch64"].index(os.uname().machine)
 numbers = {name: pair[column] for name, pair in seccomp.CALLS.items()}
 numbers |= {"unshare": (272, 97)[column], "memfd_create": (319, 279)[column]}
@@ -247,7 +247,7 @@ if not asker:
     ours.send(json.dumps([seen, mine, len(got)]).encode())
     child.kill(), os.killpg(far.pid, 9), ours.recv(1), os._exit(0)
 _, (fd,), _, _ = socket.recv_fds(theirs, 1, 1)
-threading.Thread(target=judge.judge, args=(fd,), daemon=True).start()
+threading.Thread(target=seccomp.judge, args=(fd,), daemon=True).start()
 of_twin = json.loads(theirs.recv(1000)); theirs.send(b"x")
 of_asker = json.loads(theirs.recv(1000)); theirs.send(b"x")
 os.waitpid(asker, 0), stranger.kill()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
-from turngym.envs.household.chores import OPENABLE
+from turngym.envs.household.house import OPENABLE
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.generate import DIFFICULTIES, SIZES, Houses
 from turngym.envs.household.house import House

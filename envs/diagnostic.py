@@ -1,8 +1,10 @@
-"""The diagnostic worlds as tables: states, the words that count in each, and where they lead.
+"""Diagnostic worlds: small text environments that each isolate one thing a control of entropy has to get right.
 
-In a state the agent is shown a word and says one. A right word leads on, and the last one earns 1; any other word ends
-the episode with 0. Where `hidden` is 0 the right word is the one that is shown, so that the state asks for a copy. Else
-so many of the words are right, drawn by the task and never shown, so that the agent can only guess.
+They are `LateBloomer-v0`, `UselessChoice-v0`, `ManyWays-v0`, `Distractor-v0`, made of tables: states, the words that
+count in each, and where they lead. In a state the agent is shown a word and says one. A right word leads on, and the
+last one earns 1; any other word ends the episode with 0. Where `hidden` is 0 the right word is the one that is shown:
+the state asks for a copy. Else so many of the words are right, drawn by the task and never shown: the agent can only
+guess.
 """
 
 import math
@@ -10,8 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
+from typing import Any, ClassVar
 
 import numpy as np
+
+from .core import Reply, StopReason, TextEnv
+from .tasks import choose_index, strict
 
 START, WON, LOST, INVALID = "start", "won", "lost", "invalid"
 COLOURS = ("red", "blue", "green")
@@ -22,18 +28,13 @@ NOUNS = ("alpha", "bravo", "delta", "gamma", "hotel", "india", "kilo", "lima", "
 
 @dataclass(frozen=True)
 class State:
-    """What is shown (the task draws one of `shows`), the words that count here, and where they lead.
-
-    to: the state that a right word leads to; empty where no word is right
-    hidden: number of right words that the task draws among `offers`; 0 means that the word shown is the right one
-    leads: other words that lead somewhere, and where
-    """
+    """What is shown (the task draws one of `shows`), the words that count here, and where they lead."""
 
     shows: tuple[str, ...]
     offers: tuple[str, ...]
-    to: str = ""
-    hidden: int = 0
-    leads: Mapping[str, str] = field(default_factory=dict)
+    to: str = ""  # the state that a right word leads to; empty where no word is right
+    hidden: int = 0  # right words that the task draws among `offers`; 0: the word shown is the right one
+    leads: Mapping[str, str] = field(default_factory=dict)  # other words that lead somewhere, and where
 
     @property
     def copies(self) -> bool:
@@ -54,18 +55,13 @@ class State:
 
 @dataclass(frozen=True)
 class World:
-    """States by name, the first of them `start`.
-
-    turns: agent's turns that the shortest way to success takes, which is the limit
-    tool: the word of the first state whose fate is watched; empty where no word is better than the others
-    free: whether an action may go on behind its first word with a text that means nothing
-    """
+    """States by name, the first of them `start`."""
 
     name: str
     states: Mapping[str, State]
-    turns: int
-    tool: str = "ask"
-    free: bool = False
+    turns: int  # agent's turns that the shortest way to success takes, which is the limit
+    tool: str = "ask"  # the word of the first state whose fate is watched; empty where none is better than the others
+    free: bool = False  # whether an action may go on behind its first word with a text that means nothing
 
     @cached_property
     def draws(self) -> dict[str, list[tuple[str, frozenset[str]]]]:
@@ -73,7 +69,6 @@ class World:
         return {name: list(state.draws()) for name, state in self.states.items()}
 
     def __len__(self) -> int:
-        """Return the number of tasks: every combination of what the states may draw."""
         return math.prod(map(len, self.draws.values()))
 
     @cached_property
@@ -178,3 +173,80 @@ def _ways() -> World:
 
 _ALL = (_bloomer("late-bloomer"), _bloomer("useless-choice", idle=IDLE), _ways(), _bloomer("distractor", free=True))
 WORLDS = {world.name: world for world in _ALL}
+
+
+_ENDS = {WON: StopReason.GOAL, LOST: StopReason.ANSWERED, INVALID: StopReason.NO_ANSWER}
+
+
+class WorldEnv(TextEnv):
+    """An episode in a world; success earns 1.
+
+    `info` of a turn holds `state`, where it was taken, and `led`, what it led to: a state, `won`, `lost`, or `invalid`
+    where the action is none of the words that count there.
+    """
+
+    shared: ClassVar[frozenset[str]] = TextEnv.shared | {"world", "tasks", "drawn"}
+
+    def __init__(self, world: World, max_turns: int, size: int = 0) -> None:
+        super().__init__(max_turns)
+        self.world, self.tasks = world, range(min(size, len(world)) if size else len(world))
+        self.state = START
+        self.drawn: Mapping[str, tuple[str, frozenset[str]]] = {}
+
+    def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
+        """Begin a task: what it draws is fixed by its number."""
+        index = choose_index(rng, options, self.tasks)
+        self.state, self.drawn, self.task_id = START, self.world.task(index), f"{self.world.name}-{index}"
+        return self.drawn[START][0]
+
+    def on_step(self, text: str) -> Reply:
+        before, here, word = (
+            self.state,
+            self.world.states[self.state],
+            text.partition(" ")[0] if self.world.free else text,
+        )
+        self.state = INVALID
+        if word in here.offers:
+            self.state = here.to if word in self.drawn[before][1] else here.leads.get(word, LOST)
+        info, stop = {"state": before, "led": self.state}, _ENDS.get(self.state)
+        shown = "" if stop else self.drawn[self.state][0]
+        return Reply(shown, float(self.state == WON), stop, info=info, valid=self.state != INVALID)
+
+    def gold(self) -> list[str]:
+        """Return the shortest way to success from here: the first right word, or a word that leads to one."""
+        words, at = [], self.state
+        while at not in _ENDS:
+            here, right = self.world.states[at], self.drawn[at][1]
+            leads = dict.fromkeys(sorted(right), here.to) | (dict(here.leads) if not right else {})
+            word, at = max(leads.items(), key=lambda lead: self.world.best(lead[1]))
+            words.append(word)
+        return words
+
+
+@strict
+def make_late_bloomer(max_turns: int = WORLDS["late-bloomer"].turns) -> WorldEnv:
+    """Make the world of a tool that pays only once it is mastered, beside a guess that pays a third from the start."""
+    return WorldEnv(WORLDS["late-bloomer"], max_turns)
+
+
+@strict
+def make_useless_choice(max_turns: int = WORLDS["useless-choice"].turns) -> WorldEnv:
+    """Make the late bloomer with words that are allowed while copying, lead back to the same word and cost a turn."""
+    return WorldEnv(WORLDS["useless-choice"], max_turns)
+
+
+@strict
+def make_many_ways(max_turns: int = WORLDS["many-ways"].turns, size: int = 0) -> WorldEnv:
+    """Make the world of six doors that are equally good, of which every task leaves three open.
+
+    With a `size` there are only so many tasks, whose doors are open more or less often.
+    """
+    if size < 0:
+        raise ValueError(f"size is {size}; give a number of tasks, or 0 for all there are")
+    return WorldEnv(WORLDS["many-ways"], max_turns, size)
+
+
+@strict
+def make_distractor(max_turns: int = WORLDS["distractor"].turns) -> WorldEnv:
+    """Make the late bloomer in which every action may go on with a free text that means nothing."""
+    return WorldEnv(WORLDS["distractor"], max_turns)
