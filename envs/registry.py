@@ -238,8 +238,7 @@ def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def levels_of(env: TextEnv) -> dict[str, str]:
-    """Return the isolation levels of the tools of `env` that have one, by the tools' names."""
+def levels_of(env: TextEnv) -> dict[str, str]:  # the isolation levels of the tools of `env` that have one, by name
     return env.toolbox.levels if isinstance(env, QuestionEnv) else {}
 
 
@@ -295,9 +294,8 @@ def _is_foreign(env_id: str) -> bool:
     """Return whether an environment is of another package, and its module not imported yet, or named by its module."""
     if ":" in env_id:
         return True
-    point = getattr(gymnasium.registry.get(env_id), "entry_point", None)
-    if point is None:
-        point = next((entry.entry_point for entry in entries() if entry.id == env_id), None)
+    known = (entry.entry_point for entry in entries() if entry.id == env_id)
+    point = getattr(gymnasium.registry.get(env_id), "entry_point", None) or next(known, None)
     module = point.partition(":")[0] if isinstance(point, str) else ""
     return bool(module) and module not in sys.modules and module.partition(".")[0] != "turngym"
 

@@ -43,10 +43,9 @@ def file_key(path: Path) -> str:
 
 
 class Store:
-    """The rows of one JSONL file (`.jsonl`, `.jsonl.gz`, `.jsonl.xz`).
+    """The rows of one JSONL file; `head` makes the index entry of a row, given with its file and line.
 
-    `head` makes the index entry of a row, given with its file and line; raises ValueError for a bad one.
-    Raises ValueError where a line is not JSON, the file not complete, or `head` refuses a row.
+    Raises ValueError where a line is not JSON, the file not complete, or `head` refuses a row by a ValueError.
     """
 
     def __init__(self, path: Path, head: Callable[[Any, str], Sequence[Any]]) -> None:

@@ -31,7 +31,12 @@ class Groups:
         self.parent = os.open(path := find_parent(root, own), os.O_RDONLY)
         for left in path.glob(f"{_PREFIX}*"):
             with contextlib.suppress(OSError):  # somebody else's, or in use
-                self._sweep(left.name)
+                folder = os.open(left.name, os.O_RDONLY, dir_fd=self.parent)
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._remove(left.name, folder)
+                finally:
+                    os.close(folder)
         self.name, self.ended = _PREFIX + os.urandom(8).hex(), set[str]()
         os.mkdir(self.name, dir_fd=self.parent)
         self.folder = os.open(self.name, os.O_RDONLY, dir_fd=self.parent)
@@ -63,14 +68,6 @@ class Groups:
         """Remove all groups; the next server does where a process has not ended yet."""
         with contextlib.suppress(OSError):
             self._remove(self.name, self.folder)
-
-    def _sweep(self, name: str) -> None:
-        folder = os.open(name, os.O_RDONLY, dir_fd=self.parent)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._remove(name, folder)
-        finally:
-            os.close(folder)
 
     def _write(self, file: str, text: str) -> None:
         fd = os.open(file, os.O_WRONLY, dir_fd=self.folder)

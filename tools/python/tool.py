@@ -110,8 +110,7 @@ class PythonTool:
                     twin._run(code)
         return twin
 
-    def close(self) -> None:
-        self.reset()
+    close = reset
 
     def _run(self, code: str) -> Run:
         resets, history = self._resets, self._history

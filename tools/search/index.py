@@ -58,7 +58,7 @@ class BM25:
         if isinstance(passages, Path):
             content = content_digest(passages)
             settings = [_VERSION, TITLE, k1, b, version("bm25s"), version("PyStemmer"), unicodedata.unidata_version]
-            arrays = kept(cache, digest([*settings, content]), partial(_built_of_file, passages, content, k1, b))
+            arrays = kept(cache, digest([*settings, content]), partial(_built, passages, k1, b, content))
         else:
             arrays = _built(passages, k1, b)
         self._words = Texts(arrays["words"], arrays["word_ends"])
@@ -75,20 +75,16 @@ class BM25:
         """Return up to `k` passages that share a word with `query`, best first, ties in the order of the corpus."""
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least one passage")
-        found = [self._words.find(word.encode()) for word in words(query)]
-        known = [i for i in found if i is not None]
+        known = [i for word in words(query) if (i := self._words.find(word.encode())) is not None]
         if not known:
             return []
         scores = self._engine.get_scores_from_ids(known)
         hits = np.flatnonzero(scores)
-        return [self._passage(i, float(scores[i])) for i in hits[best(scores[hits], k)].tolist()]
+        places = hits[best(scores[hits], k)].tolist()
+        return [Passage(*json.loads(self._passages[i]), float(scores[i])) for i in places]
 
     def close(self) -> None:
         """Do nothing: the file is closed already, and its pages go with the last use of this object."""
-
-    def _passage(self, i: int, score: float) -> Passage:
-        key, title, text = json.loads(self._passages[i])
-        return Passage(key, title, text, score)
 
 
 def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: float = 1.5, b: float = 0.75) -> BM25:
@@ -152,14 +148,11 @@ def _check_file(path: Path) -> None:
         raise FileNotFoundError(f"the corpus {path} does not exist or is no file; give a .jsonl or .jsonl.gz file")
 
 
-def _built_of_file(path: Path, content: str, k1: float, b: float) -> Arrays:
-    passages = read_corpus(path)
-    if content_digest(path) != content:
-        raise ValueError(f"the corpus {path} changed while it was read; try again when it is complete")
-    return _built(passages, k1, b)
-
-
-def _built(passages: Sequence[Passage], k1: float, b: float) -> Arrays:
+def _built(passages: Sequence[Passage] | Path, k1: float, b: float, content: str = "") -> Arrays:
+    if isinstance(path := passages, Path):
+        passages = read_corpus(path)
+        if content_digest(path) != content:
+            raise ValueError(f"the corpus {path} changed while it was read; try again when it is complete")
     if not passages:
         raise ValueError("there are no passages to search; give at least one")
     going = track(passages, "indexing", len(passages))

@@ -237,9 +237,8 @@ def _read_raw(page: _Reader, text: str, name: str, start: int) -> int | None:
 
 
 def _is_hidden(rest: str) -> bool:
-    if len(rest) < len(" hidden"):
-        return False
-    return _HIDDEN.search(_VALUES.sub("=", rest)) is not None or ("style" in rest and _STYLED.search(rest) is not None)
+    hidden = len(rest) >= len(" hidden") and _HIDDEN.search(_VALUES.sub("=", rest))
+    return bool(hidden or ("style" in rest and _STYLED.search(rest)))
 
 
 def _absolute(base: str, href: str) -> str:
