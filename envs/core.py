@@ -190,9 +190,10 @@ class TextEnv(gymnasium.Env[str, str]):
         if stop is None and self.turn >= self.max_turns:
             stop = StopReason.MAX_TURNS
         outcome = None if stop is None else outcome_of(stop)
-        reward = float(reply.reward)
-        if outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR):
-            reward, self._named = float("nan"), {}
+        failed = outcome in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR)
+        reward = float("nan") if failed else float(reply.reward)
+        if failed:
+            self._named = {}
         elif isinstance(reply.reward, Rewards):
             self._named = added(self._named, reply.reward)
         self.live, self._last = stop is None, text
@@ -205,7 +206,7 @@ class TextEnv(gymnasium.Env[str, str]):
         if stop is not None:
             info |= {"stop": str(stop), "outcome": str(outcome)}
         done = outcome is Outcome.DONE
-        return text, reward, done, not (done or self.live), info
+        return text, reward, done, stop is not None and not done, info
 
     # -- copies -----------------------------------------------------------------------------------------------------
 

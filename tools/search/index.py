@@ -149,8 +149,8 @@ def _check_file(path: Path) -> None:
 
 
 def _built(passages: Sequence[Passage] | Path, k1: float, b: float, content: str = "") -> Arrays:
-    if isinstance(path := passages, Path):
-        passages = read_corpus(path)
+    if isinstance(passages, Path):
+        path, passages = passages, read_corpus(passages)
         if content_digest(path) != content:
             raise ValueError(f"the corpus {path} changed while it was read; try again when it is complete")
     if not passages:
@@ -162,15 +162,13 @@ def _built(passages: Sequence[Passage] | Path, k1: float, b: float, content: str
     data, ends = joined(json.dumps([passage.id, passage.title, passage.text]).encode() for passage in passages)
     made: Arrays = {"words": word_data, "word_ends": word_ends, "passages": data, "passage_ends": ends}
     if not vocabulary:  # nothing but stop words, and so no mean length to divide by
-        return made | {
-            "scores": np.zeros(0, np.float32),
-            "rows": np.zeros(0, np.int32),
-            "starts": np.zeros(1, np.int64),
-        }
+        made.update(scores=np.zeros(0, np.float32), rows=np.zeros(0, np.int32), starts=np.zeros(1, np.int64))
+        return made
     place, engine = {word: i for i, word in enumerate(vocabulary)}, _engine(k1, b)
     engine.index(([[place[word] for word in each] for each in counted], place), False, False)
     found = engine.scores  # of each word in each passage that has it: scores, passages, and where each word's begin
-    return made | {"scores": found["data"], "rows": found["indices"], "starts": found["indptr"]}
+    made.update(scores=found["data"], rows=found["indices"], starts=found["indptr"])
+    return made
 
 
 def _engine(k1: float, b: float) -> Any:

@@ -102,9 +102,11 @@ class Visit(StatelessTool):
 
     def _show(self, page: Page) -> str:
         text = decode(page.body, page.charset, page.kind in HTML)
-        title, text, complete = "", plain(text), True
+        title, complete = "", True
         if page.kind in HTML:
             title, text, complete = read_html(text, page.url, self.max_chars, self.links)
+        else:
+            text = plain(text)
         if not complete or len(text) > self.max_chars:
             text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
         head = f"{title}\n{page.url}" if title else page.url
