@@ -15,8 +15,8 @@ from .expert import Expert
 from .game import Game
 from .generate import SIZES, Houses
 from .library import Games, open_games
+from .pddl import State
 from .play import NOTHING, TEXTS, commands, intro, step
-from .state import State
 from .world import World, get_dialect
 
 SYSTEM: str = TEXTS["system"]

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .state import State, changed, members
+from .pddl import State, changed, members
 from .world import World
 
 NOTHING = "Nothing happens."

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .pddl import Problem, parse_goal
-from .state import Condition, State
+from .pddl import Condition, Problem, State, parse_goal
 
 _SINKS = ("sinktype", "sinkbasintype")
 _KNIVES = ("knifetype", "butterknifetype")

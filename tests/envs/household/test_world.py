@@ -1,7 +1,6 @@
 import pytest
 
-from turngym.envs.household.pddl import parse_problem
-from turngym.envs.household.state import changed, members
+from turngym.envs.household.pddl import changed, members, parse_problem
 from turngym.envs.household.world import get_dialect, make_world, name_all
 
 

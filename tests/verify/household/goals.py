@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from turngym.envs.household.game import TASK_TYPES, Game
-from turngym.envs.household.state import State, members
+from turngym.envs.household.pddl import State, members
 from turngym.envs.household.world import World
 
 _PLACE, _LOOK, _CLEAN, _HEAT, _COOL, _TWO = TASK_TYPES

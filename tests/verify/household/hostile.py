@@ -11,8 +11,8 @@ from typing import Any
 import gymnasium
 
 from turngym.envs.household.env import ALFWorldEnv
+from turngym.envs.household.pddl import State
 from turngym.envs.household.play import step
-from turngym.envs.household.state import State
 from turngym.envs.rows import json_rows
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.rows import Row, first

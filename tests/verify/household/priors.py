@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from turngym.envs.household import World
 from turngym.envs.household.expert import Priors, kind_of
-from turngym.envs.household.state import members
+from turngym.envs.household.pddl import members
 
 
 def count(worlds: Iterable[World]) -> Priors:

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
-from turngym.envs.household.house import OPENABLE
 from turngym.envs.household.game import TASK_TYPES
 from turngym.envs.household.generate import DIFFICULTIES, SIZES, Houses
-from turngym.envs.household.house import House
+from turngym.envs.household.house import OPENABLE, House
+from turngym.envs.household.pddl import State
 from turngym.envs.household.play import commands, intro, step
-from turngym.envs.household.state import State
 from turngym.envs.household.world import World, get_dialect, make_world
 from turngym.tests.verify.household.catalogue import Catalogue
 from turngym.tests.verify.household.goals import Aim, aim_of, aim_of_task
