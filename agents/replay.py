@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..envs import StopReason, TextEnv
-from ..envs.registry import check_levels, refuse_reserved, reserved_choices
+from ..envs.registry import check_levels, refuse_unnamed, reserved_choices
 from ..envs.splits import make_with_examples
 from ..tools import Status
 from ..tools.progress import track
@@ -115,7 +115,8 @@ def replay_journal(
     """
     origin = read_origin(path)
     merged = {**origin.options, **(options or {})}
-    refuse_reserved(merged, reserved_choices(options or {}, env_id), str(path), env_id or origin.env)
+    asked = reserved_choices(merged, env_id or origin.env)
+    refuse_unnamed(asked, reserved_choices(options or {}, env_id), str(path))
     env = make_with_examples(env_id or origin.env, merged)
     check_levels(env)
     count = 0

@@ -300,19 +300,12 @@ def _is_foreign(env_id: str) -> bool:
     return bool(module) and module not in sys.modules and module.partition(".")[0] != "turngym"
 
 
-def refuse_reserved(options: Mapping[str, Any], allowed: Collection[str], where: str, env_id: str = "") -> None:
-    """Refuse what data (a journal, a run folder, a recipe) may not choose; `reserved_choices` says what that is.
-
-    `options` and `env_id` are those that the data names, `allowed` is what the present caller names himself, as
-    `reserved_choices` gives it, and `where` names the data in the error.
-
-    Raises ValueError where the data asks for something that is not among `allowed`; the message says how to allow it.
-    """
-    refuse_unnamed(reserved_choices(options, env_id), allowed, where)
-
-
 def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -> None:
-    """Raise ValueError for the first of `asked` that is not among `allowed`, naming the option that allows it."""
+    """Refuse what data (a journal, a run folder, a recipe) may not choose; `where` names the data in the error.
+
+    `asked` is what the data names and `allowed` what the present caller names himself, both as `reserved_choices` gives
+    it. Raises ValueError for the first that is not allowed; the message says how to allow it.
+    """
     for one in asked:
         if one in allowed:
             continue

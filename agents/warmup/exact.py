@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...envs.diagnostic import Start, State, WorldEnv
-from ...envs.diagnostic import NOUNS
+from ...envs.diagnostic import NOUNS, Start, State, WorldEnv
 from ...envs.splits import Split, begin
 from ..chat.chat import Chat
 from ..chat.template import Template

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import turngym
-from turngym.envs.registry import make, refuse_reserved, reserved_choices
+from turngym.envs.registry import make, refuse_unnamed, reserved_choices
 from turngym.tests.verify.sandbox.canary import canary, canary_row
 from turngym.tools import PythonTool
 from turngym.tools.python import packages, view
@@ -65,9 +65,10 @@ def test_a_package_that_cannot_be_given_is_named():
 def test_a_file_cannot_add_a_package():
     for value in ("regex", ["regex"]):
         with pytest.raises(ValueError, match=r"the journal asks for 'packages=regex'.*--option packages=regex"):
-            refuse_reserved({"packages": value}, [], "the journal")
-        refuse_reserved({"packages": value}, reserved_choices({"packages": "regex,pyyaml"}), "the journal")
-    refuse_reserved({"packages": []}, [], "the journal")
+            refuse_unnamed(reserved_choices({"packages": value}), [], "the journal")
+        asked, allowed = (reserved_choices({"packages": one}) for one in (value, "regex,pyyaml"))
+        refuse_unnamed(asked, allowed, "the journal")
+    refuse_unnamed(reserved_choices({"packages": []}), [], "the journal")
 
 
 @pytest.fixture
