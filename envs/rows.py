@@ -118,12 +118,7 @@ def plain_task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str,
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of task sets that are read.
-
-    make: Makes a task of a row; raises ValueError, with the end of a sentence, where the row holds something wrong.
-
-    Raises ValueError where one of them cannot be.
-    """
+    """Options of task sets that are read. Raises ValueError where one of them cannot be."""
 
     split: str = "train"  # what the tasks are for: `train`, `valid` or `test`
     holdout: float | None = None  # the share of problems kept for `valid`; None is the source's own
@@ -133,7 +128,7 @@ class SourceOptions:
     bad_rows: int = 0  # how many rows without a usable problem and gold may be left out
     check_gold: Callable[[str], object] = str  # raises ValueError for a gold that the grader could not use
     shapes: Sequence[Fields] = SHAPES  # the fields that need no naming; named ones are read as the first of these are
-    make: Make = plain_task
+    make: Make = plain_task  # raises ValueError, with the end of a sentence, where the row holds something wrong
 
     def __post_init__(self) -> None:
         check_split(self.split)
@@ -157,9 +152,7 @@ class SourceOptions:
 
     def refuse(self, what: str, *names: str) -> None:
         """Raise ValueError if one of the options `names` is set, which `what` would ignore."""
-        for name in names:
-            if value := getattr(self, name):
-                raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
+        refuse(what, **{name: getattr(self, name) or None for name in names})
 
 
 def refuse(what: str, **options: object) -> None:

@@ -120,7 +120,7 @@ def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[str, flo
 
 
 def _splits(source: DataSet) -> dict[str, str]:
-    datasets = _library(source.path)
+    datasets = library("datasets", source.path)
     with _loading(datasets, source.path):
         found = datasets.get_dataset_split_names(source.path, *source.configs[:1])
     valid = next((name for name in VALID if name in found), "")
@@ -129,7 +129,7 @@ def _splits(source: DataSet) -> dict[str, str]:
 
 def _rows(source: DataSet, name: str, split: str) -> Iterator[tuple[str, str, Any]]:
     """Yield (where it is, a name for its task, the row) of all parts; the columns are those that are asked for."""
-    datasets = _library(name)
+    datasets = library("datasets", name)
     for config in source.configs or (None,):
         with _loading(datasets, source.path):
             data = datasets.load_dataset(source.path, config, split=split)
@@ -172,11 +172,13 @@ def _values(data: Any) -> Iterator[tuple[Any, ...]]:
         yield from zip(*batch.values(), strict=True)
 
 
-def _library(name: str) -> Any:
+def library(module: str, what: str) -> Any:
+    """Return a module of the extra `tasks`, which `what` needs; ValueError where it is missing."""
     try:
-        return importlib.import_module("datasets")
+        return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"{name} needs the package datasets: pip install 'turngym[tasks]'") from None
+        name = module.replace("_", "-")
+        raise ValueError(f"{what} needs the package {name}: pip install 'turngym[tasks]'") from None
 
 
 @contextmanager

@@ -5,7 +5,6 @@ evaluate the answer as code. Only a full score is paid, as many of them give par
 """
 
 import functools
-import importlib
 import math
 import re
 import tomllib
@@ -15,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ...tools.process import Deadline, Died, Pool
+from ..sources import library
 from ..tasks import SPLITS, Task, check_index, check_split, did_you_mean
 from .extract import extract_answer
 from .grade import Grade, ask
 from .numbers import read_number
 
 PREFIX = "reasoning-gym:"
+_PACKAGE = "reasoning_gym", f"{PREFIX}…"
 SIZE = 1_000_000  # tasks of a data set in each split; entry i of a split is drawn with the seed of the split + i
 MAX_ANSWER = 20_000
 REFUSED: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("refused.toml").read_text("utf-8"))  # and why
@@ -113,7 +114,7 @@ _workers = Pool(Path(__file__).with_name("reasoning_worker.py"), memory_mb=4096,
 
 def offered() -> tuple[str, ...]:
     """Return the data sets whose tasks can be used; raise ValueError where reasoning-gym is missing."""
-    return tuple(sorted(set(_library().factory.DATASETS) - set(REFUSED)))
+    return tuple(sorted(set(library(*_PACKAGE).factory.DATASETS) - set(REFUSED)))
 
 
 def _refusal(answer: str, gold: Gold) -> str | None:
@@ -128,7 +129,12 @@ def _refusal(answer: str, gold: Gold) -> str | None:
             return "the box holds code; it needs the answer alone"
         if _KEYWORD.search(answer):
             return "the box holds several answers; it needs the one answer"
-    return _opposite(answer, gold)
+    try:  # a number for a number: some scorers look for its digits alone
+        right, given = read_number(gold), read_number(answer)
+    except ZeroDivisionError:
+        return "the answer divides by zero"
+    opposite = right is not None and given is not None and (right.value < 0) != (given.value < 0)
+    return "the number has the other sign" if opposite else None
 
 
 def _infinite(text: str) -> bool:
@@ -139,23 +145,6 @@ def _infinite(text: str) -> bool:
     return any(number.count(".") < 2 and math.isinf(float(number)) for number in _HUGE.findall(text))
 
 
-def _opposite(answer: str, gold: str) -> str | None:
-    """Return what is wrong with a number for a number: some scorers look for its digits alone."""
-    try:
-        right, given = read_number(gold), read_number(answer)
-    except ZeroDivisionError:
-        return "the answer divides by zero"
-    opposite = right is not None and given is not None and (right.value < 0) != (given.value < 0)
-    return "the number has the other sign" if opposite else None
-
-
 @functools.lru_cache(maxsize=64)
 def _entries(name: str, seed: int) -> Any:
-    return _library().create_dataset(name, seed=seed, size=SIZE)
-
-
-def _library() -> Any:
-    try:
-        return importlib.import_module("reasoning_gym")
-    except ImportError:
-        raise ValueError(f"{PREFIX}… needs the package reasoning-gym: pip install 'turngym[tasks]'") from None
+    return library(*_PACKAGE).create_dataset(name, seed=seed, size=SIZE)

@@ -24,7 +24,8 @@ from . import linux, seccomp
 from .interpreter import Interpreter
 from .isolation import HOME, OPEN_FILES, become_agent, open_files, remove_folder, set_limits
 
-PROGRAMS = json.loads(Path(__file__).with_name("programs.json").read_text())  # in lines
+# Programs in lines, and what a zygote imports and sets before it runs any.
+PROGRAMS = json.loads(Path(__file__).with_name("programs.json").read_text())
 
 
 @dataclass(frozen=True)

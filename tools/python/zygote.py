@@ -28,20 +28,9 @@ from .view import PACKAGES
 from .worker import PROGRAMS, WorkerSpec, work
 
 _NUMPY_RANDOM = "numpy.random"
-_STANDARD = (
-    "bisect cmath collections contextlib copy csv dataclasses datetime decimal enum fractions functools heapq io "
-    "itertools json math operator random re statistics string textwrap threading time typing warnings"
-)
 # The first use of sympy fills its caches, which costs more than most programs do, and the first few let the interpreter
 # adapt its bytecode.
 _EXERCISE = "\n".join(PROGRAMS["exercise"])
-_ENVIRONMENT = {
-    "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
-    "USER": "agent",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
 
 
 @dataclass
@@ -149,8 +138,8 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
 
 def _warm(kind: str) -> None:
     os.environ.clear()
-    os.environ.update(_ENVIRONMENT, PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin")
-    for name in _STANDARD.split():
+    os.environ.update(PROGRAMS["environment"], PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin")
+    for name in PROGRAMS["imports"].split():
         importlib.import_module(name)
     for name in filter(None, kind.split("+")):
         with contextlib.suppress(ImportError):  # the program will be told
