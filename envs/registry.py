@@ -165,8 +165,7 @@ def _creator(spec: EnvSpec) -> Callable[..., Any]:
 def _register_late(env_id: str) -> None:
     """Register what was installed after `import turngym`; say what is wrong with an id that cannot be registered."""
     known = entries()
-    entry = next((entry for entry in known if entry.id == env_id), None)
-    if entry is None:
+    if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
         names = ", ".join(entry.id for entry in known)
         raise ValueError(
             f"unknown environment {env_id!r}; {did_you_mean(env_id, gymnasium.registry)}turngym has {names}; "

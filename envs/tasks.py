@@ -52,13 +52,8 @@ class Task:
 class Tasks(Protocol):
     """A sequence of tasks that depends on nothing but its own arguments."""
 
-    @property
-    def name(self) -> str:
-        """Where the tasks come from."""
-
-    @property
-    def split(self) -> str:
-        """`train`, `valid` or `test`."""
+    name: str  # where the tasks come from
+    split: str  # `train`, `valid` or `test`
 
     def __len__(self) -> int:
         """Return the number of tasks."""

@@ -129,8 +129,7 @@ def _walkthrough(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 def _grammar(grammar: str, where: str) -> tuple[str, str]:
     """Return the task's sentence and the form of text that a grammar holds."""
-    found = _TASK_LINE.search(grammar)
-    if found is None:
+    if (found := _TASK_LINE.search(grammar)) is None:
         raise ValueError(f'{where}: its grammar has no rule "task"')
     text = _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))
     if text is None:

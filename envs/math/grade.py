@@ -84,8 +84,7 @@ class MathGrader:
         if self._quick and (verdict := quick_verdict(completion, gold)) is not None:
             answer, right, alike = verdict
             return Grade(1.0 if right else 0.0, answer, "string" if alike and self.shortcuts else "numeric")
-        found = self._extract(completion)
-        if found is None:
+        if (found := self._extract(completion)) is None:
             return Grade(0.0, None, "no-answer")
         score, how, error = self._compare(gold, found)
         return Grade(score, found, how, error)

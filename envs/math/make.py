@@ -209,8 +209,7 @@ _FRAME = re.compile(
 
 def boxed(value: Any) -> str:
     r"""Return the last box of a worked solution, also of a `\boxed 4` without braces."""
-    answer = extract_answer(_BARE_BOX.sub(r"\\\1{\2}", as_text(value)))
-    if answer is None:
+    if (answer := extract_answer(_BARE_BOX.sub(r"\\\1{\2}", as_text(value)))) is None:
         raise ValueError("it needs a \\boxed{} answer")
     return answer
 

@@ -112,8 +112,7 @@ def spoken(text: str) -> str:
 
 def based(text: str) -> tuple[Fraction, int] | None:
     """Return value and base of a tidy number with a base behind it, such as `(12)_5`; None for anything else."""
-    match = _BASED.fullmatch(_WRAPPED.sub(r"\1", text).rstrip(" ."))
-    if match is None:
+    if (match := _BASED.fullmatch(_WRAPPED.sub(r"\1", text).rstrip(" ."))) is None:
         return None
     outer, inner, whole, part, written = match.groups(default="")
     base = int(written) if written.isdigit() else _BASES.get(written, 0)
@@ -127,8 +126,7 @@ def based(text: str) -> tuple[Fraction, int] | None:
 def split_unit(text: str) -> tuple[str, str]:
     r"""Return a tidy text without the `\text{ unit}` at its end, and the unit: singular, lower-case, with its power."""
     text = text.rstrip(" .,;")
-    match = _UNIT.search(text)
-    if match is None:
+    if (match := _UNIT.search(text)) is None:
         return text, ""
     return text[: match.start()], match[1].strip(" .").lower().removesuffix("s") + re.sub(r"\W", "", match[2])
 
@@ -188,8 +186,7 @@ def unnamed(gold: str, answer: str) -> tuple[str, str]:
 
 def _split(text: str) -> tuple[str, str]:
     """Return the name and the value of `name = value`, or of a list of such; no name for any other text."""
-    match = _NAMED.fullmatch(text)
-    if match is None:
+    if (match := _NAMED.fullmatch(text)) is None:
         return "", text
     if not RELATION.search(match["value"]):
         return match["name"].replace(" ", ""), match["value"]

@@ -63,8 +63,7 @@ def read_number(text: str) -> Number | None:
     text = tidy(text)
     if wrapped := _WRAPPED.fullmatch(text):
         text = wrapped[1].strip()
-    match = _NUMBER.fullmatch(text)
-    if match is None:
+    if (match := _NUMBER.fullmatch(text)) is None:
         return _repeating(text)
     unit = re.sub(r"\\[a-z]+|[^A-Za-z0-9 ]", "", match["unit"] or "").lower().strip()
     if _NO_UNIT.search(unit):
@@ -84,8 +83,7 @@ def read_number(text: str) -> Number | None:
 
 
 def _repeating(text: str) -> Number | None:
-    match = _REPEATING.fullmatch(text)
-    if match is None:
+    if (match := _REPEATING.fullmatch(text)) is None:
         return None
     sign, whole, once, again = match.groups()
     value = Fraction(int(f"{whole}{once}" or 0) + Fraction(int(again), 10 ** len(again) - 1), 10 ** len(once))
@@ -211,8 +209,7 @@ def quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | None:
     start = completion.find("box") - 1
     if start < 0 or "<think>" in completion or "```" in completion:
         return None
-    box = _match_box(completion, start)
-    if box is None or completion.find("box", box.end()) >= 0:
+    if (box := _match_box(completion, start)) is None or completion.find("box", box.end()) >= 0:
         return None
     answer = box[1]
     if answer == gold:

@@ -88,14 +88,12 @@ class ReasoningGrader:
 
     def grade(self, *, completion: str, gold: str) -> Grade:
         r"""Score the last `\boxed{}`; a gold that is no `Gold` is compared as text. Raises `GraderFailure`."""
-        answer = extract_answer(completion)
-        if answer is None:
+        if (answer := extract_answer(completion)) is None:
             return Grade(0.0, None, "no-answer")
         plain = re.sub(r"^\\text ?\{([^{}]*)\}$", r"\1", answer)
         if not isinstance(gold, Gold):
             return Grade(float(plain == gold.strip()), answer, "string")
-        refusal = _refusal(plain, gold)
-        if refusal:
+        if refusal := _refusal(plain, gold):
             return Grade(0.0, answer, "failed", refusal)
         name, seed, index = gold.entry
         request = {"dataset": name, "seed": seed, "size": SIZE, "index": index, "answer": plain}

@@ -72,8 +72,7 @@ class QAGrader:
 
     def grade(self, *, completion: str, gold: str) -> QAGrade:
         """Compare the answer in `completion` with `gold`."""
-        answer = find_answer(completion, self.lenient)
-        if answer is None:
+        if (answer := find_answer(completion, self.lenient)) is None:
             return QAGrade(0.0, None, "no-answer")
         if len(answer) > MAX_ANSWER:
             return QAGrade(0.0, answer, "too-long")

@@ -64,8 +64,7 @@ class Format(ABC):
 
     def parse(self, text: str, tools: Sequence[str]) -> Parsed:
         """Return the first call; never raises. `tools` are the names that exist."""
-        opening = self._first(text)
-        if opening is None:
+        if (opening := self._first(text)) is None:
             return Parsed(None, None, text)
         call: ToolCall | None = None
         if (end := self._end(text, opening)) is None:

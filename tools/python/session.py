@@ -90,8 +90,17 @@ class Session:
         self._check_owner()
         with self._turn:
             self._check_alive()
+            output, until, key = bytearray(), time.monotonic() + timeout, secrets.token_hex(8)
             try:
-                run = self._run(code, timeout, memory, once)
+                self.group.set_busy(memory, until)
+                os.write(program := os.memfd_create("code"), code.encode())
+                self._ask({"code": True, "once": once, "memory": memory, "key": key}, [program])
+                status = self._await(None if once else key, until, output)
+                if status in _ANSWERS:
+                    self.group.set_busy(memory, None)
+                    run = Run(status, bytes(output))
+                else:
+                    run = self._post_mortem(status, timeout, output, once)
             except (OSError, ValueError) as error:
                 self._check_alive()
                 if isinstance(error, ValueError):
@@ -100,19 +109,6 @@ class Session:
             if self.ended:
                 raise ToolFailure(CLOSED)
             return run
-
-    def _run(self, code: str, timeout: float, memory: int, once: bool) -> Run:
-        output = bytearray()
-        until = time.monotonic() + timeout
-        key = secrets.token_hex(8)
-        self.group.set_busy(memory, until)
-        os.write(program := os.memfd_create("code"), code.encode())
-        self._ask({"code": True, "once": once, "memory": memory, "key": key}, [program])
-        status = self._await(None if once else key, until, output)
-        if status in _ANSWERS:
-            self.group.set_busy(memory, None)
-            return Run(status, bytes(output))
-        return self._post_mortem(status, timeout, output, once)
 
     def fork(self) -> "Session":
         """Return a live twin with all variables and a copy of the work folder, in the same boundary.

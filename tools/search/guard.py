@@ -148,8 +148,7 @@ class Guard:
 def _split(authority: str) -> tuple[str, int | None]:
     if "@" in authority:
         raise Blocked("the URL holds a user name or a password")
-    parts = _AUTHORITY.fullmatch(authority)
-    if parts is None:
+    if (parts := _AUTHORITY.fullmatch(authority)) is None:
         raise Blocked("the URL's host or port cannot be read")
     port = int(parts[2]) if parts[2] else None
     if port is not None and not 0 < port < 2**16:

@@ -195,8 +195,7 @@ class _App:
     async def _answer(self, scope: Mapping[str, Any], body: AsyncIterator[bytes]) -> bytes:
         self._admit(scope)
         path, method = scope["path"], scope["method"]
-        allowed = {"/retrieve": "POST", "/health": "GET"}.get(path)
-        if allowed is None:
+        if (allowed := {"/retrieve": "POST", "/health": "GET"}.get(path)) is None:
             raise Refusal(404, f"there is no {path[:80]!r} here; there are POST /retrieve and GET /health")
         if method != allowed:
             raise Refusal(405, f"{path} takes {allowed}", allow=allowed)

@@ -217,8 +217,7 @@ def _read_tag(page: _Reader, text: str, opening: re.Match[str]) -> int | None:
         # An empty comment may be written <!-->, so its end is looked for from its own dashes on.
         end = text.find(closer, opening.end() - 2 * (closer == "-->"))
         return None if end < 0 else end + len(closer)
-    rest = _REST.match(text, opening.end())
-    if rest is None:
+    if (rest := _REST.match(text, opening.end())) is None:
         return None
     name = opening[2].lower()
     if opening[1]:
