@@ -313,8 +313,7 @@ def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
 def _fits(value: Any, schema: Schema) -> bool:
     if "anyOf" in schema:
         return any(_fits(value, option) for option in schema["anyOf"])
-    kind = schema.get("type")
-    if kind is None:
+    if (kind := schema.get("type")) is None:
         return True
     if kind == "array":
         return isinstance(value, list) and all(_fits(item, schema.get("items", {})) for item in value)

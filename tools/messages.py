@@ -86,8 +86,7 @@ def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
             if left <= 0:
                 raise TimeoutError("the deadline has passed")
             sock.settimeout(left)
-        piece = sock.recv(min(size - len(data), 2**20))
-        if not piece:
+        if not (piece := sock.recv(min(size - len(data), 2**20))):
             raise EOFError("the stream has ended")
         data += piece
     return bytes(data)

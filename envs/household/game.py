@@ -131,8 +131,7 @@ def _grammar(grammar: str, where: str) -> tuple[str, str]:
     """Return the task's sentence and the form of text that a grammar holds."""
     if (found := _TASK_LINE.search(grammar)) is None:
         raise ValueError(f'{where}: its grammar has no rule "task"')
-    text = _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))
-    if text is None:
+    if (text := _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))) is None:
         raise ValueError(f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones turngym plays")
     return str(json.loads(found[2], strict=False)), text
 

@@ -167,8 +167,7 @@ class Graph:
         for relation in self.relations:
             known = self.subjects if relation.inverse else self.objects
             for name in known.get(relation.inverse or relation.name, ()):
-                target = self.follow(relation.name, name)
-                if target is not None:
+                if (target := self.follow(relation.name, name)) is not None:
                     yield relation.name, name, target
 
     def reached(self, levels: int) -> list[set[str]]:

@@ -140,8 +140,7 @@ class SearchExpert:
 
     def act(self, observation: str) -> str:
         """Return the next search or the answer. Raises ValueError where the first text is no question of the world."""
-        question = parse(observation.strip())
-        if question:
+        if question := parse(observation.strip()):
             self.question, self.facts, self.searched = question, {}, {}
         elif not self.command:
             raise ValueError(f"the first text, {observation[:60]!r}, is no question of the world; begin with one")
@@ -237,8 +236,7 @@ class InventedTasks:
         while ways:
             relation, sources = ways.pop(rng.integer(0, len(ways) - 1))
             source = rng.choice(sources)
-            found = self._before(source, relation.subject, hops - 1, met | {source}, rng)
-            if found:
+            if found := self._before(source, relation.subject, hops - 1, met | {source}, rng):
                 return Question(found.start, (*found.path, relation.name))
         return None
 

@@ -155,8 +155,7 @@ def start_init() -> tuple[int, socket.socket]:
     orphans, and has no handler, without which no signal from inside reaches it.
     """
     ours, theirs = messages.pair()
-    pid = linux.clone(_NAMESPACES)
-    if pid:
+    if pid := linux.clone(_NAMESPACES):
         theirs.close()
         return pid, ours
     try:
@@ -189,8 +188,7 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
     signals = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     ours, theirs = messages.pair()
-    worker = os.fork()
-    if not worker:
+    if not (worker := os.fork()):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         linux.die_with(own)
         ours.close()

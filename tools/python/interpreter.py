@@ -206,8 +206,7 @@ def _traceback(error: BaseException, from_exception: Any = traceback.TracebackEx
     report = from_exception(error, compact=True)
     pending: list[traceback.TracebackException | None] = [report]
     while pending:
-        part = pending.pop()
-        if part is None:
+        if (part := pending.pop()) is None:
             continue
         part.stack[:] = [frame for frame in part.stack if frame.filename.startswith("<python ")]
         for frame in part.stack:

@@ -221,8 +221,7 @@ def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Seque
 
     Raises OSError where the kernel has no Landlock, or a path, which is named, cannot be opened.
     """
-    version = landlock_version()
-    if not version:
+    if not (version := landlock_version()):
         message = "this kernel has no Landlock, or it is disabled (CONFIG_SECURITY_LANDLOCK, boot option lsm=landlock)"
         raise OSError(errno.EOPNOTSUPP, message)
     newer = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))

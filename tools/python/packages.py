@@ -101,8 +101,7 @@ def _folder(distribution: metadata.Distribution) -> Path:
 
 def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, ...]]:
     """Yield the paths of a distribution's files in its folder, in parts."""
-    record = distribution.read_text("RECORD")
-    if record:
+    if record := distribution.read_text("RECORD"):
         yield from (tuple(row[0].split("/")) for row in csv.reader(record.splitlines()) if row)
         return
     for file in distribution.files or ():

@@ -152,8 +152,7 @@ def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: li
 
 def _fork_aside() -> bool:
     """Fork into a process that is no child of this one; whether this is the new one."""
-    middle = os.fork()
-    if middle:
+    if middle := os.fork():
         if os.waitpid(middle, 0)[1]:
             raise OSError("the second of two forks failed")
         return False

@@ -67,8 +67,7 @@ class _Forker:
         while True:
             for fd, _ in poll.poll():
                 if fd == self.requests.fileno():
-                    pidfd = self.answer()
-                    if pidfd is not None:
+                    if (pidfd := self.answer()) is not None:
                         poll.register(pidfd, select.POLLIN)
                 else:
                     poll.unregister(fd)
@@ -105,8 +104,7 @@ class _Forker:
     def reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                exit_pipe = self.workers.pop(ended[0], None)
-                if exit_pipe is not None:
+                if (exit_pipe := self.workers.pop(ended[0], None)) is not None:
                     if self.level == "namespaces":  # else it was a subreaper, which has reported its worker's end
                         messages.report(exit_pipe, messages.EXIT, ended[1])
                     os.close(exit_pipe)

@@ -201,8 +201,7 @@ def read_html(text: str, base: str, enough: int, links: bool = False) -> tuple[s
         page.add(text[position : opening.start() if opening else None])
         if opening is None or page.length > enough + 1:  # with a line's end behind the last one
             break
-        end = _read_tag(page, text, opening)
-        if end is None:  # never closed: there is no text behind it
+        if (end := _read_tag(page, text, opening)) is None:  # never closed: there is no text behind it
             opening = None
             break
         position = end
