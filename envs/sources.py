@@ -29,9 +29,7 @@ class DataSet:
     fields: Sequence[Fields] = SHAPES  # where its rows hold problem and answer
     splits: Mapping[str, str] | None = None  # which serves each of ours; no `valid`: a part of `train`; None: as called
     configs: Sequence[str] = ()  # its parts, read one after another; empty where it has one
-    repeats: bool = (
-        False  # whether rows come several times, in order: each is taken once, a problem with two answers not
-    )
+    repeats: bool = False  # whether rows come again in the same order: each is taken once, none with two answers
 
 
 def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:

@@ -229,9 +229,8 @@ class InventedTasks:
         if not hops:
             return Question(name, ())
         ways = []
-        for relation in self._graph.relations:
-            sources = [source for source in self._graph.leading(relation.name, name) if source not in met]
-            if sources and relation.object == kind:
+        for relation in (one for one in self._graph.relations if one.object == kind):
+            if sources := [one for one in self._graph.leading(relation.name, name) if one not in met]:
                 ways.append((relation, sources))
         while ways:
             relation, sources = ways.pop(rng.integer(0, len(ways) - 1))
