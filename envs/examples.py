@@ -61,7 +61,7 @@ def conversations(file: Path) -> Iterator[tuple[str, list[Message]]]:
     number = 0
     for number, row in json_rows(file):
         messages = row.get("messages") if isinstance(row, dict) else None
-        said = messages if isinstance(messages, list) and messages else [None]
+        said: list[Any] = messages if isinstance(messages, list) and messages else [None]
         if not all(isinstance(one, dict) and isinstance(one.get(name), str) for one in said for name in _PARTS):
             form = '{"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
             raise ValueError(f"{file}:{number} is no conversation; a line holds {form}")

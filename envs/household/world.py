@@ -135,7 +135,7 @@ class _Builder:
 
     def _where(self) -> tuple[int, ...]:
         facts = self.facts.get("receptacleatlocation", [])
-        at = dict(fact[:2] for fact in facts)
+        at = {fact[0]: fact[1] for fact in facts}
         if set(at) != set(self.receptacles) or len(at) != len(facts):
             missing = sorted(set(self.receptacles) - set(at))
             raise ValueError(f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}")

@@ -81,7 +81,7 @@ class BM25:
         scores = self._engine.get_scores_from_ids(known)
         hits = np.flatnonzero(scores)
         places = hits[best(scores[hits], k)].tolist()
-        return [Passage(*json.loads(self._passages[i]), float(scores[i])) for i in places]
+        return [Passage(*json.loads(self._passages[i]), score=float(scores[i])) for i in places]
 
     def close(self) -> None:
         """Do nothing: the file is closed already, and its pages go with the last use of this object."""
