@@ -101,7 +101,10 @@ class _Sketch:
 
     def _kinds(self, needed: Iterable[str]) -> Counter[str]:
         kinds = Counter(set(needed))
-        pool = list((sum(map(Counter, map(ROOMS.get, self.rooms)), Counter[str]()) - kinds).elements())
+        rest: Counter[str] = Counter()
+        for room in self.rooms:
+            rest.update(ROOMS[room])
+        pool = list((rest - kinds).elements())
         for _ in range(min(self.rng.integer(*self.size.receptacles) - kinds.total(), len(pool))):
             kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
         return kinds

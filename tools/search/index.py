@@ -80,8 +80,8 @@ class BM25:
             return []
         scores = self._engine.get_scores_from_ids(known)
         hits = np.flatnonzero(scores)
-        places = hits[best(scores[hits], k)].tolist()
-        return [Passage(*json.loads(self._passages[i]), score=float(scores[i])) for i in places]
+        shown = ((json.loads(self._passages[i]), float(scores[i])) for i in hits[best(scores[hits], k)].tolist())
+        return [Passage(key, title, text, score) for (key, title, text), score in shown]
 
     def close(self) -> None:
         """Do nothing: the file is closed already, and its pages go with the last use of this object."""
