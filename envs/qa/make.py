@@ -129,9 +129,10 @@ def _searched(
     if (corpus is None) == (url is None):
         given = f"the questions come from {tasks}, corpus is {corpus!r} and url is {url!r}"
         raise ValueError(f"{given}; name one of the two to search")
-    if url is None:
+    if corpus is not None:
         refuse(f"the file {corpus} is searched", backend=backend, index=index)
         return open_index(corpus)
+    assert url is not None
     from ...tools.search.servers import SERVERS, served  # the client of HTTP is large, and few need it
 
     try:
