@@ -4,7 +4,6 @@ Invariants: once two were saved, two whole ones are there at every instant; a ch
 files of its manifest and no other, each with its checksum, and nothing of it is parsed before that is known.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from typing import Any
 
 from ..tools.core import refuse_constant
 from .journal import Incident, OnIncident, ignore, sync
-from .model_folder import unique
+from .model_folder import sha256_of, unique
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,13 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
             sync(folder.parent)
         for left in folder.glob(".step-*"):  # by a process that was killed
             shutil.rmtree(left)
-        _fill(temporary, {"step": step, **state}, write)
+        temporary.mkdir()
+        write(temporary)
+        (temporary / STATE).write_text(json.dumps({"step": step, **state}, indent=1, allow_nan=False))
+        manifest = {name: sha256_of(temporary / name) for name in sorted(_files(temporary))}
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        for path in (*temporary.rglob("*"), temporary):
+            sync(path)
         _name(temporary, final)
     except Exception as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -110,7 +115,7 @@ def verify(checkpoint: Path) -> Path:
     try:
         manifest = _manifest(checkpoint)
         for name, digest in manifest.items():
-            if _sha256(checkpoint / name) != digest:
+            if sha256_of(checkpoint / name) != digest:
                 raise CheckpointError(f"{checkpoint}: the file {name!r} is not what was written")
     except (OSError, RecursionError) as error:
         raise CheckpointError(f"{checkpoint} cannot be read ({error})") from error
@@ -126,16 +131,6 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] != _number(checkpoint):
         raise CheckpointError(f"{checkpoint / STATE} is not the state of step {_number(checkpoint)}")
     return state
-
-
-def _fill(folder: Path, state: Mapping[str, Any], write: Callable[[Path], None]) -> None:
-    folder.mkdir()
-    write(folder)
-    (folder / STATE).write_text(json.dumps(state, indent=1, allow_nan=False))
-    manifest = {name: _sha256(folder / name) for name in sorted(_files(folder))}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (*folder.rglob("*"), folder):
-        sync(path)
 
 
 def _name(temporary: Path, final: Path) -> None:
@@ -196,8 +191,3 @@ def _remove(checkpoint: Path) -> None:
     aside = checkpoint.with_name(f".{checkpoint.name}.old")
     checkpoint.rename(aside)
     shutil.rmtree(aside)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

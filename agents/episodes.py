@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from hashlib import file_digest
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -28,9 +27,9 @@ from .journal import (
     to_json,
     write_file,
 )
-from .model_folder import read_json
+from .model_folder import read_json, sha256_of
 from .scores import Episode, Report, from_trees, grouped
-from .significance import Mean, mean_of, t_test
+from .significance import mean_of, t_test
 from .trajectory import Key, Tree
 
 SETTINGS, EPISODES, TREES, REPORT = "settings.json", "episodes.jsonl", "trees.jsonl", "eval.json"
@@ -112,7 +111,13 @@ def _joined(paths: Sequence[Tree]) -> Tree:
 
 
 def write_result(folder: Path, report: Report, levels: Mapping[str, str], options: Mapping[str, Any]) -> None:
-    found = {"eval": FORMAT, "journal": _digest(folder), **report.to_json(), "levels": levels, "options": options}
+    found = {
+        "eval": FORMAT,
+        "journal": sha256_of(folder / TREES),
+        **report.to_json(),
+        "levels": levels,
+        "options": options,
+    }
     write_file(folder / REPORT, json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
@@ -141,13 +146,8 @@ def read_result(folder: Path, what: str) -> dict[str, Any]:
 
 def check_journal(folder: Path, result: Mapping[str, Any]) -> None:
     """Raise ValueError where a result is not that of the journal beside it; OSError where there is none."""
-    if result.get("journal", digest := _digest(folder)) != digest:
+    if result.get("journal", digest := sha256_of(folder / TREES)) != digest:
         raise ValueError(f"{folder} {MIXED}: {REPORT} is not the result of the {TREES} beside it")
-
-
-def _digest(folder: Path) -> str:
-    with (folder / TREES).open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 def read_against(folder: Path, env: TextEnv, tasks: Collection[int]) -> list[Episode]:
@@ -185,13 +185,9 @@ def difference(ours: Iterable[Episode], theirs: Iterable[Episode]) -> str:
     mean = mean_of(100 * (own[task] - other[task]) for task in shared)
     if mean is None or mean.half is None:
         return f"{len(shared)} tasks have a score in both; at least 2 are needed"
-    low, high = mean.value - mean.half, mean.value + mean.half
-    return f"{mean.value:+.1f} points [{low:+.1f}, {high:+.1f}], {_chance(mean)} ({len(shared)} tasks)"
-
-
-def _chance(mean: Mean) -> str:
-    p = t_test(mean)
-    return "p < 0.001" if p is not None and p < 0.001 else f"p {p:.3f}"
+    low, high, p = mean.value - mean.half, mean.value + mean.half, t_test(mean)
+    chance = "p < 0.001" if p is not None and p < 0.001 else f"p {p:.3f}"
+    return f"{mean.value:+.1f} points [{low:+.1f}, {high:+.1f}], {chance} ({len(shared)} tasks)"
 
 
 def _by_task(episodes: Iterable[Episode]) -> Mapping[int, float]:

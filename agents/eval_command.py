@@ -99,23 +99,9 @@ class Eval(Shown):
             from . import evaluate
             from .episodes import difference, read_against
 
-            prepared = evaluate.prepare(
-                self.env,
-                self.kwargs(),
-                self.policy,
-                episodes=self.episodes,
-                samples=self.samples,
-                ks=self.k,
-                sampling=self.sampling,
-                top_p=self.top_p,
-                seed=self.seed,
-                machine=self.machine,
-                choice=self.engine,
-                out=self.out,
-                resume=self.resume,
-                endpoint=self.endpoint,
-                chat_template=self.chat_template,
-            )
+            names = ("episodes", "samples", "sampling", "top_p", "seed", "machine", "out", "resume", "endpoint")
+            own: dict[str, Any] = {name: getattr(self, name) for name in (*names, "chat_template")}
+            prepared = evaluate.prepare(self.env, self.kwargs(), self.policy, ks=self.k, choice=self.engine, **own)
             other = self.against and read_against(self.against, prepared.env, set(prepared.tasks))
         if prepared.note:
             notes.print(prepared.note, markup=False, soft_wrap=True)

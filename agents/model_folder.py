@@ -37,10 +37,10 @@ _SIZES = (
 )
 
 
-def read_json(path: Path, most: int = MOST) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises FileNotFoundError, or ValueError where it holds none or is too large."""
     try:
-        data = json.loads(read_bytes(path, most), object_pairs_hook=unique)
+        data = json.loads(read_bytes(path), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be used: {str(error).removeprefix(f'{path} ')}") from None
     if not isinstance(data, dict):
@@ -57,6 +57,12 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
         if file.read(1):
             raise ValueError(f"{path} is larger than {most >> 10} KiB")
     return data
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -150,9 +156,14 @@ def check_folder(folder: Path, weights: bool = True) -> None:
     for name in ("adapter_config.json", "custom_generate"):
         if (folder / name).exists():
             raise ValueError(f"{folder} holds {name}, so it is no plain model folder; save the model alone there")
+    home = folder.resolve()
+    blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home  # of a hub's cache
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".jinja", ".safetensors"):
-            _check_inside(path, folder)
+            if not path.is_file():
+                raise ValueError(f"{path} is no plain file; a model folder holds files alone")
+            if not ((real := path.resolve()).is_relative_to(home) or real.is_relative_to(blobs)):
+                raise ValueError(f"{path} is a link to {real}, outside its folder; copy the file there")
     for name in _SETTINGS:
         if (folder / name).is_file():
             for key, value in _walk(read_json(folder / name)):
@@ -161,16 +172,6 @@ def check_folder(folder: Path, weights: bool = True) -> None:
         return
     shapes = [entry["shape"] for file in _weights(folder) for entry in header(file).values()]
     _check_sizes(folder, len(shapes), max((n for shape in shapes for n in shape), default=0))
-
-
-def _check_inside(path: Path, folder: Path) -> None:
-    """Refuse what is no plain file of the folder; in a hub's cache files are links to its blobs."""
-    real, home = path.resolve(), folder.resolve()
-    blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
-    if not path.is_file():
-        raise ValueError(f"{path} is no plain file; a model folder holds files alone")
-    if not (real.is_relative_to(home) or real.is_relative_to(blobs)):
-        raise ValueError(f"{path} is a link to {real}, outside its folder; copy the file there")
 
 
 def _weights(folder: Path) -> list[Path]:

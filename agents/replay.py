@@ -77,7 +77,9 @@ def replay(env: TextEnv, tree: Tree) -> Divergence | None:
 
 def replay_path(env: TextEnv, tree: Tree, leaf: Leaf) -> Replayed:
     """Take one path of a tree again in a fork of `env`."""
-    nodes, key = _repeated(tree, leaf), (*tree.key, leaf.branch)
+    nodes, key = [tree.turns[node] for node in tree.path(leaf)], (*tree.key, leaf.branch)
+    if not leaf.rewarded and (nodes[-1].role == "assistant" or (leaf.node == 0 and not nodes[0].info)):
+        nodes.pop()  # the action, or the opening, that was not answered
     texts = [turn.text for turn in nodes if turn.role == "assistant"]
     found = None
     if nodes:
@@ -130,14 +132,6 @@ def replay_journal(
         asked = {"task": task, "branch": branch}
         chosen = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
         raise ValueError(f"{path} holds no path{chosen and f' of {chosen}'}; there is nothing to replay")
-
-
-def _repeated(tree: Tree, leaf: Leaf) -> list[Turn]:
-    """Return the turns of a path; of one that failed those before the action, or the opening, that was not answered."""
-    nodes = [tree.turns[node] for node in tree.path(leaf)]
-    if not leaf.rewarded and (nodes[-1].role == "assistant" or (leaf.node == 0 and not nodes[0].info)):
-        nodes.pop()
-    return nodes
 
 
 def _replayed(again: Tree, leaf: Leaf, nodes: list[Turn]) -> list[_Fact]:

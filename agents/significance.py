@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import comb
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 
@@ -69,14 +69,14 @@ def fisher(won: int, seeds: int, other: int, others: int) -> float:
     return sum(way for way in ways if way <= ways[won]) / comb(total, solved)
 
 
-def power(seeds: int, share: float, other: float, level: float = LEVEL) -> float:
-    """Return the chance that Fisher's p is at most `level`, of two methods that solve these shares of the seeds."""
+def power(seeds: int, share: float, other: float) -> float:
+    """Return the chance that Fisher's p is at most `LEVEL`, of two methods that solve these shares of the seeds."""
 
     def chance(won: int, of: float) -> float:
         return comb(seeds, won) * of**won * (1 - of) ** (seeds - won)
 
     splits = product(range(seeds + 1), repeat=2)
-    return sum(chance(a, share) * chance(b, other) for a, b in splits if fisher(a, seeds, b, seeds) <= level)
+    return sum(chance(a, share) * chance(b, other) for a, b in splits if fisher(a, seeds, b, seeds) <= LEVEL)
 
 
 def paired_power(seeds: int, effect: float, sd: float, level: float = LEVEL) -> float:
@@ -84,19 +84,19 @@ def paired_power(seeds: int, effect: float, sd: float, level: float = LEVEL) -> 
 
     The noncentral t-distribution, as the mean of a normal one over what the standard deviation of the seeds may be.
     """
-    freedom, shift = seeds - 1, effect / sd * math.sqrt(seeds)
+    freedom, shift, normal = seeds - 1, effect / sd * math.sqrt(seeds), NormalDist().cdf
     bound = t_quantile(freedom, 1 - level)
     s = np.linspace(1e-6, 1 + 8 / math.sqrt(freedom), 4001)  # sample sd over sd, whose square is χ² / freedom
     constant = math.log(2) + freedom / 2 * math.log(freedom / 2) - math.lgamma(freedom / 2)
     density = np.exp(constant + (freedom - 1) * np.log(s) - freedom * s**2 / 2)
-    seen = [_normal(shift - bound * x) + _normal(-shift - bound * x) for x in s.tolist()]
+    seen = [normal(shift - bound * x) + normal(-shift - bound * x) for x in s.tolist()]
     return float((density * np.array(seen)).sum() * (s[1] - s[0]))
 
 
-def fewest(power_of: Callable[[int], float], what: str, wanted: float = POWER) -> int:
-    """Return the fewest seeds with the wanted power; raise ValueError, naming `what`, where `MOST` are too few."""
+def fewest(power_of: Callable[[int], float], what: str) -> int:
+    """Return the fewest seeds with the power `POWER`; raise ValueError, naming `what`, where `MOST` are too few."""
     for seeds in range(2, MOST + 1):
-        if power_of(seeds) >= wanted:
+        if power_of(seeds) >= POWER:
             return seeds
     raise ValueError(f"{what} takes more than {MOST} seeds to see; compare something that differs more")
 
@@ -119,7 +119,3 @@ def _within(angle: float, freedom: int) -> float:
         term *= k / (k + 1) * math.cos(angle) ** 2
     inside = math.sin(angle) * total
     return 2 / math.pi * (angle + inside) if odd else inside
-
-
-def _normal(x: float) -> float:
-    return math.erfc(-x / math.sqrt(2)) / 2

@@ -231,10 +231,12 @@ def endings() -> Iterator[None]:
     hook, outer = sys.unraisablehook, _now
 
     def on_dropped(dropped: Any) -> None:
-        if isinstance(dropped.exc_value, Interrupted):
-            _raise_later()
-        else:
-            hook(dropped)
+        if not isinstance(dropped.exc_value, Interrupted):
+            return hook(dropped)
+        _now.pending = True  # it struck in a finalizer, which Python does not let it leave: it is raised once more
+        timer = threading.Timer(AGAIN, os.kill, (os.getpid(), _now.number))
+        timer.daemon = True
+        timer.start()
 
     _now, sys.unraisablehook = _Now(), on_dropped
     try:
@@ -276,11 +278,3 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
         _now.raise_pending()
     elif not _now.shields and time.monotonic() - _now.since > PATIENCE:
         os._exit(128 + number)
-
-
-def _raise_later() -> None:
-    """Raise the exception once more where it struck in a finalizer, which Python does not let it leave."""
-    _now.pending = True
-    timer = threading.Timer(AGAIN, os.kill, (os.getpid(), _now.number))
-    timer.daemon = True
-    timer.start()

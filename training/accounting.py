@@ -107,7 +107,8 @@ def audit(folder: Path) -> Audit:
                 continue
             step = _Step(number, lines[numbers.index(number)], trees, config, reported)
             found.totals += _count(trees)
-            found.problems += [*_groups(step), *_paths(step), *_tokens(step), *_failures(step)]
+            for check, look in (("groups", _groups), ("paths", _paths), ("tokens", _tokens), ("failures", _failures)):
+                found.problems += [Problem(check, number, what) for what in look(step)]
     return found
 
 
@@ -122,20 +123,20 @@ def _order(steps: int, numbers: Sequence[int], journals: dict[int, Path]) -> Ite
             yield Problem("steps", after, f"its line in metrics.jsonl comes after that of step {before}")
 
 
-def _groups(step: _Step) -> Iterator[Problem]:
+def _groups(step: _Step) -> Iterator[str]:
     for tree in step.trees:
         expected = (step.config.seed, step.number - 1, tree.task)
         if tree.key != expected:
-            yield Problem("groups", step.number, f"the key of {tree.task_id} is {tree.key} and not {expected}")
+            yield f"the key of {tree.task_id} is {tree.key} and not {expected}"
         branches = Counter(leaf.branch for leaf in tree.leaves)
         asked = range(step.config.group + sum(not leaf.trained for leaf in tree.leaves))
         wrong = {branch: branches[branch] for branch in {*branches, *asked} if branches[branch] != 1}
         wrong |= {branch: times for branch, times in branches.items() if branch not in asked}
         for branch, times in sorted(wrong.items()):
-            yield Problem("groups", step.number, f"branch {branch} of {tree.task_id} is there {times} times")
+            yield f"branch {branch} of {tree.task_id} is there {times} times"
 
 
-def _paths(step: _Step) -> Iterator[Problem]:
+def _paths(step: _Step) -> Iterator[str]:
     prompts, group = step.config.prompts + step.line.get("refilled", 0), step.config.group
     leaves = [leaf for tree in step.trees for leaf in tree.leaves]
     ends = Counter(leaf.outcome for leaf in leaves)
@@ -143,43 +144,42 @@ def _paths(step: _Step) -> Iterator[Problem]:
     counted = {"groups": len(step.trees), "paths": len(leaves)}
     for name, count in counted.items():
         if count != asked[name]:
-            what = f"{prompts} prompts x {group} branches ask for {asked[name]} {name}, the journal has {count}"
-            yield Problem("paths", step.number, what)
-    yield from _compare("paths", step, counted | {f"paths/{end}": ends[end] for end in Outcome})
+            yield f"{prompts} prompts x {group} branches ask for {asked[name]} {name}, the journal has {count}"
+    yield from _compare(step, counted | {f"paths/{end}": ends[end] for end in Outcome})
 
 
-def _tokens(step: _Step) -> Iterator[Problem]:
+def _tokens(step: _Step) -> Iterator[str]:
     for tree in step.trees:
         on_paths = {node for leaf in tree.leaves for node in tree.path(leaf)}
         for node, turn in enumerate(tree.turns):
             where = f"turn {node} of {tree.task_id}"
             if node not in on_paths:
-                yield Problem("tokens", step.number, f"{where} is on no path")
+                yield f"{where} is on no path"
             if turn.role != "assistant" and turn.sampled.any():
-                yield Problem("tokens", step.number, f"{where} was drawn, but its role is {turn.role}")
+                yield f"{where} was drawn, but its role is {turn.role}"
     counted = _count(step.trees)
     spans = {name for name in (*counted, *step.line) if name.partition("/")[0] in ("tokens", "tokens_given")}
-    yield from _compare("tokens", step, {name: counted[name] for name in sorted(spans)})
+    yield from _compare(step, {name: counted[name] for name in sorted(spans)})
 
 
-def _failures(step: _Step) -> Iterator[Problem]:
+def _failures(step: _Step) -> Iterator[str]:
     for tree in step.trees:
         for leaf in tree.leaves:
             key = (*tree.key, leaf.branch)
             where, reported = f"path {key}, {leaf.outcome},", bool({key, tree.key} & step.reported)
             if leaf.outcome != outcome_of(StopReason(leaf.stop)):
-                yield Problem("failures", step.number, f"{where} stopped with {leaf.stop}")
+                yield f"{where} stopped with {leaf.stop}"
             if leaf.rewarded == isnan(leaf.score):
-                yield Problem("failures", step.number, f"{where} has the score {leaf.score}")
+                yield f"{where} has the score {leaf.score}"
             # The reverse need not hold: there are also incidents of a step that was repeated after a crash.
             if not leaf.rewarded and not reported:
-                yield Problem("failures", step.number, f"{where} is no incident")
+                yield f"{where} is no incident"
 
 
-def _compare(check: str, step: _Step, counted: dict[str, int]) -> Iterator[Problem]:
+def _compare(step: _Step, counted: dict[str, int]) -> Iterator[str]:
     for name, count in counted.items():
         if (written := step.line.get(name, "nothing")) != count:
-            yield Problem(check, step.number, f"{name} is {written} in metrics.jsonl and {count} in the journal")
+            yield f"{name} is {written} in metrics.jsonl and {count} in the journal"
 
 
 def _count(trees: Sequence[Tree]) -> Counter[str]:

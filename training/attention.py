@@ -59,24 +59,24 @@ def layout_of(tokens: Sequence[Int[Tensor, "_"]], names: Sequence[Int[Tensor, "_
     places = np.split(place_of[label], np.cumsum(lengths)[:-1])
     kept = torch.from_numpy(np.sort(first))
     positions = torch.cat([torch.arange(length) for length in lengths])[kept]
-    starts = _cut(_starts(places, len(first)), positions.numpy())
+    jumps = []  # segments begin where a path jumps to another place, and behind the place it leaves
+    for place in places:
+        (left,) = np.nonzero(np.diff(place) != 1)
+        jumps += [place[:1], place[left] + 1, place[left + 1]]
+    starts = np.unique(np.concatenate(jumps))
+    starts = _cut(starts[starts < len(first)], positions.numpy())
+    chains: dict[int, tuple[int, ...]] = {}
+    for place in places:
+        path = np.unique(np.searchsorted(starts, place, "right") - 1).tolist()  # ascending, as places along a path are
+        for i, segment in enumerate(path):
+            chains.setdefault(segment, tuple(path[: i + 1]))
     return Layout(
         tokens=torch.cat(list(tokens))[kept],
         positions=positions,
         sizes=tuple(np.diff(starts, append=len(first)).tolist()),
-        chains=_chains(places, starts),
+        chains=tuple(chains[segment] for segment in range(len(starts))),
         places=tuple(torch.from_numpy(place) for place in places),
     )
-
-
-def _starts(places: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-    """Return where segments begin: where a path jumps to another place, and behind the place it leaves."""
-    found = []
-    for place in places:
-        (left,) = np.nonzero(np.diff(place) != 1)
-        found += [place[:1], place[left] + 1, place[left + 1]]
-    starts = np.unique(np.concatenate(found))
-    return starts[starts < size]
 
 
 def _cut(starts: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -84,15 +84,6 @@ def _cut(starts: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.
     stops = [*starts[1:], len(positions)]
     pieces = [np.arange(a, b, LONGEST if positions[a] else b - a) for a, b in zip(starts, stops)]
     return np.concatenate(pieces)
-
-
-def _chains(places: Sequence[NDArray[np.int64]], starts: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
-    chains: dict[int, tuple[int, ...]] = {}
-    for place in places:
-        path = np.unique(np.searchsorted(starts, place, "right") - 1).tolist()  # ascending, as places along a path are
-        for i, segment in enumerate(path):
-            chains.setdefault(segment, tuple(path[: i + 1]))
-    return tuple(chains[segment] for segment in range(len(starts)))
 
 
 def hidden_states(
@@ -253,7 +244,14 @@ def block_mask(layout: Layout, device: torch.device) -> BlockMask:
     sizes, chains = layout.sizes, layout.chains
     if spare := padding(layout):
         sizes, chains = (*sizes, spare), (*chains, (len(chains),))
-    enter, leave = (torch.from_numpy(np.repeat(part, sizes)).to(device) for part in _intervals(chains))
+    # Of each segment its number, depth first, and the first number behind those of the segments that see it.
+    number, within = np.empty(len(chains), np.int32), np.ones(len(chains), np.int32)
+    number[sorted(range(len(chains)), key=chains.__getitem__)] = np.arange(len(chains))
+    for segment in reversed(range(len(chains))):  # a segment lies behind all that it sees
+        if len(chains[segment]) > 1:
+            within[chains[segment][-2]] += within[segment]
+    ends = (number, number + within)
+    enter, leave = (torch.from_numpy(np.repeat(part, sizes)).to(device) for part in ends)
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (key <= query) & (enter[key] <= enter[query]) & (enter[query] < leave[key])
@@ -268,16 +266,6 @@ def block_mask(layout: Layout, device: torch.device) -> BlockMask:
 def _compiled() -> Callable[..., Any]:
     compiled: Callable[..., Any] = torch.compile(flex_attention)
     return compiled
-
-
-def _intervals(chains: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return of each segment its number, depth first, and the first number behind those of the segments that see it."""
-    enter, within = np.empty(len(chains), np.int32), np.ones(len(chains), np.int32)
-    enter[sorted(range(len(chains)), key=chains.__getitem__)] = np.arange(len(chains))
-    for segment in reversed(range(len(chains))):  # a segment lies behind all that it sees
-        if len(chains[segment]) > 1:
-            within[chains[segment][-2]] += within[segment]
-    return enter, enter + within
 
 
 def _pairs(sizes: tuple[int, ...], chains: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:

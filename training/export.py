@@ -96,7 +96,11 @@ def execute(export: Plan) -> Path:
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
     try:
         (_merge if export.merged else _adapt)(export, temporary)
-        _speech(export.source, temporary)
+        for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", TEMPLATE_FILE):
+            if (export.source.folder / file).is_file():
+                shutil.copy(export.source.folder / file, temporary)
+        if export.source.template is not None:
+            shutil.copy(export.source.template, temporary / TEMPLATE_FILE)
         (temporary / "README.md").write_text(card(export), encoding="utf-8")
         temporary.chmod(0o755)
         temporary.rename(export.out)
@@ -133,14 +137,6 @@ def _merge(export: Plan, folder: Path) -> None:
     finally:
         if bars:
             logging.enable_progress_bar()
-
-
-def _speech(source: Source, folder: Path) -> None:
-    for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", TEMPLATE_FILE):
-        if (source.folder / file).is_file():
-            shutil.copy(source.folder / file, folder)
-    if source.template is not None:
-        shutil.copy(source.template, folder / TEMPLATE_FILE)
 
 
 def base_of(export: Plan) -> str:

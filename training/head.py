@@ -205,19 +205,17 @@ class _Tiles:
         sums = _Sums(hidden, temperature, self.kinds)
         for start in range(0, len(self.weight), self.tile):
             tile = slice(start, min(start + self.tile, len(self.weight)))
-            self._add(sums, self._product(hidden, tile), token[:, None] - start, self.weight[tile])
+            weight = self.weight[tile]
+            size = len(hidden) * len(weight)
+            logits = self.logits[:size].view(len(hidden), -1)
+            if self.half is None:
+                torch.mm(hidden, weight.t(), out=logits)
+            else:  # rounded as the head itself rounds them
+                logits.copy_(torch.mm(hidden, weight.t(), out=self.half[:size].view(len(hidden), -1)))
+            if self.bias is not None:
+                logits.add_(self.bias[tile])
+            self._add(sums, logits, token[:, None] - start, weight)
         return sums.done(self.weight, token, self.slopes)
-
-    def _product(self, hidden: Tensor, tile: slice) -> Tensor:
-        """Return the logits of a tile, rounded as the head itself rounds them."""
-        weight = self.weight[tile]
-        size = len(hidden) * len(weight)
-        logits = self.logits[:size].view(len(hidden), -1)
-        if self.half is None:
-            torch.mm(hidden, weight.t(), out=logits)
-        else:
-            logits.copy_(torch.mm(hidden, weight.t(), out=self.half[:size].view(len(hidden), -1)))
-        return logits if self.bias is None else logits.add_(self.bias[tile])
 
     def _add(self, sums: _Sums, logits: Tensor, local: Tensor, weight: Tensor) -> None:
         """Add a tile; the drawn tokens are at `local`, unless that is outside."""
@@ -237,15 +235,12 @@ class _Tiles:
         if self.kinds:
             drawn = local.expand(count, *local.shape)
             factors.scatter_(2, drawn, torch.where(inside, 0, factors.gather(2, drawn)))
-            self._weigh(sums.along.view(-1, weight.shape[1]), factors.view(-1, len(weight)), weight)
-
-    def _weigh(self, along: Tensor, factors: Tensor, weight: Tensor) -> None:
-        """Add the rows of W weighed by `factors`, in float32 also where W is in half precision."""
-        if self.half is None:
-            along.addmm_(factors, weight)
-            return
-        half = self.half[: factors.numel()].view(factors.shape).copy_(factors)
-        if along.is_cuda:
-            torch.addmm(along, half, weight, out_dtype=along.dtype, out=along)
-        else:
-            along += half @ weight
+            along, factors = sums.along.view(-1, weight.shape[1]), factors.view(-1, len(weight))
+            # The rows of W weighed by `factors` are added in float32 also where W is in half precision.
+            half = None if self.half is None else self.half[: factors.numel()].view(factors.shape).copy_(factors)
+            if half is None:
+                along.addmm_(factors, weight)
+            elif along.is_cuda:
+                torch.addmm(along, half, weight, out_dtype=along.dtype, out=along)
+            else:
+                along += half @ weight

@@ -55,7 +55,14 @@ class Chat:
         end = self.encoder.encode(template.turn_end(), inside=True)[:1].tolist()
         self._end_ids = self.encoder.control & set(end)
         self._replies: dict[str, NDArray[np.int32]] = {}
-        self._check_control()
+        for text in _calm(template):
+            ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
+            found = tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
+            if ours != [index for index in found if index in self.encoder.added]:
+                raise TemplateError(
+                    f"{template.name} has a chat template that puts control tokens together from pieces that "
+                    "cannot be told from a message's text; write them out as strings in chat_template.jinja"
+                )
 
     @classmethod
     def from_folder(cls, folder: str | Path, template: Path | None = None) -> Chat:
@@ -118,16 +125,6 @@ class Chat:
     def end_ids(self) -> frozenset[int]:
         """Return the token that the template ends a turn with, as a set (empty if it ends turns with plain text)."""
         return self._end_ids
-
-    def _check_control(self) -> None:
-        for text in _calm(self.template):
-            ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
-            found = self.tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
-            if ours != [index for index in found if index in self.encoder.added]:
-                raise TemplateError(
-                    f"{self.template.name} has a chat template that puts control tokens together from pieces that "
-                    "cannot be told from a message's text; write them out as strings in chat_template.jinja"
-                )
 
 
 def _calm(template: Template) -> Iterator[MarkedText]:

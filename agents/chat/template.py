@@ -54,7 +54,8 @@ class Template:
 
     def __init__(self, source: str, special: Mapping[str, str] | None = None, name: str = "the chat template") -> None:
         self.name, self.source = name, source
-        self.family = family_of(source)
+        digest = template_digest(source)
+        self.family = next((name for name, known in FAMILIES.items() if digest in known), "")
         self.special = {key: template_text(token) for key, token in (special or {}).items()}
         try:
             self._template = _compiled(source)
@@ -244,12 +245,6 @@ class Template:
         """Return whether the names of `tools` reach the model."""
         text = self.render(opening, tools)
         return all(tool["function"]["name"] in text for tool in tools)
-
-
-def family_of(source: str) -> str:
-    """Return the family whose stock template this is; empty where it is none of the known ones."""
-    found = template_digest(source)
-    return next((name for name, known in FAMILIES.items() if found in known), "")
 
 
 def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

@@ -140,30 +140,26 @@ def check_process(case: Case) -> str:
         "scenarios": [(scenario.seed, scenario.actions) for scenario in case.scenarios],
     }
     try:
-        found = _elsewhere(json.dumps(request))
+        text = json.dumps(request)
     except TypeError as error:
         return f"not checked: the options of {case.env_id} have no JSON form: {error}"
-    for scenario, seen in zip(case.scenarios, found, strict=True):
-        doubt = "is another episode in a second process (does it use hash() or the order of a set?)"
-        same(case.episode(scenario), seen, f"seed {scenario.seed} {doubt}")
-    return f"{len(found)} episodes"
-
-
-def _elsewhere(request: str) -> list[list[str]]:
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
     told: dict[str, Any] = {"capture_output": True, "encoding": "utf-8", "errors": "replace"}
     try:
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
-        done = subprocess.run(command, input=request, timeout=SECONDS, env=env, **told)
+        done = subprocess.run(command, input=text, timeout=SECONDS, env=env, **told)
     except subprocess.TimeoutExpired:
         raise Broken(f"a second process did not play its episodes within {SECONDS:g} s") from None
     if done.returncode:
         words = done.stderr.strip().splitlines()[-1:] or ["it wrote no error message"]
         raise Broken(f"a second process ended with exit code {done.returncode}: {words[0]}")
-    seen: list[list[str]] = json.loads(done.stdout)
-    return seen
+    found: list[list[str]] = json.loads(done.stdout)
+    for scenario, seen in zip(case.scenarios, found, strict=True):
+        doubt = "is another episode in a second process (does it use hash() or the order of a set?)"
+        same(case.episode(scenario), seen, f"seed {scenario.seed} {doubt}")
+    return f"{len(found)} episodes"
 
 
 def main() -> None:

@@ -128,9 +128,9 @@ def expert(env: TextEnv, seed: int, task: int | None = None) -> tuple[str, ...]:
     return tuple(actions)
 
 
-def words(env: TextEnv, seed: int, count: int = 3) -> tuple[str, ...]:
+def words(env: TextEnv, seed: int) -> tuple[str, ...]:
     env.action_space.seed(seed)
-    return tuple(env.action_space.sample() for _ in range(count))
+    return tuple(env.action_space.sample() for _ in range(3))
 
 
 def example_calls(env: TextEnv, text: str | None = None) -> Iterator[str]:

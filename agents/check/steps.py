@@ -38,7 +38,11 @@ def check_steps(case: Case) -> str:
         with case.bare() as env:
             _refuses_a_step(env, "before the first reset")
             observation, info = env.reset(seed=scenario.seed)
-            _check_opening(env, f"seed {scenario.seed}, reset", observation, info)
+            where = f"seed {scenario.seed}, reset"
+            _check_observation(env, where, observation)
+            _check_info(where, info)
+            if not isinstance(info.get("task_id"), str) or not isinstance(info.get("tools"), list):
+                raise Broken(f"{where}: info must hold a str `task_id` and a list `tools`; it is {info!r:.200}")
             seen.append(_spoiled(observation, info))
             for turn, action in enumerate(scenario.actions, 1):
                 answer = env.step(action)
@@ -105,13 +109,6 @@ def _refuses_a_step(env: TextEnv, when: str) -> None:
     except gymnasium.error.ResetNeeded:
         return
     raise Broken(f"a step {when} does not raise; it must raise gymnasium.error.ResetNeeded")
-
-
-def _check_opening(env: TextEnv, where: str, observation: Any, info: Mapping[str, Any]) -> None:
-    _check_observation(env, where, observation)
-    _check_info(where, info)
-    if not isinstance(info.get("task_id"), str) or not isinstance(info.get("tools"), list):
-        raise Broken(f"{where}: info must hold a str `task_id` and a list `tools`; it is {info!r:.200}")
 
 
 def _check_step(env: TextEnv, where: str, turn: int, answer: tuple[Any, ...]) -> None:

@@ -7,7 +7,7 @@ vllm: the engine whose turns vLLM servers draw
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +26,11 @@ def open_engine(
     choice: EngineChoice,
     policy: Policy,
     folder: Path,
-    report: Callable[[str], None] = log.info,
     deadline: float = 600.0,
 ) -> Iterator[TorchEngine | VllmEngine]:
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
     folder: Where a server finds adapters, and writes its log.
-    report: Called with what is being waited for, and what a server did that it should not.
     deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
 
     Raises ValueError where a server does not fit the policy; EngineFailure where a server cannot be had.
@@ -52,11 +50,13 @@ def open_engine(
 
             if choice.own_server:
                 file = folder / "server.log"
-                server = stack.enter_context(VllmServer(policy, log=file, options=choice.server_option, report=report))
+                server = stack.enter_context(
+                    VllmServer(policy, log=file, options=choice.server_option, report=log.info)
+                )
                 fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
             else:
                 fleet = Fleet(choice.server, deadline=deadline)
-            publisher = Publisher(policy, fleet.servers, folder / "adapters", report=report)
+            publisher = Publisher(policy, fleet.servers, folder / "adapters", report=log.info)
             if not choice.own_server:
                 publisher.check()
             engine = VllmEngine(policy, fleet, publisher)

@@ -121,22 +121,18 @@ class TreeGrower:
             self.probes += not spawn.trained
             if self.probes > PROBES:
                 raise ValueError(f"the plan asked for more than {PROBES} probes of tree {self.tree.key}")
-            await self._spawn(spawn)
-
-    async def _spawn(self, spawn: Spawn) -> None:
-        """Add a path. Where another path is there now, its environment is forked before it goes on."""
-        point, first = self._start_of(spawn)
-        branch = next(self.branches)
-        path = Path((*self.tree.key, branch), branch, self.tree, self.driver.watch.episode(), spawn=spawn, first=first)
-        path.parent = self.branch_of[spawn.node]
-        path.node, path.session = point.node, self._session(spawn, point)
-        live = (one.env for one in self.paths if one.env is not None and one.node == point.node)
-        if point.node and (env := next(live, None)) is not None:
-            try:
-                path.env = await self.driver.fork(env, path)
-            except PathFailed as failed:  # its turns will be replayed instead
-                self.driver.watch.on_incident(Incident("retry", str(failed), path.key))
-        self.paths.append(path)
+            point, first = self._start_of(spawn)
+            branch, ends = next(self.branches), self.driver.watch.episode()
+            path = Path((*self.tree.key, branch), branch, self.tree, ends, spawn=spawn, first=first)
+            path.parent = self.branch_of[spawn.node]
+            path.node, path.session = point.node, self._session(spawn, point)
+            live = (one.env for one in self.paths if one.env is not None and one.node == point.node)
+            if point.node and (env := next(live, None)) is not None:  # it is forked before the path there goes on
+                try:
+                    path.env = await self.driver.fork(env, path)
+                except PathFailed as failed:  # its turns will be replayed instead
+                    self.driver.watch.on_incident(Incident("retry", str(failed), path.key))
+            self.paths.append(path)
 
     def _session(self, spawn: Spawn, point: Point) -> Session | None:
         if not spawn.token:

@@ -192,10 +192,6 @@ class Judged:
             return False
         return self.row.sign * (self.mean.value - self.row.bound) > self.mean.half
 
-    def to_json(self) -> dict[str, Any]:
-        mean = self.mean and asdict(self.mean)
-        return {**asdict(self.row), "values": self.values, "mean": mean, "confirmed": self.confirmed}
-
 
 def judge(study: Study) -> dict[str, list[Judged]]:
     """Return by claim its rows with what the finished runs say."""
@@ -221,13 +217,12 @@ def write(study: Study) -> Table:
             holds = ("yes" if one.confirmed else "mean only" if one.holds else "no") if one.values else NONE
             rows.append((*first, str(one.row), as_text(one.mean, ".3f"), str(len(one.values)), holds))
             first = ("", "")
-        own = [one.to_json() for one in found[claim.name]]
-        data[claim.name] = {
-            "says": claim.says,
-            "paper": claim.paper,
-            "confirmed": confirmed if judged else None,
-            "rows": own,
-        }
+        own = [
+            asdict(one.row) | {"values": one.values, "mean": one.mean and asdict(one.mean), "confirmed": one.confirmed}
+            for one in found[claim.name]
+        ]
+        about = {"says": claim.says, "paper": claim.paper, "confirmed": confirmed if judged else None}
+        data[claim.name] = about | {"rows": own}
     table = Table("Claims", ("claim", "verdict", "must hold", "found", "seeds", "holds"), rows, NOTE)
     what = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **study.comparison.described()}
     head = f"turngym {__version__}, revision {revision()[:12]}, table {study.comparison.base}.\n\n"

@@ -146,18 +146,14 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
                 continue
             whole.text, before = f"run {place}", whole.done
             try:
-                watch(trial.records(), trial.config.schedule.steps, console, _name(trial), whole)
+                watch(trial.records(), trial.config.schedule.steps, console, str(trial), whole)
             except (Refusals, FloatingPointError) as error:
-                say(f"{_name(trial)} failed: {error}", style="red")
+                say(f"{trial} failed: {error}", style="red")
             else:
                 say(f"{place}  {_outcome(trial)}")
             whole.reach(before + trial.config.schedule.steps)
             report()
     report()
-
-
-def _name(trial: Trial) -> str:
-    return f"{trial.method}, seed {trial.config.seed}"
 
 
 def _outcome(trial: Trial) -> str:
@@ -167,6 +163,6 @@ def _outcome(trial: Trial) -> str:
     before, after = (100 * history.validations[at].success for at in (0, -1))
     spent = history.spent
     return (
-        f"{_name(trial)}: held-out success {before:.1f} % → {after:.1f} % in {spent.steps} steps, "
+        f"{trial}: held-out success {before:.1f} % → {after:.1f} % in {spent.steps} steps, "
         f"{spent.tokens:,} tokens, {spent.tool_calls:,} tool calls, {spent.seconds / 60:.1f} min"
     )

@@ -15,7 +15,7 @@ from ...agents.episodes import TREES
 from ...agents.journal import read_trees
 from ...agents.scores import pass_at_k
 from ...agents.settings import SamplingOptions
-from ...agents.trajectory import Tree, Turn
+from ...agents.trajectory import Tree
 from ...envs.diagnostic import World
 from ...envs.question import QuestionEnv
 
@@ -50,6 +50,7 @@ class Measured:
         paths = [[tree.turns[node] for node in tree.replies(leaf)] for tree, leaf in leaves]
         won = [[leaf.score >= 1 for leaf in tree.leaves if leaf.rewarded] for tree in trees]
         said = [turn.info["valid"] for turn in turns if isinstance(turn.info.get("valid"), bool)]
+        copying = [(turn, state) for turn in turns if world and (state := world.states[turn.info["state"]]).copies]
         depth = range(max(map(len, paths)))
         tokens = [np.concatenate([path[i].entropy[path[i].sampled] for path in paths if len(path) > i]) for i in depth]
         if world:
@@ -59,7 +60,7 @@ class Measured:
         return cls(
             episodes=len(paths),
             tool=_share(called),
-            skill=_share(_copied(turns, world)) if world else None,
+            skill=_share([turn.info["led"] == state.to for turn, state in copying]),
             valid=_share(said),
             success=sum(map(sum, won)) / len(paths),
             pass_at_8=fmean(pass_at_k(len(w), sum(w), 8) for w in won) if min(map(len, won)) >= 8 else None,
@@ -107,11 +108,6 @@ class Final:
         """Return of each step of a run what its rollout did: the fields of `Measured`."""
         steps = sorted((run / "trees").glob("step-*.jsonl"))
         return [asdict(Measured.of(list(read_trees(path)), self.world)) for path in steps]
-
-
-def _copied(turns: Sequence[Turn], world: World) -> list[bool]:
-    states = [world.states[turn.info["state"]] for turn in turns]
-    return [turn.info["led"] == state.to for turn, state in zip(turns, states, strict=True) if state.copies]
 
 
 def _share(of: Sequence[bool]) -> float | None:

@@ -70,29 +70,25 @@ class Trial:
 
     def check_same(self) -> None:
         """Raise ValueError where the run was begun with another value of what must stay."""
-        if self.begun:
-            self._follow_start()
-            run.check_same(self.config, self.folder, ANYTIME, "use the same value, or choose another folder with --out")
-
-    def _follow_start(self) -> None:
-        """Have a run of a world whose folder was moved name its start where that is now."""
+        if not self.begun:
+            return
         old, new = str(setting_of(self.folder, "policy")), self.config.policy
-        if self.final.world and old != new and Path(old).parts[-3:] == Path(new).parts[-3:]:
+        if self.final.world and old != new and Path(old).parts[-3:] == Path(new).parts[-3:]:  # the folder was moved
             was, now = (f"\npolicy = {json.dumps(place, ensure_ascii=False)}\n" for place in (old, new))
             write_file(self.folder / CONFIG, (self.folder / CONFIG).read_text("utf-8").replace(was, now))
+        run.check_same(self.config, self.folder, ANYTIME, "use the same value, or choose another folder with --out")
 
     def records(self) -> Generator[Any, None, None]:
-        """Train, or continue, yield the records of the run, and measure its policy. Raises as `execute` does."""
-        began = time.process_time()
-        if not (self.begun and run.finished(self.config)):
-            with closing(run.prepare(replace(self.config, resume=self.begun))) as prepared:
-                yield from run.execute(prepared)
-        if self.final.episodes:
-            self._measure(began)
+        """Train, or continue, yield the records of the run, and measure its policy. Raises as `execute` does.
 
-    def _measure(self, began: float) -> None:
-        """Write what the trained policy does; of a world also what each step did, whose journals go then."""
-        config, final = self.config, self.final
+        Of a world what each step did is measured too, and its journals go then.
+        """
+        config, final, began = self.config, self.final, time.process_time()
+        if not (self.begun and run.finished(config)):
+            with closing(run.prepare(replace(config, resume=self.begun))) as prepared:
+                yield from run.execute(prepared)
+        if not final.episodes:
+            return
         options = {"split": "test"} if final.world else {**run.task_options(config), "split": "valid"}
         drawn: dict[str, Any] = {"max_tokens": config.sampling.max_tokens, "seed": config.seed}
         drawn |= {"machine": config.machine, "choice": config.engine}
@@ -201,7 +197,12 @@ def plan(
     if 0 < final.episodes < SAMPLES or final.episodes < 0:
         raise ValueError(f"final is {final.episodes}; give at least {SAMPLES} episodes, or 0 for no final validation")
     allowed = recipes.reserved_of(from_mapping(changes, "the command"))
-    _check_policy(on, changes.get("policy", read_recipe(on, allowed=allowed).policy))
+    policy = changes.get("policy", read_recipe(on, allowed=allowed).policy)
+    if Path(policy) == WARM / on and not Path(policy).exists():
+        raise FileNotFoundError(
+            f"there is no {policy}, from which the recipe {on!r} starts; make it: turngym warmup {on}"
+        )
+    find(policy)
     base, lines = recipes.adjusted(on, changes, allowed)
     configs = method_configs(methods, flat(base))
     check_picture("the picture of a comparison")
@@ -259,14 +260,6 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
             )
         configs[name] = replace(read_recipe(recipe, base), resume=False)
     return configs
-
-
-def _check_policy(on: str, policy: str) -> None:
-    if Path(policy) == WARM / on and not Path(policy).exists():
-        raise FileNotFoundError(
-            f"there is no {policy}, from which the recipe {on!r} starts; make it: turngym warmup {on}"
-        )
-    find(policy)
 
 
 def folder_of(what: str, out: str, resume: bool) -> Path:

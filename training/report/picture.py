@@ -51,27 +51,24 @@ def draw_run(run: Run) -> Figure:
         for place, name in enumerate(names):
             series = [(float(step), y, y, y) for step, y in run.series(name).items()]
             _line(axes, series, f"C{place}", name, DASHES[place])
-    _entropy_map(figure, entropy, run)
+    rows = run.family("entropy_turn")
+    entropy.set_title("entropy by turn and step (nats)", fontsize=10)
+    entropy.set(xlabel="step", ylabel="turn")
+    if steps := sorted({step for row in rows.values() for step in row}):
+        values = np.array([[row.get(step, np.nan) for step in steps] for row in rows.values()])
+        edges = (steps[0] - 0.5, steps[-1] + 0.5, max(rows) + 0.5, min(rows) - 0.5)
+        most = float(np.nanpercentile(values, 95))  # so that a rare turn does not darken the others
+        image = entropy.imshow(
+            values, "viridis", aspect="auto", interpolation="nearest", vmax=most, extent=edges, vmin=0
+        )
+        figure.colorbar(image, ax=entropy, extend="max")
+        entropy.set_yticks([turn for turn in rows if len(rows) <= TURNS or turn % 5 == 0])
     for axes, title in ((success, "held-out success, 95 % interval"), (reward, "training"), (calls, "tool calls")):
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
         axes.legend(fontsize=8, frameon=False)
         plain(axes)
     return figure
-
-
-def _entropy_map(figure: Figure, axes: Axes, run: Run) -> None:
-    rows = run.family("entropy_turn")
-    axes.set_title("entropy by turn and step (nats)", fontsize=10)
-    axes.set(xlabel="step", ylabel="turn")
-    steps = sorted({step for row in rows.values() for step in row})
-    if steps:
-        values = np.array([[row.get(step, np.nan) for step in steps] for row in rows.values()])
-        edges = (steps[0] - 0.5, steps[-1] + 0.5, max(rows) + 0.5, min(rows) - 0.5)
-        most = float(np.nanpercentile(values, 95))  # so that a rare turn does not darken the others
-        image = axes.imshow(values, "viridis", aspect="auto", interpolation="nearest", vmin=0, vmax=most, extent=edges)
-        figure.colorbar(image, ax=axes, extend="max")
-        axes.set_yticks([turn for turn in rows if len(rows) <= TURNS or turn % 5 == 0])
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -89,7 +86,16 @@ def draw(found: Mapping[str, MethodResult]) -> Figure:
     rows = -(-len(found) // COLUMNS)
     figure = Figure(figsize=(11, 4.2 + 2.6 * rows), dpi=130, layout="constrained")
     grid = figure.add_gridspec(1 + rows, COLUMNS, height_ratios=[1.6] + [1.0] * rows)
-    _draw_success(figure.add_subplot(grid[0, :]), found)
+    success = figure.add_subplot(grid[0, :])
+    for place, (method, one) in enumerate(found.items()):
+        series = successes(one.histories.values())
+        end = f"{100 * series[-1][2]:.1f} % ({_seeds(one)})" if series else "no seed has finished"
+        _line(success, series, f"C{place % 10}", f"{method}: {end}", DASHES[place % len(DASHES)])
+    success.set(ylim=(0, 1.02), xlabel="tokens drawn in training", ylabel="held-out success")
+    success.set_title("Held-out success: mean over seeds, band from the lowest to the highest", fontsize=11)
+    success.legend(loc="lower right", ncols=1 + len(found) // 5, fontsize=9, framealpha=0.7)
+    success.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / 1000:,g}k" if tokens else "0")
+    plain(success)
     colors = matplotlib.colormaps["viridis"]
     turns = min(max((turn + 1 for one in found.values() for turn in one.turns), default=1), TURNS)
     first: Axes | None = None
@@ -125,18 +131,6 @@ def entropies(histories: Iterable[History], turn: int) -> Series:
 
 def _band(points: Iterable[tuple[float, list[float]]]) -> Series:
     return [(x, min(ys), fmean(ys), max(ys)) for x, ys in points]
-
-
-def _draw_success(axes: Axes, found: Mapping[str, MethodResult]) -> None:
-    for place, (method, one) in enumerate(found.items()):
-        series = successes(one.histories.values())
-        end = f"{100 * series[-1][2]:.1f} % ({_seeds(one)})" if series else "no seed has finished"
-        _line(axes, series, f"C{place % 10}", f"{method}: {end}", DASHES[place % len(DASHES)])
-    axes.set(ylim=(0, 1.02), xlabel="tokens drawn in training", ylabel="held-out success")
-    axes.set_title("Held-out success: mean over seeds, band from the lowest to the highest", fontsize=11)
-    axes.legend(loc="lower right", ncols=1 + len(found) // 5, fontsize=9, framealpha=0.7)
-    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / 1000:,g}k" if tokens else "0")
-    plain(axes)
 
 
 def _line(axes: Axes, series: Series, color: object, label: str, dashes: str = "-") -> None:
