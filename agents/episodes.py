@@ -124,8 +124,8 @@ def write_result(folder: Path, report: Report, levels: Mapping[str, str], option
 def read_result(folder: Path, what: str) -> dict[str, Any]:
     """Return the result of an evaluation that is over; `what` needs it, and begins the error.
 
-    Raises:
-        ValueError, OSError: there is none, it is of another version or damaged, or another one's journal is beside it.
+    Raises ValueError, OSError: there is none, it is of another version or damaged, or another one's journal is beside
+    it.
     """
     if not (folder / REPORT).is_file():
         raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")
@@ -153,9 +153,8 @@ def check_journal(folder: Path, result: Mapping[str, Any]) -> None:
 def read_against(folder: Path, env: TextEnv, tasks: Collection[int]) -> list[Episode]:
     """Return the episodes of an earlier evaluation of `tasks`, which are to be played in `env`.
 
-    Raises:
-        ValueError, OSError: it is none, is not finished, is one of another environment or of other texts, or has fewer
-            than two of the tasks with a score.
+    Raises ValueError, OSError: it is none, is not finished, is one of another environment or of other texts, or has
+    fewer than two of the tasks with a score.
     """
     read_result(folder, "against")
     journal, ours = folder / TREES, origin_of(env)

@@ -90,8 +90,7 @@ class Evaluation:
     def check_folder(self) -> None:
         """Check that the evaluation can begin in its folder, or go on there.
 
-        Raises:
-            ValueError: there is one and `resume` is not set, or it has other settings.
+        Raises ValueError: there is one and `resume` is not set, or it has other settings.
         """
         out, settings = self.out, self.settings()
         if out is None or not (used := [name for name in FILES if (out / name).exists()]):
@@ -134,8 +133,7 @@ def prepare(
 ) -> Evaluation:
     """Check everything that can be wrong and return what `run` needs.
 
-    Raises:
-        ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
+    Raises ValueError, OSError, LevelRefused: what is wrong, its value and the fix.
     """
     if policy and endpoint.model:
         raise ValueError(f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two")
@@ -185,10 +183,8 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
     """Play the episodes that are not over yet and return the report of all; with `out` set, also write the files.
 
     `on_episode` is called with each episode: first with those that were over before, then with the others as they end.
-
-    Raises:
-        BlockingIOError: another process plays it.
-        ValueError: no episode has a score (NoScore), or the folder holds files of another evaluation.
+    Raises BlockingIOError: another process plays it; ValueError: no episode has a score (NoScore), or the folder holds
+    files of another evaluation.
     """
     out = evaluation.out
     origin = origin_of(evaluation.env) if out is not None else None
@@ -227,8 +223,7 @@ def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: End
 def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
     """Return the report with what an endpoint took, what was not played, and why the first failure failed.
 
-    Raises:
-        ValueError: no episode was over, or none has a score (NoScore).
+    Raises ValueError: no episode was over, or none has a score (NoScore).
     """
     failures = [str(leaf.info.get("error", leaf.stop)) for tree in trees for leaf in tree.leaves if not leaf.rewarded]
     missing, first = len(done.missing), "".join(failures[:1])
@@ -290,8 +285,7 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
 def checked_chat(source: Source, env: TextEnv) -> Chat:
     """Return the chat format of a policy, checked to be able to speak with `env`.
 
-    Raises:
-        TemplateError: the template is not prefix-preserving, or cannot carry what the environment says.
+    Raises TemplateError: the template is not prefix-preserving, or cannot carry what the environment says.
     """
     from .chat.chat import Chat, check_fit
 

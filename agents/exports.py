@@ -33,9 +33,8 @@ _TYPES = {
 def export(folder: Path, to: str, out: Path | None = None) -> Path:
     """Write what an evaluation holds as `to`, one of `FORMATS`, and return the file.
 
-    Raises:
-        FileExistsError: it is there already.
-        ValueError, OSError: the folder holds no finished evaluation, it is damaged, or a package is missing.
+    Raises FileExistsError: it is there already; ValueError, OSError: the folder holds no finished evaluation, it is
+    damaged, or a package is missing.
     """
     result = read_result(folder, "export")
     name, content = FORMATS[to]

@@ -109,8 +109,7 @@ def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
 def read_trees(path: Path) -> Iterator[Tree]:
     """Read the trees of a journal, each whole or not at all.
 
-    Raises:
-        ValueError: a line is not what was written, or trees are missing; the message names the file and the line.
+    Raises ValueError: a line is not what was written, or trees are missing; the message names the file and the line.
     """
     with _plain(path) as file:
         (_, count), keys, number = _header(path, file), set[Key](), 1

@@ -146,11 +146,9 @@ def load_policy(
     head has one too: without it small policies hardly learn. Of a head that shares its matrix with the embedding only
     the head's output is adapted. `dtype` is that of the frozen weights ("float32", "bfloat16"). `threads` fixes torch's
     CPU threads for the process; `seed` determines the LoRA start (the update is 0 there). `checkpointing` and `compile`
-    are those of `Policy`. Weights go to the device one by one, in their own type: the host holds no copy.
-
-    Raises:
-        ValueError: an unknown device or dtype, a model that does not fit what is asked, or not into memory.
-        FileNotFoundError: the folder or one of its files is missing.
+    are those of `Policy`. Weights go to the device one by one, in their own type: the host holds no copy. Raises
+    ValueError: an unknown device or dtype, a model that does not fit what is asked, or not into memory;
+    FileNotFoundError: the folder or one of its files is missing.
     """
     MachineOptions(device, dtype, 1 if threads is None else threads).check()
     try:

@@ -217,8 +217,7 @@ def _category(tasks: Sequence[TaskScore]) -> Category:
 def summarize(episodes: Sequence[Episode], ks: Sequence[int] = ()) -> Report:
     """Return the report of some episodes, with pass@k for each of `ks` that there are samples for, else powers of two.
 
-    Raises:
-        NoScore: none of them was rewarded.
+    Raises NoScore: none of them was rewarded.
     """
     rewarded = [episode for episode in episodes if episode.rewarded]
     if not rewarded:
@@ -277,8 +276,7 @@ def majority(episodes: Sequence[Episode]) -> float:
 def pass_at_k(samples: int, correct: int, k: int) -> float:
     """Return the unbiased chance that at least one of k samples is right (2107.03374, Eq 1).
 
-    Raises:
-        ValueError: fewer than `k` samples, or more correct ones than samples.
+    Raises ValueError: fewer than `k` samples, or more correct ones than samples.
     """
     _check_counts(f"pass@{k}", samples, correct, k)
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
@@ -287,8 +285,7 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 def pass_hat_k(samples: int, correct: int, k: int) -> float:
     """Return the unbiased chance that all of k samples are right, pass^k (2406.12045, Sec. 4).
 
-    Raises:
-        ValueError: fewer than `k` samples, or more correct ones than samples.
+    Raises ValueError: fewer than `k` samples, or more correct ones than samples.
     """
     _check_counts(f"pass^{k}", samples, correct, k)
     return math.comb(correct, k) / math.comb(samples, k)

@@ -220,11 +220,9 @@ _now = _Now()
 def endings() -> Iterator[None]:
     """Inside, SIGTERM and SIGINT raise `Interrupted` in the main thread, once, behind any `shield()`.
 
-    Further signals are ignored for `PATIENCE` seconds, so that impatience does not stop the last checkpoint.
-
-    Raises:
-        SystemExit: in place of a KeyboardInterrupt that nobody caught, with status 143 (SIGTERM) or 130.
-        ValueError: this is not the main thread.
+    Further signals are ignored for `PATIENCE` seconds, so that impatience does not stop the last checkpoint. Raises
+    SystemExit: in place of a KeyboardInterrupt that nobody caught, with status 143 (SIGTERM) or 130; ValueError: this
+    is not the main thread.
     """
     global _now
     before = {number: signal.signal(number, _on_signal) for number in SIGNALS}

@@ -93,8 +93,7 @@ class Analysis:
 def analyse(folders: Sequence[Path], file: Path, texts: bool = True) -> list[Analysis]:
     """Analyse the runs of some folders, of runs or comparisons, and write all numbers to a file.
 
-    Raises:
-        ValueError, OSError: a folder is none, lacks what is measured, or a package of the extra is missing.
+    Raises ValueError, OSError: a folder is none, lacks what is measured, or a package of the extra is missing.
     """
     check_packages()
     found = [Analysis.of(run, texts) for run in read(list(folders)).runs]

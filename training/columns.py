@@ -252,8 +252,7 @@ class Packed:
 def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType({})) -> Packed:
     """Return the rewarded paths of `trees`, without probes, as rows and slots, with `columns` made of whole trees.
 
-    Raises:
-        NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
+    Raises NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
     """
     paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.learned]
     if not any(tree.replies(leaf) for _, tree, leaf in paths):

@@ -207,11 +207,9 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
     """Return all `controls` as one, run from left to right; its state is the list of theirs.
 
     Chains inside chains are opened, so grouping does not matter, and `chain()` changes nothing. Two controls that set
-    the same thing are refused unless they are `ordered`, which lets the later one win.
-
-    Raises:
-        ValueError: Two controls set the same thing, or need different things under one name; or a part of the chain is
-            given a state that is not the list of its parts' states.
+    the same thing are refused unless they are `ordered`, which lets the later one win. Raises ValueError: two controls
+    set the same thing, or need different things under one name; or a part of the chain is given a state that is not the
+    list of its parts' states.
     """
     if not ordered:
         for one, other in combinations(controls, 2):

@@ -265,8 +265,7 @@ class Loop:
     def load(self, folder: Path, passed_over: Sequence[Incident] = ()) -> None:
         """Go on from a checkpoint, in place of newer ones that were passed over: drop what was written after it.
 
-        Raises:
-            ValueError: it does not fit, or a line of metrics of an earlier step is missing.
+        Raises ValueError: it does not fit, or a line of metrics of an earlier step is missing.
         """
         at = read_boundary(folder)
         self.learner.load(folder, at.version)
@@ -281,14 +280,9 @@ class Loop:
         """Take the remaining steps, yielding a record after each; a new run begins with the validation before them.
 
         KeyboardInterrupt, EngineFailure and PeerLost leave a checkpoint of the last boundary behind, whatever was under
-        way.
-
-        Raises:
-            Refusals: too many steps in a row had no update.
-            EngineFailure: the engine cannot be had with the policy's weights.
-            PeerLost: another process of the run has ended.
-            Disagreement: another process has other weights.
-            CheckpointError, OSError: something cannot be written; the last checkpoint stays.
+        way. Raises Refusals: too many steps in a row had no update; EngineFailure: the engine cannot be had with the
+        policy's weights; PeerLost: another process of the run has ended; Disagreement: another process has other
+        weights; CheckpointError, OSError: something cannot be written; the last checkpoint stays.
         """
         if self.at is None:
             self.team.decide(lambda: self.logbook.drop_after(-1))

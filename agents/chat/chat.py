@@ -68,11 +68,8 @@ class Chat:
     def from_folder(cls, folder: str | Path, template: Path | None = None) -> Chat:
         """Load `tokenizer.json`, the tokens that `tokenizer_config.json` adds, and the chat template of a model folder.
 
-        `template` is a file that takes the place of the folder's own.
-
-        Raises:
-            FileNotFoundError: a file is missing; the message says how to write it.
-            ValueError: a file cannot be used, or the two disagree on a token's id.
+        `template` is a file that takes the place of the folder's own. Raises FileNotFoundError: a file is missing; the
+        message says how to write it; ValueError: a file cannot be used, or the two disagree on a token's id.
         """
         folder = Path(folder)
         path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"

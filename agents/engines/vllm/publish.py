@@ -99,11 +99,9 @@ class Publisher:
     async def publish(self) -> None:
         """Bring every server to the policy's weights as they are, and prove it.
 
-        Servers that cannot be reached are left without a `model`; where none can, one is waited for.
-
-        Raises:
-            EngineFailure: VERSION, a server has other weights; MISMATCH, another model; else why none could be reached.
-            OSError: the adapter cannot be written.
+        Servers that cannot be reached are left without a `model`; where none can, one is waited for. Raises
+        EngineFailure: VERSION, a server has other weights; MISMATCH, another model; else why none could be reached;
+        OSError: the adapter cannot be written.
         """
         now = await asyncio.to_thread(expected, self._policy, self._prompts)
         version, present = self._policy.version, self.present
