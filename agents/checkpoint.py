@@ -18,11 +18,9 @@ from .journal import Incident, OnIncident, ignore, sync
 from .model_folder import sha256_of, unique
 
 log = logging.getLogger(__name__)
-
 MANIFEST = "manifest.json"
 STATE = "state.json"
 KEPT = 2  # checkpoints of a run
-
 _NAME = re.compile(r"step-(\d{6,})(\.old)?")  # `.old`: the same step is being saved again, and this one still counts
 
 

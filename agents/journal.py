@@ -27,7 +27,6 @@ from ..tools.core import refuse_constant
 from .trajectory import Key, Leaf, Tree, Turn
 
 FORMAT = 3  # of the lines; a journal of another format is refused
-
 _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "entropy": np.float32}
 _SEAL = b', "crc32": "%08x"}\n'  # of all that stands in front of it
 _SEALED = len(_SEAL % 0)

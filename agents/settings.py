@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from ..tools.core import did_you_mean
 
 T = TypeVar("T")
-
 DTYPES = ("float32", "bfloat16")
 ENGINES = ("torch", "vllm")
 API_KEY = "OPENAI_API_KEY"

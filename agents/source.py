@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # it needs the training extra
 
 FITTED = ("system", "format")  # the options that `fitting` may choose
 TINY = Path(__file__).parent / "tiny"
-
 OWN = "a3f94bd86d03be67dcf83f4421c14311"  # digest of the template that turngym's own small policies speak
 OWN_TOKENS = 96  # of a turn, where turngym made the policy
 # Largest number of parameters, and what the models up to it take. A forward pass of 2048 tokens and layers that are

@@ -41,8 +41,6 @@ EVERY = 10.0  # seconds between plain lines; they come at longer and longer dist
 SELDOM, GROWTH = 600.0, 0.05  # seconds, and that share of the time that has passed
 REFRESH = 4  # times a second
 console = Console(highlight=False)
-
-
 MISTAKES = (ValueError, OSError, LookupError, TypeError, RecursionError, OverflowError)
 
 

@@ -20,7 +20,6 @@ ROLES = ("system", "user", "assistant", "tool")
 PHASES = ("think", "call", "answer")  # of an agent's turn: what it thinks, then a call or its answer
 CLASSES = ("words", "format", "arguments")  # of tokens: what frames a call or a marked answer, what it hands over
 NO_TOKENS = np.zeros(0, np.int32)
-
 Key = tuple[int, ...]  # (seed, step, task), then branch, then turn: all randomness derives from it
 
 

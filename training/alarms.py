@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 _Behaviour = Literal["early-collapse", "entropy-collapse", "entropy-explosion", "gibberish", "length-explosion"]
 Kind = Literal[_Behaviour, "entropy-eruption", "silent-tools", "silent-groups", "clipping", "cut-turns"]
-
 ACTIONS, TOKENS = "action_entropy/", "entropy_turn/"  # behind them the turn
 WINDOW = 5  # lines whose mean is a level
 FEW, SOON = 3, 12  # lines whose mean is a level at the beginning, which is so many lines long
@@ -29,7 +28,6 @@ GONE, USED = 0.1, 0.1  # share that is left of a level of at least USED
 SILENT = 0.8  # share of groups
 CLIPPED = 0.1  # share of slots
 CUT, CUT_AT_ONCE = 0.2, 0.5  # share of turns: the mean of a window, and of a validation
-
 ADVICE: dict[Kind, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))  # type: ignore[assignment]
 SHARES: dict[str, tuple[Kind, float]] = {  # metrics, and the limit of their means
     "silent_groups": ("silent-groups", SILENT),

@@ -31,7 +31,6 @@ from .linear import one_step_linears
 
 NAME = "turngym-segments"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")  # arguments of other than plain attention
-
 BLOCK = 128  # tokens
 LONGEST = 512  # tokens of a segment that sees others; bounds the mask of its attention
 

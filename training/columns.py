@@ -123,18 +123,12 @@ class Current:
 
     def detach(self) -> Now:
         """Return the same values without gradient."""
-        return Now(
-            self.logp.detach(), self.entropy.detach(), {name: column.detach() for name, column in self.extras.items()}
-        )
+        extras = {name: column.detach() for name, column in self.extras.items()}
+        return Now(self.logp.detach(), self.entropy.detach(), extras)
 
 
-@dataclass(frozen=True, eq=False)
-class Now:
+class Now(Current):
     """The policy being trained, without gradient, on all slots of the optimizer step. Nats."""
-
-    logp: Float[Tensor, "s"]
-    entropy: Float[Tensor, "s"]
-    extras: Mapping[str, Float[Tensor, "s ..."]] = field(default_factory=dict)
 
     @classmethod
     def at_start(cls, batch: Batch) -> Now:

@@ -17,7 +17,6 @@ from torch import Tensor
 from .columns import Batch, Turns
 
 Judge = Callable[[Float[Tensor, "p"], Int[Tensor, "p"]], Float[Tensor, "p"]]  # of the paths' scores and groups
-
 Normalize = Literal["std", "none"]
 Aggregation = Literal[
     "token-mean",

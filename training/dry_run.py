@@ -28,7 +28,6 @@ from .methods import check_group, check_methods
 from .run import check_fit, open_splits, task_options
 
 T = TypeVar("T")
-
 OPENINGS = 64  # tasks whose opening is measured
 SLOTS = 64  # conversations that the embedded engine keeps at a time
 PROBE = 13_312  # tokens of its test, at its start, whether rows of a batch depend on each other

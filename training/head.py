@@ -32,7 +32,6 @@ CHUNK_ELEMENTS = 1 << 24  # logits a chunk that is computed again: 64 MiB in flo
 
 # Of logits, drawn tokens, and what it said of them at the start of the update: None where that is now.
 Functional = Callable[[Float[Tensor, "c v"], Int[Tensor, "c"], Tensor | None], Float[Tensor, "c ..."]]
-
 ROWS, TILE = 512, 1024  # logits that exist at once: as many as a core's own cache holds
 ROWS_CUDA, TILE_CUDA = 2048, 4096  # with more, a GPU has fewer kernels to start
 MARGIN = 8.0  # nats; sums relative to what is this much below the largest logit lose nothing, and need no change

@@ -19,7 +19,6 @@ from ..agents.checkpoint import CheckpointError
 from ..agents.model_folder import header
 
 MOMENTS = "optimizer.safetensors"
-
 MODULES = "modules.safetensors"
 
 

@@ -32,7 +32,6 @@ from .process import Launch
 
 PATIENCE = 1800.0  # seconds that the others may take longer than the longest rollout
 Collect = Callable[..., list[Tree]]  # of tasks, and `on_incident`
-
 _meetings = count()
 
 

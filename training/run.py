@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .parallel import Team
 
 log = logging.getLogger(__name__)
-
 HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 LENGTH = ("steps", "token_budget")
 SERVING = ("server", "server_option")

@@ -29,7 +29,6 @@ from ..tools.progress import Work
 from .run_folder import CONFIG, METRICS
 
 log = logging.getLogger(__name__)
-
 OUTPUT = "output.txt"
 ENDED, CUT = "ended", "cut"
 POLL = 0.5  # seconds between two looks at the file

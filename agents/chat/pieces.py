@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 VOCABULARY = "vocabulary.json"  # of a run or an evaluation
-
 _PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # bytes that stand for themselves
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTED]
 _BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}

@@ -33,7 +33,6 @@ from jinja2.visitor import NodeTransformer
 PIECE = 16
 BASE = 200_000  # the allowance of a conversation without messages
 FOR_ITEM, FOR_CHARACTER = 1000, 64  # and what each item and character of its messages adds
-
 _TEMPLATE, _MESSAGE = "1", "0"
 _FREE = ("count", "d", "default", "first", "last", "length")  # take the same time for any value
 _ALLOWED = json.loads(Path(__file__).with_name("allowed.json").read_text("utf-8"))  # what templates may use

@@ -24,7 +24,6 @@ from .episodes import Broken, Case, Scenario, as_json, episode, expert, moment, 
 
 MODES = ("sync", "async")
 SECONDS = 120.0  # that an asynchronous vector may take for a turn
-
 E = TypeVar("E", bound=gymnasium.Env[str, str])
 
 

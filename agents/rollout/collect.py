@@ -24,7 +24,6 @@ from ..trajectory import NO_TOKENS, Event, Leaf, Plan, Spawn, Tree, Turn
 from .path import Actor, Driver, FirstTurn, Overdue, Path, PathFailed, Watch
 
 T = TypeVar("T")
-
 PROBES = 64  # a tree may have
 
 

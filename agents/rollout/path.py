@@ -24,7 +24,6 @@ from ..settings import Deadlines
 from ..trajectory import NO_TOKENS, Key, Leaf, Spawn, StepResult, Tree, Turn, earns_reward, failed_step, root_turn, step
 
 T = TypeVar("T")
-
 _COLUMNS = ("tokens", "sampled", "logp_roll", "entropy")
 _BOX, _END_OF_THOUGHT = "\\boxed{", "</think>"
 CLOSING = 2.0  # seconds that closing an environment may take before it is left behind

@@ -30,7 +30,6 @@ from ..settings import WarmupOptions
 from ..warmup.supervised import TEMPLATE, Example, Trainer, new_model, tokenize, train_tokenizer, write_tokenizer
 
 log = logging.getLogger(__name__)
-
 WORDS = r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"  # do not merge
 MIX = {"good": 0.38, "guess": 0.30, "slip": 0.16, "misread": 0.16}
 _OPERATOR = re.compile(r"\*\*|//|[+*%]|(?<=[\d)])-")

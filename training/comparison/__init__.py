@@ -7,5 +7,5 @@ tune: as many settings for every method, tried on seeds of their own
 results: the results of each method, read from the run folders
 outcomes: what policies do in the end and what so many seeds tell of it, also for `turngym diagnose`
 report: tables in the terminal and in compare.md, all numbers in compare.json, a picture in compare.png
-command: `turngym compare`
+command: `turngym compare | diagnose | claims`
 """

@@ -1,9 +1,10 @@
-"""The command `turngym compare`."""
+"""The commands that make many runs: `turngym compare | diagnose | claims`."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,8 @@ from ..report.command import write_report
 
 if TYPE_CHECKING:
     from .plan import Comparison, Trial
+
+QUICK = 2  # seeds
 
 
 @dataclass(frozen=True)
@@ -92,17 +95,13 @@ class Compare(Shown):
         notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
         say = partial(notes.print, markup=False, soft_wrap=True)
         say(foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
-        try:
-            with mistakes((ValueError, OSError)):
-                if tuning:
-                    watch_comparison(tuning.comparison, notes, lambda: None, self.workers)
-                    plan = tuned(plan, tuning, say)
-                plan.write()
-                watch_comparison(plan, notes, lambda: report.write_report(plan), self.workers)
-        except KeyboardInterrupt:
-            console.print(f"interrupted; continue with: {self._resume_command(plan)}", soft_wrap=True)
-            write_report(plan.folder)
-            raise
+        how = f": {self._resume_command(plan)}"
+        with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
+            if tuning:
+                watch_comparison(tuning.comparison, notes, lambda: None, self.workers)
+                plan = tuned(plan, tuning, say)
+            plan.write()
+            watch_comparison(plan, notes, lambda: report.write_report(plan), self.workers)
         show_tables(report.write_report(plan), plan.folder, report.NAMES)
         write_report(plan.folder)
         return 0
@@ -121,6 +120,17 @@ class Compare(Shown):
             for text in (f"--{key.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),)))
         ]
         return shlex.join(["turngym", "compare", *self.methods, *named, "--resume"])
+
+
+@contextmanager
+def _resumable(how: str, report: Callable[[], object]) -> Iterator[None]:
+    """Where the runs that are made inside are interrupted, say how to go on, and `report`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print(f"interrupted; continue with{how}", soft_wrap=True)
+        report()
+        raise
 
 
 def watch_comparison(comparison: Comparison, console: Console, report: Callable[[], object], workers: int = 1) -> None:
@@ -166,3 +176,107 @@ def _outcome(trial: Trial) -> str:
         f"{trial}: held-out success {before:.1f} % → {after:.1f} % in {spent.steps} steps, "
         f"{spent.tokens:,} tokens, {spent.tool_calls:,} tool calls, {spent.seconds / 60:.1f} min"
     )
+
+
+@dataclass(frozen=True)
+class Diagnose(Shown):
+    """Find out in small worlds whether a method holds entropy where it must, and lets go of it where it must."""
+
+    methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
+    """Recipes of methods, as in `turngym compare`, or methods with parameters, such as `grpo,epo:coef=0.1,alpha=4`."""
+    world: tuple[str, ...] = ("late-bloomer", "twin")
+    """Worlds: `late-bloomer`, `twin`, `useless-choice`, `many-ways`, `distractor`."""
+    seeds: int = 8
+    """Number of seeds. Each has a policy of its own to begin with, and a run of each method in each world."""
+    seed: int = 0
+    """The first seed; the others follow it."""
+    steps: int = 120
+    """Training steps of a run."""
+    workers: int = 2
+    """Runs at a time, each in a process with one thread."""
+    picture: bool = False
+    """Draw success, use of the tool, skill and entropy over steps into diagnose.png."""
+    out: str = ""
+    """Folder of the diagnosis. By default the first of runs/diagnose, runs/diagnose-2, … that does not exist."""
+    resume: bool = False
+    """Continue the diagnosis in `--out`. What is finished is kept; more methods, worlds and seeds can be added."""
+
+    against: str = ""
+    """Method that the others are compared with: `grpo`, or else the first one, when left out."""
+
+    def run(self) -> int:
+        with self.shown() as notes:
+            return self._diagnose(notes)
+
+    def _diagnose(self, notes: Console) -> int:
+        with mistakes(), Work("getting ready"):
+            from ..diagnosis import report
+            from ..diagnosis.plan import check_acting, make_starts
+            from ..diagnosis.plan import plan as make_plan
+            from .outcomes import foresight
+            from .plan import check_picture
+            from .work import carry_out
+
+            if self.workers < 1:
+                raise ValueError(f"workers is {self.workers}; there must be at least 1")
+            if self.picture:
+                check_picture("--picture")
+            span = (self.seeds, self.seed, self.steps)
+            plan = make_plan(self.methods, self.world, *span, self.out, self.resume, self.against)
+        worlds = ", ".join(case.name for case, _ in plan.worlds)
+        say = partial(notes.print, markup=False, soft_wrap=True)
+        say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
+        how = f" the same command and --out {plan.folder} --resume"
+        with _resumable(how, lambda: report.write_report(plan)), mistakes():
+            make_starts(plan, self.workers, say)
+            check_acting(plan, self.workers, say)
+            for _, comparison in plan.worlds:
+                comparison.write()
+            carry_out(plan.trials, self.workers, say)
+        with mistakes():
+            tables = report.write_report(plan, self.picture)
+        show_tables(tables, plan.folder, (report.TABLES, report.DATA, *([report.PICTURE] if self.picture else [])))
+        return 0
+
+
+@dataclass(frozen=True)
+class Claims(Shown):
+    """Test what papers say about entropy with a small policy: one table of claims, confirmed or not, over seeds."""
+
+    table: Annotated[str, tyro.conf.Positional] = "tiny"
+    """The claims and their runs: `tiny`, `smollm2`, or a TOML file of your own."""
+    seeds: int = 5
+    """Number of seeds, and so of runs of each arm."""
+    seed: int = 100
+    """The first seed; the others follow it."""
+    quick: bool = False
+    """Take two seeds, which show directions and confirm little."""
+    workers: int = 2
+    """Runs at a time, each in a process with one thread."""
+    out: str = ""
+    """Folder. By default the first of runs/claims, runs/claims-2, … that does not exist."""
+    resume: bool = False
+    """Continue in `--out`. Finished runs are kept; seeds can be added."""
+
+    def run(self) -> int:
+        with self.shown() as notes:
+            with mistakes(), Work("getting ready"):
+                from ..analyse import check_packages
+                from ..claims import study
+                from .work import carry_out
+
+                if self.workers < 1:
+                    raise ValueError(f"workers is {self.workers}; there must be at least 1")
+                check_packages()
+                seeds = QUICK if self.quick else self.seeds
+                plan = study.plan(self.table, seeds, self.seed, self.out, self.resume)
+            folder, trials = plan.comparison.folder, plan.comparison.trials
+            say = partial(notes.print, markup=False, soft_wrap=True)
+            say(f"{len(plan.claims)} claims, {len(trials)} runs, into {folder}")
+            with _resumable(f" the same command and --out {folder} --resume", lambda: study.write(plan)), mistakes():
+                plan.make_start()
+                carry_out(trials, self.workers, say, make=partial(study.make, plan.claims))
+            with mistakes(), Work("judging"):
+                table = study.write(plan)
+        show_tables([table], folder, study.FILES)
+        return 0

@@ -19,7 +19,6 @@ from .plan import Comparison
 
 TURN = "entropy_turn/"
 ACTIONS = ("action_entropy", "decision_entropy", "valid_actions", "surprise", "mutual_information")
-
 COSTS = ("steps", "tokens", "tool_calls", "turns", "seconds")
 
 

@@ -37,7 +37,6 @@ from .client import TOP, CompletionRequest, Drawn, Endpoint
 from .publish import Publisher
 
 T = TypeVar("T")
-
 POLL = 0.5  # seconds between two looks at a server that is down
 HEALTH = 5.0  # seconds in which a server must say that it is well
 PAUSE = 0.1  # seconds before the second try of a request; each further pause is twice as long

@@ -23,7 +23,6 @@ from ...policy import Policy
 from .client import CompletionRequest, Endpoint
 
 Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
-
 PAUSE = 0.5  # seconds between two attempts at a server that is not there
 AWAY = frozenset({EngineFault.CONNECT, EngineFault.TIMEOUT, EngineFault.FULL})
 # Longer than two blocks of a server's prefix cache, so that what it has kept there shows.
