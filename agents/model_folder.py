@@ -171,7 +171,19 @@ def check_folder(folder: Path, weights: bool = True) -> None:
     if not weights:
         return
     shapes = [entry["shape"] for file in _weights(folder) for entry in header(file).values()]
-    _check_sizes(folder, len(shapes), max((n for shape in shapes for n in shape), default=0))
+    tensors, largest = len(shapes), max((n for shape in shapes for n in shape), default=0)
+    config = read_json(folder / CONFIG)
+    inner = config.get("text_config")
+    for part in (config, inner if isinstance(inner, dict) else {}):
+        # To build a larger model than the weights are of would take all memory or all day.
+        for name, value in ((name, part.get(name)) for name in _SIZES):
+            for number in value if isinstance(value, list) else [value]:
+                most = {"num_hidden_layers": tensors, "max_position_embeddings": 1 << 31}.get(name, largest)
+                if number is not None and (type(number) is not int or not 0 < number <= most):
+                    raise ValueError(
+                        f"{folder / CONFIG} sets {name} to {value!r:.80}, which does not fit its weights of {tensors} "
+                        f"tensors, none longer than {largest}; save the model again with save_pretrained"
+                    )
 
 
 def _weights(folder: Path) -> list[Path]:
@@ -219,19 +231,3 @@ def _check_setting(file: Path, key: str, value: Any) -> None:
             f"{file} sets {key} to {value!r:.80}, which names code or files outside the folder; turngym loads "
             "safetensors with the code of transformers alone: remove it"
         )
-
-
-def _check_sizes(folder: Path, tensors: int, largest: int) -> None:
-    """Refuse a config of a larger model than the weights are of: to build it would take all memory or all day."""
-    config = read_json(folder / CONFIG)
-    inner = config.get("text_config")
-    for part in (config, inner if isinstance(inner, dict) else {}):
-        for name in _SIZES:
-            value = part.get(name)
-            for number in value if isinstance(value, list) else [value]:
-                most = {"num_hidden_layers": tensors, "max_position_embeddings": 1 << 31}.get(name, largest)
-                if number is not None and (type(number) is not int or not 0 < number <= most):
-                    raise ValueError(
-                        f"{folder / CONFIG} sets {name} to {value!r:.80}, which does not fit its weights of {tensors} "
-                        f"tensors, none longer than {largest}; save the model again with save_pretrained"
-                    )

@@ -122,13 +122,9 @@ def play_all(
 ) -> list[Tree]:
     """Play episodes, each given by its task and its seed, and return their trees in this order.
 
-    Args:
-        env: Forked for each episode.
-        player_of: Returns who plays a task with a seed.
-        episodes: Tasks and seeds.
-        on_tree: Called with each tree when its episode is over, in this thread.
-        threads: The most episodes at a time.
-        on_failure: Called where one of them raises, and on Ctrl-C: ends those that are under way. No other begins then.
+    `env` is forked for each, `player_of` returns who plays a task with a seed, and `threads` are the most at a time.
+    `on_tree` is called with each tree when its episode is over, in this thread; `on_failure` where one raises, and on
+    Ctrl-C: it ends those that are under way. No other begins then.
     """
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(lambda t, s: play(env, player_of(t, s), t, s), task, seed) for task, seed in episodes]

@@ -104,12 +104,8 @@ def replay_journal(
 ) -> Iterator[Replayed]:
     """Make a journal's environment again and yield each of its paths when it has been replayed.
 
-    Args:
-        path: The journal.
-        task: Only paths of this task.
-        branch: Only this branch of each tree.
-        options: Options of the environment in place of the recorded ones, where, say, a task file has moved.
-        env_id: The environment, where it is not turngym's own.
+    `task` and `branch` leave out other paths. `options` of the environment take the place of the recorded ones, where,
+    say, a task file has moved; `env_id` is the environment where it is not turngym's own.
 
     Raises ValueError where the journal is damaged, has no such path, asks for what only `options` and `env_id` may
     choose (`reserved_choices`), or its environment cannot be made; LevelRefused where this machine cannot isolate a

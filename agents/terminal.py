@@ -75,7 +75,13 @@ def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, rem
         return f"{error}{way if isinstance(error, LevelRefused) else ''}"
     if isinstance(error, EngineFailure):
         return f"{error}; {remedy}"
-    return _text(error) if isinstance(error, kinds) else None
+    if not isinstance(error, kinds):
+        return None
+    if isinstance(error, KeyError) and error.args:  # Python puts its message in quotes
+        return str(error.args[0])
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file, or the output'}: {error.strerror}"
+    return str(error)
 
 
 @contextmanager
@@ -91,15 +97,6 @@ def usage() -> Iterator[None]:
         rows = Text.from_ansi(said.getvalue()).plain.splitlines()
         text = " ".join(row.strip("│ ") for row in rows[1:] if not row.startswith("╰"))  # the first one is a title
         refuse("; ".join(" ".join(part.split()) for part in re.split("[─-]{5,}", text) if part.strip()))
-
-
-def _text(error: Exception) -> str:
-    """Return the message of an error, without the numbers and quotes that Python adds to some."""
-    if isinstance(error, KeyError) and error.args:
-        return str(error.args[0])
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'a file, or the output'}: {error.strerror}"
-    return str(error)
 
 
 def refuse(message: str, status: int = 2) -> NoReturn:

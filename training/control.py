@@ -213,7 +213,12 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
     """
     if not ordered:
         for one, other in combinations(controls, 2):
-            _refuse_conflict(one, other)
+            for what in sorted(one.sets & other.sets):
+                first, second = (next(leaf for leaf in _leaves(part) if what in leaf.sets) for part in (one, other))
+                raise ValueError(
+                    f"{first.name} and {second.name} both set {what}; remove one (in Python, "
+                    f"chain(..., ordered=True) lets {second.name} win)"
+                )
     parts = tuple(leaf for control in controls for leaf in _leaves(control))
     run = _Parts(parts)
     return Control(
@@ -236,15 +241,6 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
 
 def _leaves(control: Control) -> tuple[Control, ...]:
     return (control,) if control.parts is None else control.parts
-
-
-def _refuse_conflict(one: Control, other: Control) -> None:
-    for what in sorted(one.sets & other.sets):
-        first, second = (next(leaf for leaf in _leaves(part) if what in leaf.sets) for part in (one, other))
-        raise ValueError(
-            f"{first.name} and {second.name} both set {what}; remove one (in Python, "
-            f"chain(..., ordered=True) lets {second.name} win)"
-        )
 
 
 class _Parts:

@@ -75,7 +75,8 @@ class Rollouts:
         total = len(ordered(0)) if ordered else total
         asked, key = control.plan, (self.seed, at.step)
         plan: Plan | None = asked and (lambda tree, event, key: asked(tree, event, key, state))
-        grow = self._collector(self.env, self.group, key, control.sample(self.sampling, state), plan)
+        grow = partial(collect, self.actor, self.env, group=self.group, key=key, plan=plan, deadlines=self.deadlines)
+        grow = partial(grow, sampling=control.sample(self.sampling, state))
         for _ in range(REFILLS):
             tasks, cursor = next_tasks(self.seed, total, cursor, min(wanted, total - len(used)), used, ordered)
             used.update(tasks)
@@ -96,15 +97,10 @@ class Rollouts:
 
     def validate(self, at: Boundary, team: Team, logbook: Logbook) -> Report:
         """Return how the policy does on the held-out tasks; the same tasks and keys every time."""
-        grow = self._collector(self.valid_env, 1, (self.seed, VALIDATION), self.sampling)
+        grow = partial(collect, self.actor, self.valid_env, group=1, key=(self.seed, VALIDATION))
+        grow = partial(grow, sampling=self.sampling, deadlines=self.deadlines)
         with Work("validation"):
             return summarize(from_trees(team.grow(grow, self.valid_tasks, partial(logbook.add_incident, at.step))))
-
-    def _collector(
-        self, env: TextEnv, group: int, key: tuple[int, int], sampling: Sampling, plan: Plan | None = None
-    ) -> partial[list[Tree]]:
-        grow = partial(collect, self.actor, env, group=group, key=key)
-        return partial(grow, sampling=sampling, plan=plan, deadlines=self.deadlines)
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,9 @@ def next_tasks(
 ) -> tuple[list[int], int]:
     """Return the next `count` of `total` tasks in shuffled order, and the cursor behind them.
 
-    Args:
-        seed: Of the run; each pass through the tasks has an order of its own.
-        total: Number of tasks.
-        cursor: Tasks that the run has used so far.
-        count: How many; at most those that are not in `used`.
-        used: Tasks to leave out.
-        ordered: What a pass takes in place of all tasks in shuffled order: `total` of them.
+    Each pass through the tasks has an order of its own, by the run's `seed`. `cursor` is how many the run has used so
+    far; those in `used` are left out, and `count` is at most the others. `ordered` is what a pass takes in place of all
+    tasks in shuffled order: `total` of them.
     """
     tasks: list[int] = []
     passes = dict[int, Any]()

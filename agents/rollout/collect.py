@@ -257,19 +257,15 @@ def collect(
 ) -> list[Tree]:
     """Grow one tree of `group` branches for each task and return them in the order of `tasks`.
 
-    actor: Who acts.
     env: A template that is forked for every path; it is not stepped itself.
-    tasks: Task indices.
-    group: Paths a tree: all from the prompt, or where `plan` says.
+    group: Paths a tree: all from the prompt, or where `plan` says; a tree then grows in rounds.
     key: (seed, step), from which all randomness derives.
-    sampling: How tokens are drawn.
-    plan: Where paths are forked off; a tree then grows in rounds.
     in_flight: The most paths at once; with a `plan`, trees are begun so that about as many are alive.
     deadlines: What may take how long; a path that overruns has failed. A failed path begins again, up to `retries`
         times, with the same key in a fresh environment: from the prompt, or with a `plan` from its last turn.
     on_incident: Called with every failure, retry, passed deadline and stall.
-    skipped: Branches of a task that are left out; without a `plan` only.
-    on_path: Called with each path as it ends, as a tree of its own; without a `plan` only.
+    skipped, on_path: Branches of a task that are left out; called with each path as it ends, as a tree of its own.
+        Both without a `plan` only.
 
     Raises EngineFailure where the engine cannot be had with the policy's weights as they are.
     """

@@ -84,13 +84,10 @@ class Watch:
             await asyncio.sleep(max(self._moved + self.deadlines.stall_after - self._clock(), 0.01))
             still = self._clock() - self._moved
             if still >= self.deadlines.stall_after and self.pending:
-                self.on_incident(Incident("stall", f"nothing has moved for {still:.1f} s; pending: {self._names()}"))
+                names = [f"{'/'.join(map(str, key))} ({what})" for key, what in list(self.pending.items())[:SHOWN]]
+                named = ", ".join(names) + (f" and {more} more" if (more := len(self.pending) - SHOWN) > 0 else "")
+                self.on_incident(Incident("stall", f"nothing has moved for {still:.1f} s; pending: {named}"))
                 self._moved = self._clock()
-
-    def _names(self) -> str:
-        names = [f"{'/'.join(map(str, key))} ({what})" for key, what in list(self.pending.items())[:SHOWN]]
-        more = f" and {len(self.pending) - SHOWN} more" if len(self.pending) > SHOWN else ""
-        return ", ".join(names) + more
 
 
 @dataclass(frozen=True)
