@@ -201,7 +201,6 @@ class Generation:
     text: DecodedText = field(default_factory=DecodedText)
 
     def completion(self, stop: Stop, version: int, estimate: bool = False) -> Completion:
-        """Return what has been drawn as a finished turn."""
         logp, entropy = (np.array(numbers, np.float32) for numbers in (self.logp, self.entropy))
         return Completion(np.array(self.tokens, np.int32), logp, entropy, stop, version, estimate)
 

@@ -41,7 +41,6 @@ class Needed:
 
     @property
     def total(self) -> int:
-        """All of it."""
         return sum(vars(self).values())
 
 

@@ -42,7 +42,6 @@ class Expert:
     """Plays the environment's own gold actions: what a perfect agent would earn."""
 
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str:
-        """Return the first of the expert's remaining actions."""
         return env.gold()[0]
 
 

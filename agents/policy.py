@@ -123,7 +123,6 @@ class Policy:
                 parameter.data = current
 
     def reset_reference(self) -> None:
-        """Make the reference the policy as it is now."""
         self.anchor = tuple(parameter.detach().clone() for parameter in self.trainable_parameters().values())
 
 

@@ -127,7 +127,6 @@ class Tree:
         return np.concatenate([self.turns[node].tokens for node in self.path(leaf)])
 
     def replies(self, leaf: Leaf) -> list[int]:
-        """Return the indices of the agent's own turns on the path to `leaf`."""
         return [node for node in self.path(leaf) if self.turns[node].role == "assistant"]
 
     def last_info(self, leaf: Leaf) -> dict[str, Any]:

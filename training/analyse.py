@@ -126,7 +126,6 @@ def series(run: Run, texts: bool = True) -> dict[str, dict[int, float]]:
 
 
 def responses(run: Run, step: int) -> Iterator[list[Response]]:
-    """Yield the responses to each prompt of a step."""
     slots = run.slots(step)
     for tree in run.trees(step):
         leaves = [leaf for leaf in tree["leaves"] if leaf["score"] is not None and leaf.get("trained", True)]

@@ -21,7 +21,6 @@ def just_taken(tree: Tree, event: Event) -> list[int]:
 
 
 def answered(tree: Tree, turns: list[int]) -> int:
-    """Return what the last of the agent's `turns` answers."""
     return tree.turns[turns[-1]].parent
 
 
@@ -36,7 +35,6 @@ def draws(chance: float, trials: int, key: Key) -> int:
 
 
 def forks(node: int, copies: int) -> list[Spawn]:
-    """Return `copies` paths behind turn `node`."""
     return [Spawn(node, n=copies)] if copies else []
 
 

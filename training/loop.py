@@ -91,7 +91,6 @@ class Rollouts:
         return shuffled_scores(kept, key) if self.shuffle_rewards else kept, grown, cursor
 
     def prompt(self, task: int) -> str:
-        """Return what the agent reads first of a task."""
         with closing(self.env.fork()) as twin:
             return begin(twin, task, self.seed)[0]
 

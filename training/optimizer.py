@@ -97,7 +97,6 @@ class Modules:
         }
 
     def save(self, folder: Path) -> None:
-        """Write the parameters; nothing where there is no module."""
         if tensors := {name: parameter.detach().cpu() for name, parameter in self.parameters().items()}:
             save_file(tensors, folder / MODULES)
 

@@ -50,7 +50,6 @@ class Team:
 
     @property
     def first(self) -> bool:
-        """Return whether this process is the one that writes the run folder."""
         return self.rank == 0
 
     def grow(self, collect: Collect, tasks: Sequence[int], report: OnIncident) -> list[Tree]:

@@ -17,7 +17,6 @@ class Launch:
 
     @property
     def first(self) -> bool:
-        """Return whether this is the process that writes and shows what all do."""
         return self.rank == 0
 
     def device(self, name: str) -> str:

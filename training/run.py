@@ -68,7 +68,6 @@ class Prepared:
         return self.train.env
 
     def close(self) -> None:
-        """Close the environments."""
         self.env.close()
         self.valid.env.close()
 

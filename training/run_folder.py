@@ -47,11 +47,9 @@ class Boundary:
     line: str = "{}"  # JSON text of what the last step measured, without wall-clock times
 
     def over(self, schedule: Schedule) -> bool:
-        """Return whether a run ends here."""
         return self.stop or schedule.over(self.step, self.tokens)
 
     def state(self) -> Any:
-        """Return the control state, as a fresh value."""
         return json.loads(self.control)
 
     def metrics(self) -> dict[str, Any]:
@@ -59,7 +57,6 @@ class Boundary:
         return {name: math.nan if value is None else value for name, value in json.loads(self.line).items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data."""
         return {**asdict(self), "control": self.state(), "line": json.loads(self.line)}
 
 
@@ -111,7 +108,6 @@ class Record:
         return cls(step, {**metrics, **named}, valid, tuple(alarm for alarm in found if alarm.kind not in known))
 
     def line(self) -> str:
-        """Return the line."""
         named = {"alarms": [alarm.kind for alarm in self.begun]} if self.begun else {}  # before the first step
         return to_line({"step": self.step, **named, **self.metrics, **_validated(self.valid)})
 
@@ -133,12 +129,10 @@ class Logbook:
         self.trees, self.updates = folder / "trees", folder / "updates"
 
     def add_metrics(self, line: str) -> None:
-        """Add the line of a step."""
         if self.writes:
             append_line(self.metrics, line)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the metrics, line by line."""
         text = self.metrics.read_text("utf-8") if self.metrics.exists() else ""
         return [json.loads(line) for line in text.splitlines()]
 
@@ -148,7 +142,6 @@ class Logbook:
             append_line(self.incidents, json.dumps({"step": step, **incident.to_json()}))
 
     def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
-        """Write the journal of a step."""
         if self.writes:
             self.trees.mkdir(parents=True, exist_ok=True)
             write_trees(self._journal(step), trees, origin)

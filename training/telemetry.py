@@ -213,7 +213,6 @@ def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
 
 
 def _forks(tree: Tree) -> Iterator[tuple[int, str, float]]:
-    """Yield of each fork how many whole turns of the agent it shares, its kind and its gain."""
     scores = {leaf.branch: leaf.score for leaf in tree.leaves if leaf.learned}
     for leaf in tree.leaves:
         if leaf.parent >= 0:

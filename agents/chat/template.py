@@ -109,7 +109,6 @@ class Template:
 
     @cached_property
     def takes_system(self) -> bool:
-        """Whether the template takes system messages."""
         try:
             self._render([_SYSTEM, *_ASK])
         except TemplateError:
@@ -242,7 +241,6 @@ class Template:
         return ""
 
     def shows(self, tools: Sequence[Mapping[str, Any]], opening: Sequence[Message] = (_SYSTEM, *_ASK)) -> bool:
-        """Return whether the names of `tools` reach the model."""
         text = self.render(opening, tools)
         return all(tool["function"]["name"] in text for tool in tools)
 

@@ -76,7 +76,6 @@ def moment(*seen: Any) -> str:
 
 
 def play(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
-    """Return what is seen of each action, up to the end of the episode."""
     seen = []
     for action in actions:
         answer = env.step(action)

@@ -154,7 +154,6 @@ class FirstTurn:
     later: Sampling | None = None  # of the turns behind it; None leaves it to the rollout
 
     def prefix(self, tree: Tree) -> Turn:
-        """Return the turn as far as it is not drawn."""
         prefix = Turn.unsampled(-1, "assistant", "", NO_TOKENS)
         if self.twin >= 0:
             twin = tree.turns[self.twin]

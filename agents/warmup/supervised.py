@@ -199,7 +199,6 @@ class Trainer:
 
     @torch.no_grad()
     def load(self, folder: Path, step: int) -> None:
-        """Go on from what `save` wrote after `step` steps."""
         header(file := folder / "trainer.safetensors")  # a damaged file is named
         tensors = load_file(file)
         for name, moments in self._moments():
@@ -234,7 +233,6 @@ class Tuner(Trainer):
         save_file(moments, folder / "optimizer.safetensors")
 
     def load(self, folder: Path, step: int) -> None:
-        """Go on from what `save` wrote after `step` steps."""
         self.policy.load_adapter(folder / "adapter")
         header(file := folder / "optimizer.safetensors")  # a damaged file is named
         tensors = load_file(file)
@@ -259,7 +257,6 @@ def descend(loss: Tensor, weights: Iterable[Tensor], rate: float, *optimizers: t
 
 
 def left(examples: Sequence[Example], options: WarmupOptions, step: int) -> Iterator[list[Example]]:
-    """Yield the batches of the steps behind `step`."""
     lengths = [len(example.tokens) for example in examples]
     while step < options.steps:
         epoch, at = divmod(step, max(len(examples) // options.batch, 1))

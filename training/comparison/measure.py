@@ -83,7 +83,6 @@ class Final:
         return "diagnosis.json" if self.world else "final.json"
 
     def solved(self, found: Measured) -> bool:
-        """Return whether a policy that measures so has solved its task."""
         return found.success >= self.success and (found.pass_at_8 or 0.0) >= self.pass_at_8
 
     def play(

@@ -129,7 +129,6 @@ class Comparison:
 
     @property
     def reference(self) -> str:
-        """Return the method that the others are compared with."""
         return self.against or (REFERENCE if REFERENCE in self.methods else next(iter(self.methods)))
 
     @property

@@ -34,7 +34,6 @@ class Spent:
     untimed: int = 0  # steps whose time was lost with the process that took them
 
     def after(self, line: dict[str, Any]) -> Spent:
-        """Return what is spent after the step of a line of metrics."""
         seconds = line["seconds"]
         return Spent(
             self.steps + 1,
@@ -157,7 +156,6 @@ class MethodResult:
         return (interval([1.0] * won + [0.0] * (of - won), of), won, of) if of else None
 
     def cost(self, name: str) -> Mean | None:
-        """Return what was spent by the end of training."""
         return mean_of(getattr(history.spent, name) for history in self.histories.values())
 
     def cost_until(self, name: str) -> Mean | None:
@@ -165,7 +163,6 @@ class MethodResult:
         return mean_of(getattr(spent, name) for spent in self.reached.values())
 
     def entropy(self, turn: int, name: str) -> Mean | None:
-        """Return the mean over seeds of a statistic of `Entropy`."""
         found = [history.entropy[turn] for history in self.histories.values() if turn in history.entropy]
         return mean_of(value for one in found if (value := getattr(one, name)) is not None)
 

@@ -48,7 +48,6 @@ class Case:
 
     @property
     def final(self) -> Final:
-        """What a trained policy is measured on, and when it has solved the world."""
         return Final(success=self.success, pass_at_8=self.pass_at_8, world=self.world)
 
     @property

@@ -51,7 +51,6 @@ class Ending:
 
     @property
     def failed(self) -> bool:
-        """Whether it has no score, or one below 1."""
         return self.score is None or self.score < 1
 
 
@@ -105,7 +104,6 @@ class Run:
             self.notes.append(text if len(self.notes) < MOST_NOTES else "and more that could not be read")
 
     def series(self, name: str) -> dict[int, float]:
-        """Return the finite values of a metric by step."""
         found = {line["step"]: number(line.get(name)) for line in self.lines}
         return {step: value for step, value in found.items() if value is not None}
 
@@ -121,7 +119,6 @@ class Run:
             yield from found
 
     def trees(self, step: int) -> Iterator[dict[str, Any]]:
-        """Yield the trees of a step as they stand in the journal."""
         return self._read(step, _tree)
 
     def _read(self, step: int, parse: Callable[[bytes], T]) -> Iterator[T]:

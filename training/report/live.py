@@ -46,7 +46,6 @@ class _Source:
         self.found, self.mark, self.version = read(folders), self._mark(), 1
 
     def news(self, version: int, seen: list[int]) -> dict[str, Any]:
-        """Return what is new since a version (0: everything), of each run what came after the step in `seen`."""
         began, data = time.thread_time(), dict[str, Any]()
         with self.lock:
             if (mark := self._mark()) != self.mark:

@@ -79,7 +79,6 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw(found: Mapping[str, MethodResult]) -> Figure:
-    """Return the picture of the finished runs of a comparison."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -176,7 +176,6 @@ class VllmSession:
             self._task = None
 
     def fork(self, length: int | None = None) -> VllmSession:
-        """Return an independent sibling with the same first tokens."""
         if self._task is not None:
             raise RuntimeError("the session is drawing; fork it between two turns")
         length = self.length if length is None else length
@@ -187,7 +186,6 @@ class VllmSession:
         return twin
 
     def close(self) -> None:
-        """End the session; a turn in progress ends with RuntimeError."""
         self.closed = True
         if self._task is not None:
             self._task.cancel()
