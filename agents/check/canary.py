@@ -143,7 +143,17 @@ def hunt(case: Case) -> bool:
         _episode(env, watch, case.seed, tried)
         _mistakes(env, watch)
         if isinstance(plain, QuestionEnv) and isinstance(plain.toolbox.tools.get("python"), PythonTool):
-            _search(env, plain, watch, began)
+            env.reset()  # the agent searches its own process, in a call as `plain` writes it
+            half = DIGITS // 2
+            code = Path(search.__file__).read_text("utf-8")
+            code += f"\nprint('found in', search({canary[:half]!r}, {canary[half:]!r}, {began}))"
+            observation, *_ = env.step(plain.format.render(ToolCall("python", {"code": code})))
+            said = re.search(r"found in \[(.*)\]", observation)
+            if said is None:
+                what = "the program that searches its own process did not get to its end"
+                raise Broken(f"{what}: {observation!r:.300}")
+            if said[1]:
+                watch.seen[f"the tool's own process ({said[1]})"] = "GOLD"
     if watch.seen:
         where, text = next(iter(watch.seen.items()))
         raise Broken(f"seed {case.seed}: the gold is seen in {', '.join(watch.seen)}; {where} is {text!r}")
@@ -188,19 +198,6 @@ def _mistakes(env: TextEnv, watch: Detector) -> None:
     _watched(watch, "a step with None", lambda: env.step(cast(str, None)))
     for options in ({"task": -1}, {"task": 10**DIGITS}, {"no such option": 0}):
         _watched(watch, f"a reset with {options}", lambda: env.reset(options=options))  # noqa: B023 (called at once)
-
-
-def _search(env: TextEnv, plain: QuestionEnv, watch: Detector, began: float) -> None:
-    env.reset()
-    half = DIGITS // 2
-    head, tail = watch.canary[:half], watch.canary[half:]
-    code = f"{Path(search.__file__).read_text('utf-8')}\nprint('found in', search({head!r}, {tail!r}, {began}))"
-    observation, *_ = env.step(plain.format.render(ToolCall("python", {"code": code})))
-    said = re.search(r"found in \[(.*)\]", observation)
-    if said is None:
-        raise Broken(f"the program that searches its own process did not get to its end: {observation!r:.300}")
-    if said[1]:
-        watch.seen[f"the tool's own process ({said[1]})"] = "GOLD"
 
 
 @contextmanager

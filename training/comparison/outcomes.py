@@ -200,7 +200,7 @@ def final_tables(
     tables = [Table(title, tuple(header[i] for i in kept), [tuple(row[i] for i in kept) for row in rows], note)]
     if others := [(name, one) for name, one in found.items() if name != peer]:
         cells = [
-            (name, *(cell for mean, p in one.ahead.values() for cell in (points(mean, "+.1f"), _chance(p))))
+            (name, *(cell for mean, p in one.ahead.values() for cell in (as_text(mean, "+.1f", 100), _chance(p))))
             for name, one in others
         ]
         columns = ("method", *(cell for what in COMPARED for cell in (what, "p")))
@@ -217,7 +217,7 @@ def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[st
     entropy = (fmean(one.entropy[turn] for one in sampled if len(one.entropy) > turn) for turn in turns)
     others = (_mean(getattr(one, name) for one in sampled) for name in ("pass_at_8", "tool", "skill", "valid"))
     return (
-        points(success, ".1f"),
+        as_text(success, ".1f", 100),
         _mean(one.success for one in greedy),
         *others,
         " ".join(f"{value:.2f}" for value in entropy),
@@ -227,11 +227,6 @@ def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[st
 def _mean(values: Iterable[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{100 * fmean(known):.1f}" if known else NONE
-
-
-def points(mean: Mean | None, form: str) -> str:
-    """Return a mean share in points with the half width of its interval."""
-    return as_text(mean, form, 100)
 
 
 def as_text(mean: Mean | None, form: str, scale: float = 1.0) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ...agents.model_folder import read_toml
 from ...agents.significance import mean_of
 from ..methods import foreign
-from .outcomes import outcomes, points
+from .outcomes import as_text, outcomes
 from .plan import Comparison, method_configs, try_runs
 
 FOLDER = "tune"  # of the runs, in that of the comparison
@@ -59,7 +59,10 @@ def tuned(plan: Comparison, tuning: Tuning, say: Callable[[str], object]) -> Com
         best = max(ended, key=ended.__getitem__)  # the first of equal ones
         methods[method] = tuning.comparison.methods[best]
         tried[method] = {"chosen": best, "success": ended, "seeds": list(tuning.comparison.seeds)}
-        say(f"{method} is judged as {best}: " + ", ".join(f"{n} {points(mean, '.1f')} %" for n, mean in means.items()))
+        say(
+            f"{method} is judged as {best}: "
+            + ", ".join(f"{n} {as_text(mean, '.1f', 100)} %" for n, mean in means.items())
+        )
     judged = replace(plan, methods=methods, tried=tried)
     judged.check()
     return judged
