@@ -16,7 +16,7 @@ trajectory: trees, turns, leaves and branches; one step of an environment
 players: episodes of experts and scripts, without a policy; person: of who sits at the terminal
 journal: trees on disk, incidents, and writes that survive a crash
 replay: the episodes of a journal played again
-evaluate: a policy or player on an environment; episodes: its folder and its result; exports: both for other programs
+evaluate: a policy or player on an environment; episodes: its folder and its result, also for other programs
 scores: avg@k, pass@k, pass^k and maj@k with intervals
 significance: means with intervals, tests of differences, and how many seeds it takes to see one
 checkpoint: checkpoints that are complete or absent

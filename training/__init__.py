@@ -9,9 +9,7 @@ Command line and runs:
     sinks: processes that hand what a run writes to loggers
     parallel: the processes that train together
     process: which of them this one is
-    comparison/: comparing methods on the same tasks, seeds and budget
-    claims/: what papers say about entropy, tested with a small policy
-    diagnosis/: small worlds in which a method has to hold or to let go of entropy at the right turns
+    comparison/: comparing methods on the same tasks, seeds and budget, also in small worlds and for claims of papers
     report/: the page and the pictures of runs, evaluations and comparisons
     recipes/: configs of shipped environments
 

@@ -48,7 +48,7 @@ class Export(Shown):
                     raise ValueError(
                         f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out"
                     )
-                from ..agents.exports import export
+                from ..agents.episodes import export
 
                 written = export(self.run_folder, self.to, self.out)
             else:

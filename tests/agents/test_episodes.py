@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from turngym import __main__ as cli
-from turngym.agents import evaluate, exports
+from turngym.agents import episodes, evaluate
 from turngym.agents.episodes import SCHEMA, read_result
 from turngym.envs.registry import make
 from turngym.tests.support.pages import names, tables
@@ -94,15 +94,15 @@ def test_files_of_another_evaluation_are_not_taken_for_ones_own(copied, played, 
     assert "holds files of several evaluations: settings.json asks for no episode" in refused(*command)
 
 
-@pytest.mark.parametrize("name", exports.FORMATS)
+@pytest.mark.parametrize("name", episodes.FORMATS)
 def test_an_export_writes_nothing_over(copied, refused, name):
-    made = exports.export(copied, name)
+    made = episodes.export(copied, name)
     assert f"{made} is there already; choose another file with --out" in refused("export", copied, "--to", name)
     assert "--merged for a run; leave one of them out" in refused("export", copied, "--to", name, "--merged")
 
 
 def test_conversations_and_parquet_hold_every_episode(copied):
-    rows = [json.loads(line) for line in exports.export(copied, "jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in episodes.export(copied, "jsonl").read_text().splitlines()]
     assert [row["sample"] for row in rows] == [0, 1] * 3 and {row["turns"] for row in rows} == {2}
     env = make(PYTHON, split="test")
     _, info = env.reset(options={"task": rows[0]["task"]})
@@ -110,8 +110,8 @@ def test_conversations_and_parquet_hold_every_episode(copied):
     heard = env.step(gold[0])[-1]["messages"]
     said = [{"role": "assistant", "content": text} for text in gold]
     assert rows[0]["messages"] == [*info["messages"], said[0], *heard, said[1]] and rows[0]["tools"] == info["tools"]
-    table = pyarrow.parquet.read_table(exports.export(copied, "parquet")).to_pylist()
-    texts = [{**row, **{name: json.dumps(row[name]) for name in exports.NESTED}} for row in rows]
+    table = pyarrow.parquet.read_table(episodes.export(copied, "parquet")).to_pylist()
+    texts = [{**row, **{name: json.dumps(row[name]) for name in episodes.NESTED}} for row in rows]
     assert table == texts
     assert table[0]["success"] and table[0]["calls"] == 1 and table[0]["score"] == 1.0
 

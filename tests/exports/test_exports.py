@@ -12,8 +12,7 @@ from inspect_ai.log import read_eval_log
 from statsmodels.api import OLS
 
 from turngym.agents import evaluate
-from turngym.agents.episodes import SCHEMA
-from turngym.agents.exports import export
+from turngym.agents.episodes import SCHEMA, export
 from turngym.agents.scores import interval, summarize
 from turngym.agents.settings import EndpointOptions, SamplingOptions
 from turngym.envs.registry import make

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from turngym.tests.support.runs import write_run
-from turngym.training.report.live import serve
-from turngym.training.report.page import write_page
+from turngym.training.report.page import serve, write_page
 
 HOSTILE = "</pre><script>document.title = 'taken'</script><img src=x onerror=alert(1)>\x00\x1b[31m \u202e txet"
 LONG_TASKS = """() => { window.long = []; new PerformanceObserver((list) =>

@@ -210,9 +210,7 @@ class Diagnose(Shown):
 
     def _diagnose(self, notes: Console) -> int:
         with mistakes(), Work("getting ready"):
-            from ..diagnosis import report
-            from ..diagnosis.plan import check_acting, make_starts
-            from ..diagnosis.plan import plan as make_plan
+            from . import diagnosis
             from .outcomes import foresight
             from .plan import check_picture
             from .work import carry_out
@@ -222,20 +220,21 @@ class Diagnose(Shown):
             if self.picture:
                 check_picture("--picture")
             span = (self.seeds, self.seed, self.steps)
-            plan = make_plan(self.methods, self.world, *span, self.out, self.resume, self.against)
+            plan = diagnosis.plan(self.methods, self.world, *span, self.out, self.resume, self.against)
         worlds = ", ".join(case.name for case, _ in plan.worlds)
         say = partial(notes.print, markup=False, soft_wrap=True)
         say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
         how = f" the same command and --out {plan.folder} --resume"
-        with _resumable(how, lambda: report.write_report(plan)), mistakes():
-            make_starts(plan, self.workers, say)
-            check_acting(plan, self.workers, say)
+        with _resumable(how, lambda: diagnosis.write_report(plan)), mistakes():
+            diagnosis.make_starts(plan, self.workers, say)
+            diagnosis.check_acting(plan, self.workers, say)
             for _, comparison in plan.worlds:
                 comparison.write()
             carry_out(plan.trials, self.workers, say)
         with mistakes():
-            tables = report.write_report(plan, self.picture)
-        show_tables(tables, plan.folder, (report.TABLES, report.DATA, *([report.PICTURE] if self.picture else [])))
+            tables = diagnosis.write_report(plan, self.picture)
+        names = (diagnosis.TABLES, diagnosis.DATA, *([diagnosis.PICTURE] if self.picture else []))
+        show_tables(tables, plan.folder, names)
         return 0
 
 
@@ -262,21 +261,21 @@ class Claims(Shown):
         with self.shown() as notes:
             with mistakes(), Work("getting ready"):
                 from ..analyse import check_packages
-                from ..claims import study
+                from . import claims
                 from .work import carry_out
 
                 if self.workers < 1:
                     raise ValueError(f"workers is {self.workers}; there must be at least 1")
                 check_packages()
                 seeds = QUICK if self.quick else self.seeds
-                plan = study.plan(self.table, seeds, self.seed, self.out, self.resume)
+                plan = claims.plan(self.table, seeds, self.seed, self.out, self.resume)
             folder, trials = plan.comparison.folder, plan.comparison.trials
             say = partial(notes.print, markup=False, soft_wrap=True)
             say(f"{len(plan.claims)} claims, {len(trials)} runs, into {folder}")
-            with _resumable(f" the same command and --out {folder} --resume", lambda: study.write(plan)), mistakes():
+            with _resumable(f" the same command and --out {folder} --resume", lambda: claims.write(plan)), mistakes():
                 plan.make_start()
-                carry_out(trials, self.workers, say, make=partial(study.make, plan.claims))
+                carry_out(trials, self.workers, say, make=partial(claims.make, plan.claims))
             with mistakes(), Work("judging"):
-                table = study.write(plan)
-        show_tables([table], folder, study.FILES)
+                table = claims.write(plan)
+        show_tables([table], folder, claims.FILES)
         return 0

@@ -69,7 +69,7 @@ class View(Shown):
                     found = read(folders)
                 show(found, console)
             elif self.live:
-                from .live import serve
+                from .page import serve
 
                 with serve(folders, self.port) as url:
                     console.print(f"{url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)

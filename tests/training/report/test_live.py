@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from turngym.tests.support.runs import write_run
-from turngym.training.report.live import serve
+from turngym.training.report.page import serve
 
 
 def ask(url, path="", **headers):

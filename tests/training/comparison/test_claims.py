@@ -14,7 +14,7 @@ import pytest
 
 from turngym.__main__ import main
 from turngym.agents.journal import read_trees
-from turngym.training.claims.study import TABLES, Judged, Row, plan, statistic
+from turngym.training.comparison.claims import TABLES, Judged, Row, plan, statistic
 
 for package in ("sacrebleu", "scipy", "sklearn"):
     pytest.importorskip(package, reason="the analysis extra is not installed")

@@ -21,11 +21,11 @@ from turngym.agents.warmup import exact
 from turngym.envs import StopReason
 from turngym.envs.diagnostic import WORLDS
 from turngym.envs.splits import open_split
+from turngym.training.comparison import diagnosis as report
+from turngym.training.comparison.diagnosis import CASES, FILE, GATES, Diagnosis, check, plan
 from turngym.training.comparison.measure import Measured
 from turngym.training.comparison.outcomes import foresight
 from turngym.training.config import to_toml
-from turngym.training.diagnosis import report
-from turngym.training.diagnosis.plan import CASES, FILE, GATES, Diagnosis, check, plan
 
 LATE = CASES["late-bloomer"]
 

@@ -17,12 +17,12 @@ from ...agents.model_folder import read_toml
 from ...agents.significance import CONFIDENCE, Mean, mean_of
 from ...envs.tasks import did_you_mean
 from ..analyse import NAME, QUANTITIES, Series, analyse, reward_law, spearman
-from ..comparison.measure import Final
-from ..comparison.outcomes import NONE, Table, as_text
-from ..comparison.plan import Comparison, Trial, folder_of, try_runs
-from ..comparison.work import train
 from ..config import from_mapping, revision
-from ..diagnosis.plan import Case, begin, find_case
+from .diagnosis import Case, begin, find_case
+from .measure import Final
+from .outcomes import NONE, Table, as_text
+from .plan import Comparison, Trial, folder_of, try_runs
+from .work import train
 
 TABLES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 START = "start"  # in the folder
