@@ -1,7 +1,6 @@
 """Commands that neither train nor evaluate: `turngym play | check | replay | warmup | envs | doctor | serve-search`.
 
-Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported, so that a
-mistake is reported at once.
+Each command is a frozen dataclass whose fields are its options. Input is checked before torch is imported.
 """
 
 from __future__ import annotations

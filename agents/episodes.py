@@ -137,8 +137,7 @@ def write_result(folder: Path, report: Report, levels: Mapping[str, str], option
 def read_result(folder: Path, what: str) -> dict[str, Any]:
     """Return the result of an evaluation that is over; `what` needs it, and begins the error.
 
-    Raises ValueError, OSError: there is none, it is of another version or damaged, or another one's journal is beside
-    it.
+    Raises ValueError, OSError: there is none, it is of another version or damaged, or beside another one's journal.
     """
     if not (folder / REPORT).is_file():
         raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")

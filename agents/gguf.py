@@ -65,7 +65,14 @@ def converted(file: Path) -> Path:
         sizes = [(tensor.tensor_type.name, int(tensor.n_elements)) for tensor in tensors]
         kinds = {kind: sum(size for other, size in sizes if other == kind) for kind, _ in sizes}
         stored = f"dequantised from {max(kinds, key=kinds.__getitem__)}"
-        _check_room(sum(kinds.values()), folder.parent)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        needed, cache = 2 * sum(kinds.values()), folder.parent
+        for what, free in (("memory", free_bytes("cpu")), (f"disk of {cache}", shutil.disk_usage(cache).free)):
+            if free is not None and needed + (64 << 20) > free:
+                raise ValueError(
+                    f"the converted model takes {needed / GIB:.2f} GiB, and the {what} has {free / GIB:.2f} GiB free; "
+                    "free some, or set XDG_CACHE_HOME to a folder on a larger disk"
+                )
         log.warning("converting %s, once, into %s; its weights are %s", file, folder, stored)
         with TemporaryDirectory(dir=folder.parent, prefix=".") as spare:
             made = Path(spare) / "model"

@@ -150,8 +150,7 @@ def _download(name: str, patterns: tuple[str, ...] = (*SMALL, WEIGHTS)) -> Path:
 def check_folder(folder: Path, weights: bool = True) -> None:
     """Make sure that a model folder holds settings and weights, and nothing that leads out of it or to code.
 
-    Without `weights` they are not looked at. Raises ValueError where it does not; the message names the file, what is
-    in it, and the fix.
+    Without `weights` they are not looked at. Raises ValueError where it does not: file, what is in it, and the fix.
     """
     for name in ("adapter_config.json", "custom_generate"):
         if (folder / name).exists():

@@ -1,7 +1,6 @@
 """What `turngym train --dry-run` says: whether a run could begin, the memory it takes, and its first prompt.
 
-Nothing is drawn or written, and no weights are read: the small files of a model are enough. What does not depend on the
-model is checked without it.
+Nothing is drawn or written, and no weights are read: the small files of a model are enough, and partly not needed.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -30,7 +30,7 @@ def one_step_linears(model: nn.Module) -> Iterator[None]:
         frozen = type(plain) is nn.Linear and _on_cpu(plain.weight) and not plain.weight.requires_grad
         frozen &= not (adapted and module.merged)  # peft knows whether the update is to be taken off again
         if frozen and "forward" not in vars(module):  # a checkpointed layer enters this again from within
-            module.forward = partial(_adapted if adapted else _frozen, module)
+            module.forward = partial(_forward, module)
             found.append(module)
     try:
         yield
@@ -54,7 +54,7 @@ def _on_cpu(tensor: Tensor) -> bool:
 
 
 class OneStep(torch.autograd.Function):
-    """x Wᵀ + b + s (x Aᵀ) Bᵀ, with gradient to x, A and B."""
+    """x Wᵀ + b, and s (x Aᵀ) Bᵀ where there are A and B, with gradient to x, A and B."""
 
     @staticmethod
     def forward(
@@ -62,52 +62,36 @@ class OneStep(torch.autograd.Function):
         x: Float[Tensor, "r d"],
         weight: Float[Tensor, "n d"],
         bias: Float[Tensor, "n"] | None,
-        down: Float[Tensor, "k d"],
-        up: Float[Tensor, "n k"],
-        scale: float,
+        down: Float[Tensor, "k d"] | None = None,
+        up: Float[Tensor, "n k"] | None = None,
+        scale: float = 0.0,
     ) -> Float[Tensor, "r n"]:
+        if down is None or up is None:
+            ctx.save_for_backward(weight)
+            return product(x, weight, bias)
         low = product(x, down).mul_(scale)
-        ctx.save_for_backward(x, weight, down, up, low)
+        ctx.save_for_backward(weight, x, down, up, low)
         ctx.scale = scale
         return product(low, up, product(x, weight, bias))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, down, up, low = ctx.saved_tensors
+        weight, *adapter = ctx.saved_tensors
         grad = grads[0].contiguous()
+        if not adapter:
+            return product(grad, weight.t()), *(None,) * 5
+        x, down, up, low = adapter
         back = product(grad, up.t()).mul_(ctx.scale)
         to_x = product(back, down.t(), product(grad, weight.t())) if ctx.needs_input_grad[0] else None
         return to_x, None, None, product(back.t(), x.t()), product(grad.t(), low.t()), None
 
 
-class _Frozen(torch.autograd.Function):
-    """x Wᵀ + b, with gradient to x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(weight)
-        return product(x, weight, bias)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (weight,) = ctx.saved_tensors
-        return product(grads[0].contiguous(), weight.t()), None, None
-
-
-def _adapted(module: Any, x: Tensor) -> Tensor:
-    """Stand in for the `forward` of peft's layer."""
-    (name,) = module.active_adapters
-    plain = module.base_layer
-    if module.disable_adapters:
-        return _frozen(plain, x)
-    down, up = module.lora_A[name].weight, module.lora_B[name].weight
-    lora = down.float(), up.float(), module.scaling[name]
+def _forward(module: Any, x: Tensor) -> Tensor:
+    """Stand in for the `forward` of a linear layer, or of peft's."""
+    plain, lora = getattr(module, "base_layer", module), ()
+    if plain is not module and not module.disable_adapters:
+        (name,) = module.active_adapters
+        lora = module.lora_A[name].weight.float(), module.lora_B[name].weight.float(), module.scaling[name]
     rows = OneStep.apply(x.flatten(0, -2), plain.weight, plain.bias, *lora)  # type: ignore[no-untyped-call]
-    return rows.view(*x.shape[:-1], plain.out_features)  # type: ignore[no-any-return]
-
-
-def _frozen(plain: Any, x: Tensor) -> Tensor:
-    rows = _Frozen.apply(x.flatten(0, -2), plain.weight, plain.bias)  # type: ignore[no-untyped-call]
     return rows.view(*x.shape[:-1], plain.out_features)  # type: ignore[no-any-return]

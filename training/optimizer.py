@@ -1,7 +1,6 @@
 """What is trained and saved beside the adapter: the moments of AdamW, and modules of controls, as safetensors.
 
-The moments of every parameter are saved, so that a missing one is noticed; a parameter without a step has moments of 0,
-with which AdamW begins.
+The moments of every parameter are saved, so that a missing one is noticed; those without a step are AdamW's first, 0.
 """
 
 from collections.abc import Callable, Mapping

@@ -101,8 +101,7 @@ class Chat:
     def reply(self, messages: Sequence[Message], last: int | None) -> NDArray[np.int32]:
         """Return the tokens `(n,)` between a turn that the policy drew and its next one.
 
-        They are the end of its turn (less what it drew itself: `last` is its last token), the messages, and the start
-        of the next turn.
+        They are the end of its turn (less its `last` token, if it drew that), the messages, and the next turn's start.
         """
         # Paths of a group hear the same again and again, and a template takes as long as a decode.
         if (tokens := self._replies.get(key := repr(messages))) is None:

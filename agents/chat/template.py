@@ -169,8 +169,7 @@ class Template:
     def answered_call(self) -> tuple[MarkedText, MarkedText] | None:
         """Return a call without a word, and the same with its answer and the next turn opened.
 
-        It is what TRL's `is_chat_template_prefix_preserving` looks at. None where the template takes no tools' answers
-        (there TRL's function raises).
+        It is what TRL's `is_chat_template_prefix_preserving` looks at. None where no tools' answers are taken.
         """
         forms: tuple[Any, ...] = ({}, "{}")  # some templates take arguments only as a string
         for arguments in forms:

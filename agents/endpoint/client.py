@@ -178,7 +178,8 @@ class Endpoint:
     def __init__(self, options: EndpointOptions, sampling: Sampling = Sampling(), seed: int = 0) -> None:  # noqa: B008
         options.check()
         self.options, self.sampling, self.seed = options, sampling, seed
-        self.url = f"{_address(options.base_url)}/chat/completions"
+        base = address(options.base_url).removesuffix("/chat/completions")
+        self.url = f"{base if httpx.URL(base).path.strip('/') else f'{base}/v1'}/chat/completions"
         self._fields = named_values("request", options.request)
         self._key = _key(options.api_key_env)
         limits = Limits(options.timeout, 1, MAX_BYTES)
@@ -225,8 +226,8 @@ class Endpoint:
 
     def _asked(self, key: Key, request: dict[str, Any]) -> Answer | None:
         """Send a request until it is answered, or has failed for good."""
-        tried = 0
-        while not self._spent():
+        tried, budget = 0, self.options.token_budget
+        while budget is None or self.usage.prompt_tokens + self.usage.completion_tokens < budget:
             era = self._gate.era
             try:
                 answer = self._once(key, request)
@@ -304,10 +305,6 @@ class Endpoint:
             )
         return "; fields of requests are changed by --request NAME=VALUE, and left out by NAME=none" if status else ""
 
-    def _spent(self) -> bool:
-        budget = self.options.token_budget
-        return budget is not None and self.usage.prompt_tokens + self.usage.completion_tokens >= budget
-
     def _count(self, answer: Answer) -> None:
         usage = self.usage
         usage.model, usage.requests = usage.model or answer.model, usage.requests + 1
@@ -328,11 +325,6 @@ class Endpoint:
 
 def _digest(request: dict[str, Any]) -> str:
     return sha256(serialize(request)).hexdigest()
-
-
-def _address(base_url: str) -> str:
-    base = address(base_url).removesuffix("/chat/completions")
-    return base if httpx.URL(base).path.strip("/") else f"{base}/v1"
 
 
 def _key(variable: str) -> str:

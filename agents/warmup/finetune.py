@@ -4,8 +4,7 @@ The loss is on what an assistant says, end of turn included, told by place and n
 token that ends its turns. A tenth of the demonstrations is held out, and its loss is written beside the other.
 
 The folder can be used as `--policy`. Its checkpoints hold the adapter as peft reads it: `checkpoints/step-N/adapter`.
-`prepare` finds mistakes without importing torch, `run` trains. A warm-up that died goes on from its last checkpoint, to
-the same weights.
+`prepare` finds mistakes without torch, `run` trains. What died goes on from its last checkpoint, to the same weights.
 """
 
 from __future__ import annotations
@@ -113,8 +112,7 @@ def _speakers(settings: Finetune, source: Source) -> tuple[Chat, Split | None]:
 def run(prepared: Prepared) -> Iterator[Progress]:
     """Play or read the demonstrations, and train, telling of each episode and step.
 
-    Raises BlockingIOError where another process warms up in the folder, and ValueError where too few demonstrations fit
-    the context.
+    Raises BlockingIOError where another process warms up in the folder, ValueError where too few demonstrations fit.
     """
     with locked(prepared.out):
         yield from _run(prepared)

@@ -3,8 +3,7 @@
 The expert plays with some wrong actions on purpose: a policy that learns from it can do what the expert does and does
 not always do it, so that reinforcement learning has something to select.
 
-`prepare` finds every mistake without importing torch; `run` makes the folder. A warm-up that died goes on from its last
-checkpoint, to the same weights.
+`prepare` finds mistakes without torch; `run` makes the folder, and where it died goes on to the same weights.
 """
 
 from __future__ import annotations

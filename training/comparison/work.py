@@ -64,8 +64,7 @@ def in_processes(
 ) -> Iterator[T]:
     """Do tasks in other processes, yield their results as they come, and call `look` now and then.
 
-    The processes end with this one, also where it is killed: then their end of a pipe is closed. What they were doing
-    can be killed at any instant.
+    The processes end with this one, also where it is killed: then their end of a pipe is closed.
     """
     if not tasks:
         return
