@@ -183,14 +183,3 @@ def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None
     for name, values in settings.items():
         (made / name).write_text(json.dumps(values, indent=1))
     (made / TEMPLATE_FILE).write_text(fields["tokenizer.chat_template"], "utf-8")
-
-
-def _check_room(parameters: int, cache: Path) -> None:
-    cache.mkdir(parents=True, exist_ok=True)
-    needed = 2 * parameters
-    for what, free in (("memory", free_bytes("cpu")), (f"disk of {cache}", shutil.disk_usage(cache).free)):
-        if free is not None and needed + (64 << 20) > free:
-            raise ValueError(
-                f"the converted model takes {needed / GIB:.2f} GiB, and the {what} has {free / GIB:.2f} GiB free; free "
-                "some, or set XDG_CACHE_HOME to a folder on a larger disk"
-            )
