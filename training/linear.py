@@ -89,7 +89,8 @@ class OneStep(torch.autograd.Function):
 
 def _forward(module: Any, x: Tensor) -> Tensor:
     """Stand in for the `forward` of a linear layer, or of peft's."""
-    plain, lora = getattr(module, "base_layer", module), ()
+    plain: Any = getattr(module, "base_layer", module)
+    lora: tuple[Any, ...] = ()
     if plain is not module and not module.disable_adapters:
         (name,) = module.active_adapters
         lora = module.lora_A[name].weight.float(), module.lora_B[name].weight.float(), module.scaling[name]

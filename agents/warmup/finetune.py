@@ -84,7 +84,18 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
     source = find(settings.policy)
     source.check_targets(settings.lora.targets)
     check_fits(source.folder, settings.machine.dtype, settings.machine.device, lora=source.lora() or settings.lora)
-    chat, split = _speakers(settings, source)
+    from ..chat.chat import Chat
+
+    split = None
+    if settings.data:
+        next(conversations(Path(settings.data).expanduser()))
+        chat = Chat.from_folder(source.folder, source.template)
+    else:
+        options = {"split": "train", **settings.options}
+        split = open_split(settings.env, {**suited(settings.env, options, source), **options})
+        check_levels(split.env)
+        next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
+        chat = checked_chat(source, split.env)
     file = out / CONFIG
     before = tomllib.loads(read_bytes(file).decode()).get("warmup", {}) if file.is_file() else {}
     checkpoint = resumable(out, before, settings.to_json(), resume)
@@ -94,19 +105,6 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
         raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
     writable(out)
     return Prepared(settings, source, chat, split, out, checkpoint)
-
-
-def _speakers(settings: Finetune, source: Source) -> tuple[Chat, Split | None]:
-    from ..chat.chat import Chat
-
-    if settings.data:
-        next(conversations(Path(settings.data).expanduser()))
-        return Chat.from_folder(source.folder, source.template), None
-    options = {"split": "train", **settings.options}
-    split = open_split(settings.env, {**suited(settings.env, options, source), **options})
-    check_levels(split.env)
-    next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
-    return checked_chat(source, split.env), split
 
 
 def run(prepared: Prepared) -> Iterator[Progress]:
