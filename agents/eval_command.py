@@ -186,9 +186,8 @@ def suite_of(args: Sequence[str], command: E) -> E:
     elif name in known:
         table, where = known[name], f"the suite {name}"
     else:
-        raise ValueError(
-            f"there is no suite {name!r}; {did_you_mean(name, known)}suites are {', '.join(known)}, or a TOML file"
-        )
+        hint = did_you_mean(name, known)
+        raise ValueError(f"there is no suite {name!r}; {hint}suites are {', '.join(known)}, or a TOML file")
     source = str(table.pop("source"))
     if others := sorted(table.keys() - {*KEYS}):
         raise ValueError(f"{where} sets {', '.join(others)}; a suite sets {', '.join(KEYS)}")

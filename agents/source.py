@@ -80,9 +80,7 @@ class Source:
             raise ValueError(f"{file} has no r, lora_alpha and target_modules; it is no adapter that turngym saved")
         for name in ("use_dora", "use_rslora"):
             if config.get(name):
-                raise ValueError(
-                    f"{file} has {name}, which turngym does not compute; merge that adapter into its model"
-                )
+                raise ValueError(f"{file} has {name}, which turngym does not compute; merge it into its model")
         file = self.adapter / "adapter_model.safetensors"
         narrow = file.is_file() and {entry["dtype"] for entry in header(file).values()} == {"BF16"}
         return LoraOptions(rank, float(alpha), tuple(sorted(map(str, targets))), "bfloat16" if narrow else "float32")

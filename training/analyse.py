@@ -113,9 +113,7 @@ def series(run: Run, texts: bool = True) -> dict[str, dict[int, float]]:
     """Return each quantity by step. Raises ValueError where the run lacks what is measured."""
     for name in ("trees", UPDATES):
         if not any((run.folder / name).glob("step-*")):
-            raise ValueError(
-                f"{run.folder} has no {name}/ of any step; name the folder of a training run that kept them"
-            )
+            raise ValueError(f"{run.folder} has no {name}/ of any step; name the folder of a run that kept them")
     found: dict[str, dict[int, float]] = {name: {} for name in QUANTITIES}
     for step in run.played:
         groups = list(responses(run, step))

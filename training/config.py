@@ -166,10 +166,8 @@ def recipe_values(name: str) -> tuple[dict[str, Any], str]:
         return dict(METHOD_RECIPES[name]), f"recipe {name}"
     path = Path(name) if name.endswith(".toml") else RECIPES / f"{name}.toml"
     if not path.is_file():
-        hint = did_you_mean(name, known := recipe_names())
-        raise FileNotFoundError(
-            f"there is no recipe {name!r}; {hint}recipes are {', '.join(known)}, or the path of a .toml file"
-        )
+        known = f"{did_you_mean(name, names := recipe_names())}recipes are {', '.join(names)}"
+        raise FileNotFoundError(f"there is no recipe {name!r}; {known}, or the path of a .toml file")
     return read_toml(path), str(path)
 
 

@@ -97,9 +97,7 @@ class Needs:
         """Return the needs of both. Raises ValueError where one name means two things."""
         asked = {one.temperature for one in (self, other)} - {None}
         if len(asked) > 1:
-            raise ValueError(
-                f"two controls need log-probabilities at the temperatures {sorted(map(str, asked))}; use one"
-            )
+            raise ValueError(f"two controls need log-probabilities at temperatures {sorted(map(str, asked))}; use one")
         needs = Needs(
             temperature=asked.pop() if asked else None,
             logp_ref=self.logp_ref or other.logp_ref,

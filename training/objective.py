@@ -188,9 +188,7 @@ def objective(current: Current, batch: Batch, terms: Terms, n_tokens: int) -> Fl
     if batch.logp_ref is not None:
         value = value + terms.kl_coef * k3(current.logp, batch.logp_ref)
     elif bool(terms.kl_coef.any()):
-        raise ValueError(
-            "Batch.logp_ref is None but a control set kl_coef; declare Needs(logp_ref=True) in that control"
-        )
+        raise ValueError("Batch.logp_ref is None but a control set kl_coef; declare Needs(logp_ref=True) in it")
     loss = (terms.scale * value).sum() / max(n_tokens, 1)
     for penalty in terms.penalties:
         loss = loss + (penalty.coef * penalty.value(current, batch, terms)).sum()

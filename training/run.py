@@ -274,7 +274,7 @@ def _same_levels(env: TextEnv, folder: Path) -> None:
     before, now = recorded(folder).get("levels"), levels_of(env)
     if before is not None and before != now:
         raise ValueError(
-            f"the levels of the tools are {now}, but the run in {folder} was made with {before}; begin a new run"
+            f"the levels of the tools are {now}, but the run in {folder} was made with {before}; begin another"
         )
 
 

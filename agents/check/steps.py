@@ -73,9 +73,7 @@ def check_any_text(case: Case) -> str:
             try:
                 observation, *_, info = env.step(action)
             except Exception as error:
-                raise Broken(
-                    f"{where} raises {type(error).__name__}: {error}; answer it with an observation"
-                ) from error
+                raise Broken(f"{where} raises {type(error).__name__}: {error}; answer with an observation") from error
             _check_observation(env, where, observation)
             if "outcome" in info and Outcome(info["outcome"]) in (Outcome.TOOL_ERROR, Outcome.INFRA_ERROR):
                 raise Broken(f"{where} ends in {info['stop']} ({info.get('error')}); answer every text of an agent")

@@ -219,9 +219,7 @@ def begin(case: Case, seed: int, folder: Path) -> Measured:
         write_file(folder / FILE, json.dumps({"start": asdict(case.start), "measured": asdict(found)}) + "\n")
     data = json.loads((folder / FILE).read_text("utf-8"))
     if data["start"] != asdict(case.start):
-        raise ValueError(
-            f"the policy in {folder} was made for {data['start']}, not for {asdict(case.start)}; remove it"
-        )
+        raise ValueError(f"the policy in {folder} was made for {data['start']}, not {asdict(case.start)}; remove it")
     check(case, found := Measured(**data["measured"]), f"{case.name}, seed {seed}: the policy in {folder}")
     return found
 
