@@ -23,7 +23,7 @@ from turngym.envs import Outcome
 from turngym.envs.rows import load_jsonl
 from turngym.tests.support.pages import ROOT, Block, blocks, commands, names, tables
 from turngym.training.alarms import Kind
-from turngym.training.comparison import report
+from turngym.training.comparison import outcomes as report
 from turngym.training.comparison.measure import Final
 from turngym.training.comparison.plan import Comparison
 from turngym.training.config import from_run

@@ -5,10 +5,10 @@ measure: what trained policies do in the end, from episodes that they play
 work: several runs at a time, each in a process
 tune: as many settings for every method, tried on seeds of their own
 results: the results of each method, read from the run folders
-outcomes: what policies do in the end and what so many seeds tell of it, also for `turngym diagnose`
+outcomes: what policies do in the end and what so many seeds tell of it, also for `turngym diagnose`; the report: tables
+    in the terminal and in compare.md, all numbers in compare.json, a picture in compare.png
 diagnosis: small worlds in which a method has to hold or to let go of entropy at the right turns; a comparison in each,
     the policies that its seeds begin with, and its report
 claims: what papers say about entropy, tested with a small policy; tiny.toml, smollm2.toml: the tables of claims
-report: tables in the terminal and in compare.md, all numbers in compare.json, a picture in compare.png
 command: `turngym compare | diagnose | claims`
 """

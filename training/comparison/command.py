@@ -76,15 +76,14 @@ class Compare(Shown):
     def _compare(self, notes: Console) -> int:
         with mistakes(), Work("getting ready"):
             from ...agents.journal import writable
-            from . import report
+            from . import outcomes
             from .measure import Final
-            from .outcomes import foresight, planned
             from .plan import plan as make_plan
             from .tune import check_tuning, tuned
 
             if self.workers < 1:
                 raise ValueError(f"workers is {self.workers}; there must be at least 1")
-            seeds, sd = planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
+            seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
             final = Final(episodes=self.final)
             plan = make_plan(self.methods, self.on, seeds, self._changes(), self.out, self.resume, final, self.against)
             tuning = check_tuning(self.tune, plan) if self.tune else None
@@ -94,15 +93,15 @@ class Compare(Shown):
         what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
         notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
         say = partial(notes.print, markup=False, soft_wrap=True)
-        say(foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
+        say(outcomes.foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
         how = f": {self._resume_command(plan)}"
         with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
             if tuning:
                 watch_comparison(tuning.comparison, notes, lambda: None, self.workers)
                 plan = tuned(plan, tuning, say)
             plan.write()
-            watch_comparison(plan, notes, lambda: report.write_report(plan), self.workers)
-        show_tables(report.write_report(plan), plan.folder, report.NAMES)
+            watch_comparison(plan, notes, lambda: outcomes.write_report(plan), self.workers)
+        show_tables(outcomes.write_report(plan), plan.folder, outcomes.NAMES)
         write_report(plan.folder)
         return 0
 

@@ -14,8 +14,8 @@ import pytest
 from turngym import __main__ as cli
 from turngym.agents import terminal
 from turngym.agents.source import TINY
+from turngym.training.comparison import outcomes as report
 from turngym.training.comparison import plan as planning
-from turngym.training.comparison import report
 from turngym.training.config import from_run, read_recipe
 from turngym.training.loop import Loop
 from turngym.training.run import execute, prepare

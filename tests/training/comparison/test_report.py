@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from turngym.agents.significance import Mean
-from turngym.training.comparison.outcomes import Table
-from turngym.training.comparison.report import markdown, tables
+from turngym.training.comparison.outcomes import Table, markdown, tables
 from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
 from turngym.training.report.picture import draw, entropies, save, successes
 
