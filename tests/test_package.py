@@ -193,8 +193,8 @@ def test_the_rooms_keep_to_their_budget():
     """A method is a file of its own; all others together stay readable."""
     files = [path for path in modules().values() if path.parent.name != "methods"]
     cards = [path for path in modules().values() if path.parent.name == "methods"]
-    assert len(files) <= 200
-    assert sum(path.read_text().count("\n") for path in files) <= 37_560
+    assert len(files) <= 194
+    assert sum(path.read_text().count("\n") for path in files) <= 36_996
     assert sum(path.read_text().count("\n") for path in cards) <= 5_572
 
 
