@@ -17,7 +17,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore, RLock
 from typing import Any, Final
 
 from ..core import EnvFailure
@@ -135,17 +135,24 @@ def _read(text: str) -> str:
     return re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), text)
 
 
+class AllLent(EnvFailure):
+    """There may be no more JVMs, and none waits."""
+
+
 class Pool:
     """The JVMs of this process that wait for the next episode, and how many there may be. With the process all end."""
 
     def __init__(self) -> None:
-        self._places, self._lock = BoundedSemaphore(MOST), Lock()
+        self._places, self._lock = BoundedSemaphore(MOST), RLock()
         self._idle: list[Jvm] = []
 
     def take(self, heap: int = HEAP) -> Jvm:
-        """Return a JVM that is nobody else's until it is given back. Raises `EnvFailure` where none can be had."""
+        """Return a JVM that is nobody else's until it is given back.
+
+        Raises `AllLent` where there may be no more, `EnvFailure` where none can be started.
+        """
         if not self._places.acquire(blocking=False):
-            raise EnvFailure(f"{MOST} worlds are live, which is the most; close an environment or a fork")
+            raise AllLent(f"{MOST} worlds are live, which is the most; close an environment or a fork")
         with self._lock:
             for jvm in [one for one in self._idle if (one.heap, one.owner) == (heap, os.getpid())]:
                 self._idle.remove(jvm)

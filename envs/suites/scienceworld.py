@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakSet
 
@@ -26,7 +27,7 @@ from ..examples import Message
 from ..household.env import one_command
 from ..rewards import Rewards
 from ..tasks import check_split, choose_index, did_you_mean, strict
-from .jvm import POOL, Jvm, missing
+from .jvm import HEAP, POOL, SECONDS, AllLent, Jvm, missing
 
 KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 SETS = ("official", "L0", "L1", "L2")
@@ -45,17 +46,20 @@ class Seen(NamedTuple):
 
 
 class World:
-    """The world of one episode, in a JVM that is its own until `close`, and what was done in it."""
+    """The world of one episode, in a JVM that is its own, and what was done in it.
 
-    diverged: ClassVar[int] = 0  # forks of this process that saw something else than their originals
+    There may be more worlds than JVMs: one that waits is set aside, and what was done is done again when it is asked.
+    """
+
+    diverged: ClassVar[int] = 0  # worlds of this process where something else was seen the second time
+    live: ClassVar[WeakSet[World]] = WeakSet()  # those that have a JVM
 
     def __init__(self, task: str, variation: int, simplification: str) -> None:
         self.began = (task, variation, simplification)
         self.commands: list[str] = []
-        self.digest = ""
-        self.jvm: Jvm | None = POOL.take()
-        if error := self._ask("load", *self.began, False):
-            raise EnvFailure(f"{task}/{variation} cannot be loaded: {error}")
+        self.digest, self.closed, self.lock = "", False, RLock()
+        self.jvm: Jvm | None = None
+        self._load()
         self.task = str(self._ask("getTaskDescription"))
         self.opening = self.step("look around")
 
@@ -79,39 +83,96 @@ class World:
         Raises:
             EnvFailure: it is not the same, or there is no JVM for it.
         """
-        if self.jvm is None:
-            return copy(self)
-        twin = World(*self.began)
-        for command in self.commands[1:]:
-            twin.step(command)
-        if twin.digest != self.digest:
-            World.diverged += 1
-            twin.close()
-            task, variation, _ = self.began
-            raise EnvFailure(
-                f"{task}/{variation} forked behind {len(self.commands) - 1} commands is another world: the simulator "
-                f"is not deterministic there ({World.diverged} of this process); replay it, or fork at another turn"
-            )
+        twin = copy(self)
+        twin.lock, twin.jvm, twin.commands = RLock(), None, list(self.commands)
+        if not self.closed:
+            twin._again()
         return twin
 
+    def set_aside(self) -> bool:
+        """Give the JVM back if nobody asks this world now; return whether it was."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            had = self.jvm is not None
+            self._give()
+            return had
+        finally:
+            self.lock.release()
+
     def close(self) -> None:
-        """Give the JVM back."""
-        if self.jvm is not None:
-            POOL.give(self.jvm)
-            self.jvm = None
+        """Give the JVM back; nothing can be done from now on."""
+        with self.lock:
+            self.closed = True
+            self._give()
 
     def __del__(self) -> None:
         if vars(self).get("jvm"):
             self.close()
 
-    def _ask(self, method: str, *args: str | int | bool) -> Any:
-        if self.jvm is None:
-            raise RuntimeError("this world is closed: call reset()")
-        try:
-            return self.jvm.call(method, *args)
-        except EnvFailure:
+    def _load(self) -> None:
+        self.jvm = lend()
+        with _LIVE:
+            self.live.add(self)
+        if error := self._ask("load", *self.began, False):
+            raise EnvFailure(f"{self.began[0]}/{self.began[1]} cannot be loaded: {error}")
+
+    def _again(self) -> None:
+        """Do what was done once more, in another JVM; refused where something else is seen."""
+        done, digest = self.commands, self.digest
+        self.commands, self.digest = [], ""
+        self._load()
+        for command in done:
+            self.step(command)
+        if self.digest != digest:
+            World.diverged += 1
             self.close()
-            raise
+            task, variation, _ = self.began
+            raise EnvFailure(
+                f"{task}/{variation} played again for {len(done) - 1} commands is another world: the simulator "
+                f"is not deterministic there ({World.diverged} of this process); replay it, or fork at another turn"
+            )
+
+    def _give(self) -> None:
+        if self.jvm is not None:
+            with _LIVE:
+                self.live.discard(self)
+            POOL.give(self.jvm)
+            self.jvm = None
+
+    def _ask(self, method: str, *args: str | int | bool) -> Any:
+        with self.lock:
+            if self.closed:
+                raise RuntimeError("this world is closed: call reset()")
+            try:
+                if self.jvm is None:
+                    self._again()
+                assert self.jvm is not None
+                return self.jvm.call(method, *args)
+            except EnvFailure:
+                self.close()
+                raise
+
+
+_LIVE = RLock()  # of `World.live`; a world that is collected may need it where it is held
+
+
+def lend(heap: int = HEAP) -> Jvm:
+    """Return a JVM; where all are lent, that of the waiting world in which least was done.
+
+    Raises `EnvFailure` where none can be started, or no world waits for two minutes.
+    """
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            return POOL.take(heap)
+        except AllLent:
+            with _LIVE:
+                worlds = sorted(World.live, key=lambda world: len(world.commands))
+            if not any(world.set_aside() for world in worlds):
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
 
 class ScienceWorld(TextEnv):
@@ -219,7 +280,7 @@ _SEARCH = Lock()  # one search for a gold path at a time, as each takes much mem
 @lru_cache(maxsize=10_000)
 def _gold(task: str, variation: int, simplification: str) -> tuple[str, ...]:
     with _SEARCH:
-        jvm = POOL.take(GOLD_HEAP)
+        jvm = lend(GOLD_HEAP)
         try:
             jvm.call("load", task, variation, simplification, True)
             found = jvm.call("getGoldActionSequence")

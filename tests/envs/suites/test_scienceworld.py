@@ -48,9 +48,11 @@ class FakeJvm:
 
 class FakePool:
     def __init__(self):
-        self.taken, self.given, self.closed = [], [], 0
+        self.taken, self.given, self.closed, self.most = [], [], 0, 99
 
     def take(self, heap=96):
+        if len(self.taken) - len(self.given) >= self.most:
+            raise jvm.AllLent("all are lent")
         self.taken.append(FakeJvm(heap))
         return self.taken[-1]
 
@@ -126,12 +128,29 @@ def test_a_fork_repeats_what_was_done_in_another_jvm(env, pool):
     assert ended.world.jvm is None and not ended.live
 
 
+def test_a_world_that_waits_is_set_aside_where_all_jvms_are_lent_and_played_again(env, pool, monkeypatch):
+    env.reset(seed=0)
+    twin, other = env.fork(), env.fork()
+    assert other.step("dig")[0] == "2 0"
+    pool.most = 3
+    more = env.fork()  # env and twin have done least: one of them gives its JVM
+    assert len([one for one in (env, twin, other) if one.world.jvm]) == 2 and other.world.jvm and more.world.jvm
+    assert [one.step("dig")[0] for one in (env, twin, more)] == ["2 0"] * 3 and other.step("win")[2]
+    assert len(pool.taken) - len(pool.given) == 2
+    monkeypatch.setattr(scienceworld, "SECONDS", 0.1)
+    pool.most = 0
+    with pytest.raises(EnvFailure, match="all are lent"):
+        scienceworld.lend()
+
+
 def test_a_fork_that_sees_something_else_is_refused_and_counted(env, pool, monkeypatch):
     env.reset(seed=0, options={"task": 1})
     env.step("dig")
     before = World.diverged
     monkeypatch.setattr(FakeJvm, "drift", 1)
-    with pytest.raises(EnvFailure, match=r"boil/1 forked behind 1 commands is another world: .* deterministic there"):
+    with pytest.raises(
+        EnvFailure, match=r"boil/1 played again for 1 commands is another world: .* deterministic there"
+    ):
         env.fork()
     assert World.diverged == before + 1 and pool.given == [pool.taken[-1]]
 
