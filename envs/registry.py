@@ -125,7 +125,8 @@ def spec_of(env_id: str) -> EnvSpec:
         made = load(env_id, "environment")
         if not callable(made) or (inspect.isclass(made) and not issubclass(made, TextEnv)):
             what = f"the class {made.__name__}" if inspect.isclass(made) else f"a {type(made).__name__}"
-            raise ValueError(f"{env_id} is {what}; name a class derived from TextEnv, or a function that makes one")
+            fix = "name a class that derives from TextEnv, or a function that makes one"
+            raise ValueError(f"{env_id} is {what}; {fix}")
         gymnasium.register(env_id, entry_point=env_id)
     else:
         load_module(module, f"the environment {env_id!r}")

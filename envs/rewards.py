@@ -83,9 +83,8 @@ class Rubric:
         self.weights, self.graders = check_weights(graders, weights or {}), dict(graders)
         for name, grader in graders.items():
             if not (hasattr(grader, "grade") or callable(grader)):
-                raise TypeError(
-                    f"{name} is {grader!r:.60}; a rubric takes graders and functions of completion and gold"
-                )
+                takes = "a rubric takes graders, and functions of completion and gold"
+                raise TypeError(f"{name} is {grader!r:.60}; {takes}")
 
     def grade(self, *, completion: str, gold: str) -> RubricGrade:
         """Return the verdict of all."""

@@ -132,7 +132,8 @@ def _grammar(grammar: str, where: str) -> tuple[str, str]:
     if (found := _TASK_LINE.search(grammar)) is None:
         raise ValueError(f'{where}: its grammar has no rule "task"')
     if (text := _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))) is None:
-        raise ValueError(f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones turngym plays")
+        fault = "its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
+        raise ValueError(f"{where}: {fault}")
     return str(json.loads(found[2], strict=False)), text
 
 
