@@ -153,7 +153,6 @@ def _options(creator: Callable[..., Any]) -> tuple[list[str], bool]:
 
 
 def _creator(spec: EnvSpec) -> Callable[..., Any]:
-    """Return what makes an environment, imported where it is declared by name."""
     if callable(spec.entry_point):
         return spec.entry_point
     if spec.entry_point is None:

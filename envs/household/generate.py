@@ -84,7 +84,6 @@ class _Sketch:
         return House(self.chore, self.form, tuple(self.rooms), tuple(self.receptacles), tuple(self.things), self.target)
 
     def move(self) -> None:
-        """Move one thing that the task does not need to another receptacle."""
         if self.others:
             i = self.rng.choice(self.others)
             self.things[i] = self.things[i]._replace(inside=self._somewhere(self.things[i].kind))

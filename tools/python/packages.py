@@ -100,7 +100,6 @@ def _folder(distribution: metadata.Distribution) -> Path:
 
 
 def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a distribution's files in its folder, in parts."""
     if record := distribution.read_text("RECORD"):
         yield from (tuple(row[0].split("/")) for row in csv.reader(record.splitlines()) if row)
         return

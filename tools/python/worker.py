@@ -165,7 +165,6 @@ def _fork_aside() -> bool:
 
 
 def _take_over(interpreter: Interpreter, folder: str, fds: list[int]) -> None:
-    """Make the twin a session of its own, or end it."""
     control, output = interpreter.control.fileno(), interpreter.output
     interpreter.control.detach()
     for fd, mine in zip(fds, (control, output)):
