@@ -125,8 +125,8 @@ def replay_journal(
                     count += 1
                     yield replay_path(env, tree, leaf)
     if not count:
-        asked = {"task": task, "branch": branch}
-        chosen = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+        named = {"task": task, "branch": branch}
+        chosen = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
         raise ValueError(f"{path} holds no path{chosen and f' of {chosen}'}; there is nothing to replay")
 
 

@@ -225,7 +225,8 @@ def endings() -> Iterator[None]:
 
     def on_dropped(dropped: Any) -> None:
         if not isinstance(dropped.exc_value, Interrupted):
-            return hook(dropped)
+            hook(dropped)
+            return
         _now.pending = True  # it struck in a finalizer, which Python does not let it leave: it is raised once more
         timer = threading.Timer(AGAIN, os.kill, (os.getpid(), _now.number))
         timer.daemon = True
