@@ -175,6 +175,8 @@ class Warmup(Shown):
     """`cpu`, `cuda` or `mps`; for `--policy` only."""
     dtype: str = "float32"
     """Data type of the frozen weights: `float32` or `bfloat16`."""
+    slow_dtype: bool = False
+    """Take `bfloat16` also on a processor that is slower with it, for the memory that it spares."""
     resume: bool = False
     """Continue the warm-up in `--out`."""
     options: Environment = EnvOptions()
@@ -207,7 +209,7 @@ class Warmup(Shown):
     def _finetune(self) -> tuple[str, Iterable[WarmupProgress]]:
         from .warmup.finetune import Finetune, prepare, run
 
-        machine = MachineOptions(self.device, self.dtype, self.training.threads)
+        machine = MachineOptions(self.device, self.dtype, self.training.threads, self.slow_dtype)
         options = self.options.kwargs()
         settings = Finetune(self.policy, self.env, options, self.data, self.training, self.lora, machine)
         prepared = prepare(settings, self.out, resume=self.resume)

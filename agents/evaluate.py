@@ -80,7 +80,7 @@ class Evaluation:
         found |= {"samples": self.samples, "seed": self.seed, "first_task": self.tasks[0]}
         if self.source is not None:
             folders = {name: path and str(path) for name, path in asdict(self.source).items()}
-            found |= {**folders, **asdict(self.sampling), "engine": self.choice.engine, **asdict(self.machine)}
+            found |= {**folders, **asdict(self.sampling), "engine": self.choice.engine, **self.machine.loading()}
         if self.endpoint is not None:
             asked = self.endpoint
             found |= {"policy": asked.model, "base_url": asked.base_url, "tool_calls": asked.tool_calls}
@@ -152,6 +152,7 @@ def prepare(
     source = None
     if not (policy in PLAYERS or endpoint.model):
         check_device(machine.device)
+        machine.check_dtype()
         source = find(policy or "tiny", template=chat_template)
     elif chat_template:
         raise ValueError(f"chat_template is {chat_template!r}, but {endpoint.model or policy} takes none; leave it out")
@@ -262,14 +263,15 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
     from .rollout.collect import collect
 
     assert evaluation.source is not None
-    policy = load_policy(evaluation.source, **asdict(evaluation.machine))
+    policy = load_policy(evaluation.source, **evaluation.machine.loading())
     chat = checked_chat(evaluation.source, evaluation.env)
     if evaluation.out is not None:
         write_file(evaluation.out / VOCABULARY, vocabulary(chat.tokenizer))
     skipped: dict[int, set[int]] = {}
     for _, _, task, branch in done.over:
         skipped.setdefault(task, set()).add(branch)
-    with TemporaryDirectory() as spare, open_engine(evaluation.choice, policy, evaluation.out or Path(spare)) as engine:
+    out, choice, threads = evaluation.out, evaluation.choice, evaluation.machine.threads
+    with TemporaryDirectory() as spare, open_engine(choice, policy, out or Path(spare), threads=threads) as engine:
         collect(
             actor_in(evaluation.env, engine, chat, policy.end_ids),
             evaluation.env,

@@ -7,11 +7,13 @@ from __future__ import annotations  # an error names a field's type as it is wri
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
+from statistics import median
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -19,6 +21,7 @@ from ..tools.core import did_you_mean
 
 T = TypeVar("T")
 DTYPES = ("float32", "bfloat16")
+SLOW = 1.5  # times as long as float32 that bfloat16 may take
 ENGINES = ("torch", "vllm")
 API_KEY = "OPENAI_API_KEY"
 SIZES: dict[str, dict[str, Any]] = {
@@ -162,16 +165,46 @@ class MachineOptions:
     """`cpu`, `cuda` or `mps`."""
     dtype: str = "float32"
     """Data type of the frozen weights: `float32` or `bfloat16`."""
-    threads: int = 1
-    """CPU threads of torch. Larger models need more. Only runs with the same number are bit-identical."""
+    threads: int | None = None
+    """CPU threads of torch. By default one learns, and as many draw as pay when it is measured at the start, which
+    changes no token. Only runs that learn with the same number are bit-identical."""
+    slow_dtype: bool = False
+    """Take `bfloat16` also on a processor that is slower with it, for the memory that it spares."""
+
+    def loading(self) -> dict[str, Any]:
+        """Return what `load_policy` takes of this."""
+        return {"device": self.device, "dtype": self.dtype, "threads": self.threads or 1}
 
     def check(self) -> None:
         """Raise ValueError for what no machine has; `check_device` knows whether this one has the device."""
         known = re.compile(r"cpu|mps|cuda(:\d+)?").fullmatch
         _require(self, ["device"], lambda name: known(name) is not None, "cpu, cuda (or cuda:0, cuda:1, …) or mps")
         _require(self, ["dtype"], DTYPES.__contains__, " or ".join(DTYPES))
-        if self.threads < 1:
+        if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads is {self.threads}; torch needs at least 1")
+
+    def check_dtype(self) -> None:
+        """Raise ValueError for bfloat16 where this processor is slower with it than with float32, unless asked for."""
+        narrow = (self.device, self.dtype, self.slow_dtype) == ("cpu", "bfloat16", False)
+        if narrow and find_spec("torch") and (ratio := slowness()) > SLOW:
+            raise ValueError(
+                f"dtype is 'bfloat16', whose products take {ratio:.1f} times as long as float32's on this processor; "
+                "use --dtype float32, or add --slow-dtype for the memory that bfloat16 spares"
+            )
+
+
+def slowness() -> float:
+    """Return how long products of 64 rows take on this processor in bfloat16, in units of float32's time, measured."""
+    import torch
+
+    took: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
+    for kind in [*took] * 6:
+        rows, weight = (torch.ones(count, 1024, dtype=kind) for count in (64, 1024))
+        began = time.process_time()
+        torch.nn.functional.linear(rows, weight)
+        took[kind].append(time.process_time() - began)
+    narrow, wide = map(median, took.values())
+    return narrow / wide
 
 
 def check_device(name: str) -> None:

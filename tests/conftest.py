@@ -65,7 +65,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """One thread of torch, put back at the end, and engines without their start-up probe."""
+    """One thread of torch, put back at the end, and engines that measure nothing at their start."""
     import torch
 
     from turngym.agents.engines.torch import TorchEngine
@@ -73,6 +73,7 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TorchEngine, "mode_reason", "")
+        patch.setattr(TorchEngine, "measure_threads", lambda engine, most: None)
         yield
     torch.set_num_threads(before)
 

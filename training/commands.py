@@ -26,7 +26,7 @@ from ..agents.settings import FINETUNING, WarmupOptions
 from ..agents.terminal import Shown, console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from ..tools.progress import Work
-from .config import TrainConfig, adjust, from_run, read_recipe
+from .config import TrainConfig, adjust, from_run, read_recipe, recorded
 from .methods import METHODS, check_methods, describe, evidence, foreign, others, plausible, title
 from .process import launched
 from .report.command import write_report
@@ -96,6 +96,8 @@ class Train(Shown):
             try:
                 self._train(prepared, notes)
                 console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
+                if drew := recorded(prepared.folder).get("draw_threads"):
+                    notes.print(f"threads that drew: {drew}")
                 console.print(f"run folder: {prepared.folder}")
             finally:
                 if launched().first and (prepared.folder / METRICS).exists():

@@ -114,6 +114,7 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
     sound = found.check("settings", lambda: _settings(config, source))
     found.check("device", lambda: check_device(config.machine.device), lambda _: config.machine.device)
     here = bool(found.lines[-1].passed)
+    found.check("dtype", config.machine.check_dtype, lambda _: config.machine.dtype)
     options = found.check("options", lambda: task_options(config), lambda options: ", ".join(options) or "none")
     if options is None:
         return found

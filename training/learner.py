@@ -113,7 +113,9 @@ class Learner:
         """Return the current policy's log-probabilities and entropies of all slots."""
         every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
         keep = _only(self.team.paths(packed, every), every)
-        parts = [_columns(self.forward(packed, paths)) for paths in packed.micro_batches(self.micro_tokens, keep)]
+        seen = [self.forward(packed, paths) for paths in packed.micro_batches(self.micro_tokens, keep)]
+        own = [{"logp": one.logp, "entropy": one.entropy} for one in seen]
+        parts = [some | {EXTRA + name: one.extras[name] for name in one.extras} for some, one in zip(own, seen)]
         mine = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
         found = self.team.columns(mine)
         extras = {name.removeprefix(EXTRA): column for name, column in found.items() if name.startswith(EXTRA)}
@@ -314,12 +316,6 @@ def _moves(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:
     moves = torch.zeros(batch.n_paths, dtype=torch.bool)
     moves[batch.path[live]] = True
     return moves
-
-
-def _columns(current: Current) -> dict[str, Tensor]:
-    """Return the columns of a micro-batch by name, without gradient."""
-    extras = {f"{EXTRA}{name}": column.detach() for name, column in current.extras.items()}
-    return {"logp": current.logp.detach(), "entropy": current.entropy.detach(), **extras}
 
 
 def _only(paths: range, keep: Bool[Tensor, "p"]) -> Bool[Tensor, "p"]:

@@ -45,7 +45,7 @@ HOLDOUT = 0.05  # share of a task file's problems that is kept for validation
 LENGTH = ("steps", "token_budget")
 SERVING = ("server", "server_option")
 # What may differ when a run is resumed.
-FREE = (*LENGTH, *SERVING, *flat(Deadlines()), "threads", "micro_tokens", "log", "out", "resume")
+FREE = (*LENGTH, *SERVING, *flat(Deadlines()), "threads", "slow_dtype", "micro_tokens", "log", "out", "resume")
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ def prepare(config: TrainConfig) -> Prepared:
     parse_loggers(config.log)
     launch = launched()
     check_device(launch.device(config.machine.device))
+    config.machine.check_dtype()
     options = task_options(config)
     source, asked = _suited(config, options)
     train, valid = open_splits(config, {**asked, **options})
@@ -166,11 +167,12 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
 
     config = prepared.config
     own = {name: getattr(config, name) for name in ("lora", "seed", "checkpointing", "compile")}
-    policy = load_policy(prepared.source, **{**asdict(config.machine), "device": device}, **own)
-    with open_engine(choice, policy, prepared.folder, deadline=config.deadlines.turn_deadline) as engine:
+    policy = load_policy(prepared.source, **{**config.machine.loading(), "device": device}, **own)
+    how: dict[str, Any] = {"deadline": config.deadlines.turn_deadline, "threads": config.machine.threads}
+    with open_engine(choice, policy, prepared.folder, **how) as engine:
         loop = _loop(prepared, policy, engine, team)
         record: dict[str, Any] = {"version": __version__, "revision": revision(), "engine": engine.mode}
-        record |= {"forward": engine.forward, "levels": levels_of(prepared.env)}
+        record |= {"forward": engine.forward, "draw_threads": engine.threads, "levels": levels_of(prepared.env)}
         record |= {"processes": team.size} if team.size > 1 else {}
         record |= {"fitted": prepared.fitted, "chat_template": prepared.chat.template.origin}
         if engine.mode == "batch-dependent":

@@ -7,6 +7,7 @@ vllm: the engine whose turns vLLM servers draw
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,10 +28,12 @@ def open_engine(
     policy: Policy,
     folder: Path,
     deadline: float = 600.0,
+    threads: int | None = None,
 ) -> Iterator[TorchEngine | VllmEngine]:
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
     folder: Where a server finds adapters, and writes its log.
+    threads: CPU threads that draw in this process; None for as many as pay, at most OMP_NUM_THREADS if that is set.
     deadline: Seconds in which a server must have drawn a turn or be back, if it went away.
 
     Raises ValueError where a server does not fit the policy; EngineFailure where a server cannot be had.
@@ -40,7 +43,11 @@ def open_engine(
         if choice.engine == "torch":
             from .torch import TorchEngine
 
-            engine = TorchEngine(policy)
+            engine = TorchEngine(policy, threads=threads)
+            if threads is None:
+                named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+                engine.measure_threads(int(named) if named.isdigit() else os.cpu_count() or 1)
+                log.info("%d threads draw", engine.threads)
             if engine.forward != "own":
                 log.warning("rollouts are slower than with the usual architectures: %s", engine.forward)
         else:

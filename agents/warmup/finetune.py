@@ -57,7 +57,7 @@ class Finetune:
     def to_json(self) -> dict[str, Any]:
         found = {"policy": self.policy, "env": self.env, "data": self.data}
         found |= {"options": json.dumps(self.options, default=list)}
-        return found | asdict(self.training) | asdict(self.lora) | asdict(self.machine)
+        return found | asdict(self.training) | asdict(self.lora) | self.machine.loading()
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
         if (value := getattr(settings.training, name)) != getattr(plain, name):
             raise ValueError(f"{name} is {value!r}, which is for policies made from nothing; leave it or --policy out")
     check_device(settings.machine.device)
+    settings.machine.check_dtype()
     source = find(settings.policy)
     source.check_targets(settings.lora.targets)
     check_fits(source.folder, settings.machine.dtype, settings.machine.device, lora=source.lora() or settings.lora)
@@ -139,7 +140,7 @@ def _run(prepared: Prepared) -> Iterator[Progress]:
     learned, spoken = fitting[: -len(held)], sum(int(one.assistant.sum()) for one in fitting)
     note = f"{len(learned)} demonstrations to learn from and {len(held)} held out, {spoken} tokens of the assistant's"
     yield Progress(len(examples), training.episodes, note=note)
-    machine = {**asdict(settings.machine), "threads": training.threads}
+    machine = {**settings.machine.loading(), "threads": training.threads}
     policy = load_policy(prepared.source, **machine, lora=settings.lora, seed=training.seed)
     tuner = Tuner(policy, training)
     if prepared.checkpoint is not None:

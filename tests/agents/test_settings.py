@@ -1,6 +1,7 @@
 """Settings that are nested in Python and flat everywhere else."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -65,6 +66,23 @@ def test_the_values_of_a_file_are_of_the_types_of_the_fields():
 def test_a_value_out_of_range_is_refused_with_the_rule(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         settings.check()
+
+
+@pytest.mark.parametrize(("slow", "times", "refused"), [(False, 4.13, True), (True, 4.13, False), (False, 0.6, False)])
+def test_a_slow_data_type_has_to_be_asked_for(monkeypatch, slow, times, refused):
+    monkeypatch.setattr(module, "slowness", lambda: times)
+    MachineOptions("cuda", "bfloat16").check_dtype()
+    MachineOptions("cpu", "float32").check_dtype()
+    with pytest.raises(ValueError, match=r"take 4\.1 times as long .*--slow-dtype") if refused else nullcontext():
+        MachineOptions("cpu", "bfloat16", slow_dtype=slow).check_dtype()
+
+
+def test_how_slow_a_data_type_is_is_measured(monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(module.time, "process_time", lambda: float(next(clock)))
+    assert module.slowness() == 1.0  # by this clock all products take a second
+    monkeypatch.undo()
+    assert module.slowness() > 0
 
 
 @pytest.mark.parametrize(

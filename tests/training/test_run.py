@@ -17,12 +17,13 @@ from safetensors.torch import load_file
 from turngym import __version__
 from turngym.agents import evaluate
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.engines.torch.runner import set_threads
 from turngym.agents.journal import locked
 from turngym.agents.policy import load_policy
 from turngym.agents.settings import SamplingOptions
 from turngym.agents.source import OWN, TINY, find
 from turngym.envs import TextEnv
-from turngym.training.config import TrainConfig, from_run, revision, to_toml
+from turngym.training.config import TrainConfig, from_run, recorded, revision, to_toml
 from turngym.training.run import execute, prepare, resume_hint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -207,7 +208,7 @@ def test_a_run_folder_holds_what_it_promises(finished):
     assert from_run(finished) == SMALL.changed(out=str(finished))
     record = tomllib.loads((finished / "config.toml").read_text())["record"]
     levels = {"python": "namespaces"}  # though nobody asked for it
-    how = {"engine": "exact", "forward": "own", "levels": levels}
+    how = {"engine": "exact", "forward": "own", "draw_threads": 1, "levels": levels}
     own = {"fitted": {}, "chat_template": {"sha256": OWN, "family": ""}}  # as the policy speaks turngym's own
     assert record == {"version": __version__, "revision": revision(), **how, **own}
     assert {path.suffix for path in finished.rglob("*") if path.is_file()} <= {
@@ -217,6 +218,20 @@ def test_a_run_folder_holds_what_it_promises(finished):
         ".json",
         ".safetensors",
     }
+
+
+def test_neither_journal_nor_weights_depend_on_how_many_threads_draw(finished, tmp_path, monkeypatch):
+    def measured(engine: TorchEngine, most: int) -> None:
+        set_threads(engine._worker, torch.set_num_threads, 2)
+        engine.threads = 2
+
+    monkeypatch.setattr(TorchEngine, "measure_threads", measured)
+    list(execute(prepare(SMALL.changed(threads=None, out=str(tmp_path / "run")))))
+    assert torch.get_num_threads() == 1  # the learner's
+    assert recorded(tmp_path / "run")["draw_threads"] == 2
+    assert from_run(tmp_path / "run").machine.threads is None  # so a resumed run measures again
+    for name in ("trees/step-000001.jsonl", "checkpoints/step-000001/adapter/adapter_model.safetensors"):
+        assert (finished / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
 
 
 def test_the_summary_compares_the_first_validation_with_the_last(finished):

@@ -9,17 +9,17 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ...engine import Completion, Cut, Generation, Sampling, StopRule, check_turn, evaluating, keyed_rng
 from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
 from .decoder import Decoder
-from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, set_threads
+from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, paying_threads, set_threads
 from .sampler import RowSampling, sample
 from .scheduler import Gathering, Request, Scheduler, Sequence
 from .weights import Weights, unusual
@@ -34,7 +34,7 @@ class TorchEngine:
     slots: Conversations that are cached at a time.
     prefill_tokens: Most padded tokens of one chunk batch.
     max_context: Tokens; lowers the policy's own limit.
-    threads: CPU threads of its worker alone (None: as the process; 1 suits small models next to busy tools).
+    threads: CPU threads of its worker alone (None: as the process, until `measure_threads`).
 
     Raises ValueError where a value is out of range, or the model does not fit, also not into memory.
     """
@@ -61,8 +61,8 @@ class TorchEngine:
         self._drawn_with = self._state()
         self.scheduler = Scheduler(slots, prefill_tokens)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="turngym-engine")
-        if threads is not None:
-            set_threads(self._worker, threads)
+        self.threads = threads or torch.get_num_threads()
+        set_threads(self._worker, torch.set_num_threads, self.threads)
         self._gathering = Gathering()
         self._ends = StopRule(policy.tokenizer)
         self._task: asyncio.Task[None] | None = None
@@ -74,6 +74,12 @@ class TorchEngine:
 
     async def sync(self) -> None:
         """Do nothing: the engine draws from the policy itself."""
+
+    def measure_threads(self, most: int) -> None:
+        """Let as many threads draw as pay, at most `most`, and one where others could change a bit."""
+        rows, own = ceil_to(min(len(self.scheduler.slots), 64), 8), self.forward == "own"
+        most = most if own and self.policy.device.type == "cpu" else 1
+        self.threads = set_threads(self._worker, paying_threads, self._make, self.policy.vocabulary, rows, most)
 
     @property
     def mode(self) -> Literal["exact", "batch-dependent"]:
@@ -102,9 +108,7 @@ class TorchEngine:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def _runners(self) -> Callable[[], Runner]:
@@ -167,29 +171,23 @@ class TorchEngine:
         fed = running + running[-1:] * (-len(running) % self._runner.rows)
         slots, lengths = _slots(fed), [sequence.cached for sequence in fed]
         tokens = [sequence.tokens[sequence.cached] for sequence in fed]
-        settings, drawing = RowSampling.neutral(len(fed)), {}
+        settings, drawing = [(Sampling(), 0.0)] * len(fed), dict[int, Request]()
         for row, sequence in enumerate(running):
             request = sequence.request
             if request is not None and sequence.cached == len(sequence.tokens) - 1:
                 drawing[row] = request
-                settings.set(row, request.sampling, request.uniforms[len(request.tokens)])
-        drawn = await self._work(lambda: sample(self._runner.decode(slots, lengths, tokens), settings))
+                settings[row] = request.sampling, request.uniforms[len(request.tokens)]
+        how = RowSampling.of(settings)
+        drawn = await self._work(lambda: sample(self._runner.decode(slots, lengths, tokens), how))
         for sequence in running:
             sequence.cached += 1
-        self._accept(drawing, *drawn)
+        self._accept(drawing, drawn)
 
-    def _accept(
-        self,
-        drawing: dict[int, Request],
-        tokens: NDArray[np.int64],
-        logps: NDArray[np.float32],
-        entropies: NDArray[np.float32],
-    ) -> None:
+    def _accept(self, drawing: dict[int, Request], drawn: tuple[NDArray[Any], ...]) -> None:
         for row, request in drawing.items():
             if request.future.done():
                 continue
-            token, logp, entropy = int(tokens[row]), float(logps[row]), float(entropies[row])
-            sequence = request.sequence
+            (token, logp, entropy), sequence = (column[row].item() for column in drawn), request.sequence
             if not np.isfinite(entropy):
                 raise FloatingPointError(
                     f"the policy's logits are not finite after {len(sequence.tokens)} tokens (entropy {entropy}); "

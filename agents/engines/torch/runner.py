@@ -8,12 +8,14 @@ with its equals; decoding has one query a head, where a wider masked window adds
 from __future__ import annotations
 
 import ctypes
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+T = TypeVar("T")
 CHUNK = 32  # chunks are padded to a multiple of this many tokens
+PAYS, MEASURES = 1.25, 0.5  # times as fast that twice the threads have to be, and seconds to find that
 WINDOW = 64  # and see a multiple of this many positions; below 64 small heads take another matrix product
 
 
@@ -138,6 +142,12 @@ class Runner(ABC):
             self._cache.append(self._room(heads, size, kind))
         return self._cache[number]
 
+    def _mask(self, positions: Tensor, window: int, kind: torch.dtype, size: int | None = None) -> Tensor:
+        """Return what is added to scores, `[..., q, window]`; `size` is the layer's own window (tokens)."""
+        at, own = torch.arange(window, device=self.device), positions[..., None]
+        unseen = at > own if size is None else (at > own) | (at <= own - size)
+        return torch.zeros(unseen.shape, dtype=kind, device=self.device).masked_fill_(unseen, torch.finfo(kind).min)
+
     def _room(self, heads: int, size: int, kind: torch.dtype) -> tuple[Tensor, Tensor]:
         new = partial(torch.zeros, dtype=kind, device=self.device)
         return new(self._slots, heads, size, self._width), new(self._slots, heads, self._width, size)
@@ -180,12 +190,9 @@ class Fallback(Runner):
 
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
         for part in parts:
-            unseen = torch.arange(part.window, device=self.device) > part.positions[:, None, :, None]
-            floor = torch.finfo(self.model.dtype).min
-            mask = torch.zeros(unseen.shape, dtype=self.model.dtype, device=self.device).masked_fill_(unseen, floor)
             out = self.model(
                 input_ids=part.tokens,
-                attention_mask=mask,
+                attention_mask=self._mask(part.positions[:, None], part.window, self.model.dtype),
                 # Padding may lie past the context, where the model has no position.
                 position_ids=part.positions.clamp(max=self.max_context - 1),
                 past_key_values=SlotCache(self, part),
@@ -232,12 +239,40 @@ def batch_dependence(make: Callable[[], Runner], vocabulary: int, rows: int) -> 
     return f"logits of one row differ by up to {differ:.1e} between 1 and {rows} rows in flight" if differ else ""
 
 
-def set_threads(worker: ThreadPoolExecutor, threads: int) -> None:
-    """Give one thread its own count: torch keeps counts per thread, and the last one set for threads yet to start."""
+def paying_threads(make: Callable[[], Runner], vocabulary: int, rows: int, most: int) -> int:
+    """Return how many of at most `most` threads draw fastest, to the same bits; the calling thread has as many then.
+
+    Twice as many have to be `PAYS` times as fast in the median of pairs: environments compute, too.
+    """
+    runner, chosen = make(), 1
+    tokens = np.random.Generator(np.random.Philox(key=0)).integers(0, vocabulary, (2, WINDOW - 2))
+
+    def draw(threads: int) -> tuple[Tensor, float]:
+        torch.set_num_threads(threads)
+        began = time.perf_counter()
+        runner.prefill([0, 1], [0, 0], [*tokens])
+        logits = runner.decode(range(rows), [WINDOW - 2] * rows, [0] * rows)
+        return logits, time.perf_counter() - began
+
+    while (more := 2 * chosen) <= most:
+        began, gains = time.perf_counter(), list[float]()
+        while len(gains) < 6 and (not gains or time.perf_counter() - began < MEASURES):
+            (bits, few), (others, many) = draw(chosen), draw(more)
+            gains.append(few / many if torch.equal(bits, others) else 0.0)
+        if median(gains[1:] or gains) < PAYS:  # the first starts the threads
+            break
+        chosen = more
+    torch.set_num_threads(chosen)
+    return chosen
+
+
+def set_threads(worker: ThreadPoolExecutor, choose: Callable[..., T], *given: Any) -> T:
+    """Let a thread choose its own count: torch keeps one per thread, and the last one set for threads yet to start."""
     others = torch.get_num_threads()
     worker.submit(torch.get_num_threads).result()  # a thread's first use would overwrite what was set before it
-    worker.submit(torch.set_num_threads, threads).result()
+    chosen = worker.submit(choose, *given).result()
     torch.set_num_threads(others)
+    return chosen
 
 
 def keep_memory() -> None:

@@ -3,6 +3,7 @@
 Everything reduces along the vocabulary inside one row, so a row's numbers do not depend on the other rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,14 +24,11 @@ class RowSampling:
     top_k: NDArray[np.int64]
 
     @classmethod
-    def neutral(cls, rows: int) -> "RowSampling":
-        """Return settings of temperature 1 without truncation."""
-        return cls(np.zeros(rows), np.ones(rows, np.float32), np.ones(rows), np.zeros(rows, np.int64))
-
-    def set(self, row: int, sampling: Sampling, uniform: float) -> None:
-        """Sample `row` as `sampling` says, at `uniform`."""
-        self.uniform[row], self.temperature[row] = uniform, sampling.temperature
-        self.top_p[row], self.top_k[row] = sampling.top_p, sampling.top_k
+    def of(cls, rows: Sequence[tuple[Sampling, float]]) -> "RowSampling":
+        """Return how each row is sampled, given its sampling and its uniform."""
+        each = [(uniform, one.temperature, one.top_p, one.top_k) for one, uniform in rows]
+        kinds: tuple[type[np.generic], ...] = (np.float64, np.float32, np.float64, np.int64)
+        return cls(*(np.array(column, kind) for column, kind in zip(zip(*each), kinds)))
 
 
 @torch.inference_mode()

@@ -54,7 +54,7 @@ class VllmEngine:
     """
 
     mode: Literal["server"] = "server"  # accounting and distributions are promised, not bits
-    forward = "vllm"
+    forward, threads = "vllm", 0
     mode_reason = "a server's numbers depend on what else is in its batch"
 
     def __init__(self, policy: Policy, fleet: Fleet, publisher: Publisher, *, top: int = TOP) -> None:

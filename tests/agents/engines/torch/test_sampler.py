@@ -1,6 +1,7 @@
 import numpy as np
 import torch
 
+from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch.sampler import RowSampling, sample
 
 
@@ -25,6 +26,5 @@ def test_draws_follow_the_tempered_and_truncated_distribution():
 
 def test_the_extreme_uniforms_draw_tokens_that_have_probability():
     logits = torch.tensor([-torch.inf, 0.0, 0.0, -torch.inf]).repeat(2, 1)
-    settings = RowSampling.neutral(2)
-    settings.uniform[:] = 0.0, np.nextafter(1.0, 0.0)
-    assert sample(logits, settings)[0].tolist() == [2, 1]
+    settings = [(Sampling(), uniform) for uniform in (0.0, np.nextafter(1.0, 0.0))]
+    assert sample(logits, RowSampling.of(settings))[0].tolist() == [2, 1]
