@@ -6,7 +6,9 @@ r"""Rollouts of the three recipes: drawn tokens a CPU-second, and how full the b
 Each recipe trains as it does by default, at a learning rate that changes nothing; a round is the rollout of a step.
 CPU seconds are those of the process in which the policy draws, threads of environments included, sandboxes not. A
 decode's rows are what it computes, padding included: the share of them that draw for a turn is the occupancy. Tokens of
-a prefill are padded, too; the share that is not is printed. With `--beside` another checkout does the same, in a
+a prefill are padded, too; the share that is not is printed. Shares of the CPU time: those of the engine's thread by
+what it does, the main thread's, which runs the event loop, chats and journals, and what is left, which are the threads
+of environments and the engine's own Python. With `--beside` another checkout does the same, in a
 process that takes turns with this one; the ratio is that of medians.
 """
 
@@ -30,14 +32,20 @@ from typing import Any
 OCCUPANCY, GAIN = 85, 3.0
 RECIPES = ("math-python", "household", "search")
 Round = dict[str, float]
+PART = "CPU of "  # begins the names of counts
 
 
 def watch(counts: dict[str, float]) -> None:
     """Count the batches of the engine, the tokens that are drawn, and the CPU seconds of rollouts."""
+    from turngym.agents.engines.torch import engine as embedded
     from turngym.agents.engines.torch import runner
     from turngym.agents.engines.torch.engine import TorchEngine
 
-    decode, rows, feed = TorchEngine._decode, runner.Runner.decode, runner.Runner.prefill
+    decode = TorchEngine._decode
+    rows = timed(counts, "decodes", runner.Runner.decode)
+    feed = timed(counts, "prefills", runner.Runner.prefill)
+    setattr(runner.Runner, "copy", timed(counts, "copies", runner.Runner.copy))  # noqa: B010
+    setattr(embedded, "sample", timed(counts, "sampling", embedded.sample))  # noqa: B010
     importlib.import_module("turngym.training.loop")
     collect = importlib.import_module("turngym.agents.rollout.collect").collect
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("turngym.training")]
@@ -62,7 +70,7 @@ def watch(counts: dict[str, float]) -> None:
 
     def collected(*args: Any, **options: Any) -> Any:
         began, clock = time.process_time(), time.perf_counter()
-        trees = collect(*args, **options)
+        trees = timed(counts, "main thread", collect)(*args, **options)
         counts["cpu"] += time.process_time() - began
         counts["seconds"] += time.perf_counter() - clock
         counts["tokens"] += sum(int(turn.sampled.sum()) for tree in trees for turn in tree.turns)
@@ -74,6 +82,19 @@ def watch(counts: dict[str, float]) -> None:
     setattr(runner.Runner, "prefill", prefill)  # noqa: B010
     for place in places:
         setattr(place, "collect", collected)  # noqa: B010
+
+
+def timed(counts: dict[str, float], what: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `work`, which adds the CPU seconds of its thread to those of `what`."""
+
+    def run(*args: Any, **options: Any) -> Any:
+        began = time.thread_time()
+        try:
+            return work(*args, **options)
+        finally:
+            counts[PART + what] += time.thread_time() - began
+
+    return run
 
 
 def serve(name: str, policy: str, rounds: int) -> None:
@@ -133,7 +154,7 @@ def measure(name: str, policy: str, rounds: int, beside: Path | None) -> bool:
 def report(way: str, lines: list[Round]) -> float:
     """Print one checkout's figures; return its tokens a CPU-second."""
     rate = median(line["tokens"] / line["cpu"] for line in lines)
-    each = {key: total(lines, key) / len(lines) for key in lines[0]}
+    each = {key: total(lines, key) / len(lines) for key in {**lines[-1], **lines[0]}}
     print(
         f"      {way:6} {rate:7,.0f} drawn tokens a CPU-second; a rollout {each['cpu']:.2f} CPU-s, "
         f"{each['seconds']:.2f} s, {each['tokens']:,.0f} tokens, {each['turns']:.0f} turns"
@@ -142,7 +163,12 @@ def report(way: str, lines: list[Round]) -> float:
         f"             {each['decodes']:.0f} decodes of {each['rows'] / each['decodes']:.1f} rows, "
         f"{100 * each['drawing'] / each['rows']:.0f} % draw; {each['prefills']:.0f} prefills of "
         f"{each['chunks'] / each['prefills']:.1f} rows, {100 * each['fed'] / each['padded']:.0f} % of "
-        f"{each['padded']:,.0f} tokens not padding",
+        f"{each['padded']:,.0f} tokens not padding"
+    )
+    shares = {key.removeprefix(PART): 100 * each[key] / each["cpu"] for key in each if key.startswith(PART)}
+    shares["the rest"] = 100 - sum(shares.values())
+    print(
+        "             of the CPU time: " + ", ".join(f"{part} {share:.0f} %" for part, share in shares.items()),
         flush=True,
     )
     return rate
@@ -150,7 +176,7 @@ def report(way: str, lines: list[Round]) -> float:
 
 def total(lines: list[Round], key: str) -> float:
     """Return the sum of one count."""
-    return sum(line[key] for line in lines)
+    return sum(line.get(key, 0.0) for line in lines)
 
 
 def verdict(what: str, value: float, goal: float) -> bool:
