@@ -139,11 +139,10 @@ def prepare(
         raise ValueError(f"--policy is {policy!r} and --model {endpoint.model!r}; give one of the two")
     if episodes < 1 or samples < 1:
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
-    for k in ks:
-        if not 1 <= k <= samples:
-            raise ValueError(
-                f"k is {k}, and a task has {samples} samples; take one from 1 to {samples}, or more --samples"
-            )
+    if wrong := [k for k in ks if not 1 <= k <= samples]:
+        raise ValueError(
+            f"k is {wrong[0]}, and a task has {samples} samples; take one from 1 to {samples}, or more --samples"
+        )
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice, endpoint):

@@ -65,7 +65,8 @@ class Decoder(Runner):
         if layer.norms is not None:
             torch.mul(self._norm(turned), layer.norms, out=turned)
         rows = _uncut(turned)
-        for part, by in zip(turned.unflatten(-1, (-1, 2)).split(rows), turns.split(rows)):
+        pairs = turned.view(*turned.shape[:2], -1, 2)
+        for part, by in zip(torch.split(pairs, rows), torch.split(turns, rows)):
             if part.dtype == torch.float32:
                 torch.view_as_complex(part).mul_(by)
             else:
@@ -84,7 +85,7 @@ def _uncut(x: Tensor) -> int:
 def _gated(both: Tensor) -> Tensor:
     """Return `silu(gate) * up` `[n, inner]` of both `[n, 2 * inner]`."""
     inner = both.shape[1] // 2
-    parts = [silu(part[:, :inner]).mul_(part[:, inner:]) for part in both.split(_uncut(both[:, :inner]))]
+    parts = [silu(part[:, :inner]).mul_(part[:, inner:]) for part in torch.split(both, _uncut(both[:, :inner]))]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
