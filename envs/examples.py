@@ -15,7 +15,8 @@ from .rows import json_rows
 
 Message = dict[str, Any]
 """One chat message: `role` and `content`, as chat templates take them."""
-Example = tuple[Message, ...]  # a conversation that the user begins and the assistant ends
+Example = tuple[Message, ...]
+"""A conversation that the user begins and the assistant ends."""
 _PARTS = ("role", "content")
 MOST = 64  # shots
 ROLES = {"user": ("assistant",), "assistant": ("user", "tool"), "tool": ("assistant",)}  # who may speak behind whom

@@ -167,7 +167,9 @@ def run(prepared: Prepared) -> Iterator[Progress]:
         yield Progress(len(played), training.episodes)
     chat = _chat(played, settings)
     if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
-        raise ValueError(f"{settings.env} has changed since the warm-up in {out} was started; take another folder")
+        raise ValueError(
+            f"{settings.env} has changed since the warm-up in {out} was started; start again in another folder"
+        )
     write_file(out / TOKENIZER, chat.tokenizer.to_str())
     examples = _examples(chat, played, prepared)
     yield Progress(len(played), training.episodes, note=_about(played, examples, chat))

@@ -19,7 +19,9 @@ TASK_TYPES = (
     "pick_cool_then_place_in_recep",
     "pick_two_obj_and_place",
 )
-SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")  # of the official games
+"""The six kinds of tasks of ALFWorld."""
+SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
+"""The splits of the official games."""
 
 _PUT = re.compile(r"(?:move|put) (.+) (?:to|in/on) (.+)")
 _TASK_LINE = re.compile(r'("task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*)("(?:[^"\\]|\\.)*")')

@@ -21,8 +21,10 @@ from .grade import MathGrader
 from .problems import FAMILIES, MIXED, SUMS
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
-SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."  # the default system prompt of Math
-SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."  # likewise of MathPython
+SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
+"""The default system prompt of Math."""
+SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}."
+"""The default system prompt of MathPython."""
 # What a stock model has to be told.
 FULL = "Solve the problem step by step. {calls}End with the final answer, and nothing but the answer, in \\boxed{{}}."
 

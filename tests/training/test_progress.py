@@ -138,6 +138,9 @@ class Played:
         )
         self.folder = method
 
+    def __str__(self) -> str:
+        return f"{self.method}, seed {self.config.seed}"
+
     def records(self):
         valid = SimpleNamespace(success=Interval(0.25, 0.125, 0.5))
         yield SimpleNamespace(step=0, metrics={}, valid=valid, begun=[])

@@ -24,7 +24,8 @@ from .. import messages
 from . import linux
 from .view import View
 
-LEVELS = ("namespaces", "landlock", "rlimits-only")  # the isolation levels, the strongest first
+LEVELS = ("namespaces", "landlock", "rlimits-only")
+"""The isolation levels, the strongest first."""
 
 LIBRARIES = ("numpy", "sympy")  # what a zygote may have preloaded for programs of its kind
 KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
