@@ -175,7 +175,7 @@ for fd in range(4096):
     "status", ["timeout", "output", "rejected", "killed", "nonsense", "", None, ["ok"], {"ok": 1}, 0]
 )
 def test_a_session_that_finds_the_key_can_only_end_as_sessions_do(status, run, ok):
-    tool = PythonTool(timeout=0.3)
+    tool = PythonTool(timeout=10)
     result = run(tool, FIND + f"send({{'key': key, 'status': {status!r}}})\nprint('still here')")
     assert result in (
         ToolResult(Status.OK, "still here\n"),
