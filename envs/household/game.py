@@ -35,16 +35,27 @@ _GRAMMARS = {"a1b429d0132e6637": "current", "d1588fc1bc2859ce": "current", "f843
 
 @dataclass(frozen=True)
 class Game:
-    """A game as its file holds it."""
+    """A game as its file holds it.
 
-    id: str  # names the game; official games are called `split/task folder/trial`
-    split: str  # one of `SPLITS`; empty where the file does not say
-    task_type: str  # one of `TASK_TYPES`; empty where the file does not say
-    task: str  # the sentence that states the task
-    problem: str = field(repr=False)  # as PDDL
-    walkthrough: tuple[str, ...] = field(repr=False)  # an expert's commands, for grading and demonstrations only
-    solvable: bool = True  # whether the official generator found it so
-    text: str = "current"  # the form of its text, `current` or `old`
+    Args:
+        id: Names the game; official games are called `split/task folder/trial`.
+        split: `train`, `valid_train`, `valid_seen`, `valid_unseen`; empty where the file does not say.
+        task_type: One of `TASK_TYPES`; empty where the file does not say.
+        task: The sentence that states the task.
+        problem: The PDDL problem.
+        walkthrough: An expert's commands, for grading and demonstrations only.
+        solvable: Whether the official generator found it so.
+        text: The form of its text, `current` or `old`.
+    """
+
+    id: str
+    split: str
+    task_type: str
+    task: str
+    problem: str = field(repr=False)
+    walkthrough: tuple[str, ...] = field(repr=False)
+    solvable: bool = True
+    text: str = "current"
 
     def world(self, text: str | None = None) -> World:
         """Return the house of this game, in the form of text of its file or in another.

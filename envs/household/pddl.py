@@ -100,21 +100,28 @@ class State(NamedTuple):
 
     Things, receptacles and places are numbers of the world's tables; a set of them is an int whose bit `i` is set
     where `i` is in it.
+
+    Args:
+        place: Where the agent is.
+        held: The thing in its hand, -1 for none.
+        inside: For each receptacle the set of things in or on it.
+        around: For each thing the set of places it is known to be at (only `slice` and `look` ask for it).
+        opened: The receptacles that are open.
+        clean: The things that were cleaned, and likewise `hot`, `cool`, `sliced` and `toggled`.
+        left: For each receptacle the set of things that were taken from it and not put back.
     """
 
-    place: int  # where the agent is
-    held: int  # the thing in its hand, -1 for none
-    inside: tuple[int, ...]  # for each receptacle the set of things in or on it
-    around: tuple[
-        int, ...
-    ]  # for each thing the set of places it is known to be at (only `slice` and `look` ask for it)
-    opened: int  # the receptacles that are open
-    clean: int  # the things that were cleaned, and likewise below
+    place: int
+    held: int
+    inside: tuple[int, ...]
+    around: tuple[int, ...]
+    opened: int
+    clean: int
     hot: int
     cool: int
     sliced: int
     toggled: int
-    left: tuple[int, ...]  # for each receptacle the set of things that were taken from it and not put back
+    left: tuple[int, ...]
 
 
 def members(set_: int) -> Iterator[int]:

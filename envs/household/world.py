@@ -41,25 +41,43 @@ def get_dialect(name: str) -> Dialect:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A house, its task and the form of its text; sets of things and receptacles are ints (see `State`)."""
+    """A house, its task and the form of its text; sets of things and receptacles are ints (see `State`).
 
-    task: str  # its sentence
+    Args:
+        task: The task's sentence.
+        dialect: The form of the text.
+        things: The names of the things.
+        receptacles: The names of the receptacles.
+        places: The names of the places.
+        where: For each receptacle its place.
+        here: For each place the receptacles there.
+        fits: For each receptacle the things that may be put there.
+        openable: The receptacles that open.
+        sinks: The receptacles to clean with; likewise `microwaves` to heat and `fridges` to cool with.
+        inner: For each thing that can hold others the names of those it holds, which never change.
+        can: The things to `pickup`, `clean`, `heat`, `cool`, `toggle`, `slice`, and those that `cut`.
+        goal: The conditions of success.
+        start: The state in which the game begins.
+        thing: The number of each thing by name; likewise `receptacle`.
+    """
+
+    task: str
     dialect: Dialect
-    things: tuple[str, ...]  # their names; likewise `receptacles` and `places`
+    things: tuple[str, ...]
     receptacles: tuple[str, ...]
     places: tuple[str, ...]
-    where: tuple[int, ...]  # for each receptacle its place
-    here: tuple[tuple[int, ...], ...]  # for each place the receptacles there
-    fits: tuple[int, ...]  # for each receptacle the things that may be put there
-    openable: int  # the receptacles that open
-    sinks: int  # the receptacles to clean with; likewise `microwaves` to heat and `fridges` to cool with
+    where: tuple[int, ...]
+    here: tuple[tuple[int, ...], ...]
+    fits: tuple[int, ...]
+    openable: int
+    sinks: int
     microwaves: int
     fridges: int
-    inner: dict[int, tuple[str, ...]]  # for each thing that can hold others the names of those it holds: they stay
-    can: dict[str, int]  # the things to `pickup`, `clean`, `heat`, `cool`, `toggle`, `slice`, and those that `cut`
+    inner: dict[int, tuple[str, ...]]
+    can: dict[str, int]
     goal: tuple[Condition, ...]
     start: State
-    thing: dict[str, int]  # the number of each thing by name; likewise `receptacle`
+    thing: dict[str, int]
     receptacle: dict[str, int]
 
     def won(self, state: State) -> bool:

@@ -45,14 +45,23 @@ class QATask(Task):
 
 
 class QAGrade(NamedTuple):
-    """A grader's verdict on one completion."""
+    """A grader's verdict on one completion.
 
-    score: float  # the reward, which is `em`
-    answer: str | None  # what the agent answered; None when there is no answer
-    how: str  # what decided: `exact`, `wrong`, `no-answer` or `too-long`
-    em: float = 0.0  # exact match: 1.0 or 0.0
-    f1: float = 0.0  # harmonic mean of precision and recall over tokens, 0 to 1
-    sub_em: float = 0.0  # whether the answer holds a gold: 1.0 or 0.0
+    Args:
+        score: The reward, which is `em`.
+        answer: What the agent answered; None when there is no answer.
+        how: What decided: `exact`, `wrong`, `no-answer` or `too-long`.
+        em: Exact match: 1.0 or 0.0.
+        f1: Harmonic mean of precision and recall over tokens, 0 to 1.
+        sub_em: Whether the answer holds a gold: 1.0 or 0.0.
+    """
+
+    score: float
+    answer: str | None
+    how: str
+    em: float = 0.0
+    f1: float = 0.0
+    sub_em: float = 0.0
 
 
 class QAGrader:
