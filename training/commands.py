@@ -95,9 +95,9 @@ class Train(Shown):
             prepared = self._prepared(notes)
             try:
                 self._train(prepared, notes)
-                console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
                 if drew := recorded(prepared.folder).get("draw_threads"):
                     notes.print(f"threads that drew: {drew}")
+                console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
                 console.print(f"run folder: {prepared.folder}")
             finally:
                 if launched().first and (prepared.folder / METRICS).exists():
