@@ -69,7 +69,7 @@ class Tau2(TextEnv):
         official = _official()
         self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
         self.task_id, self.talk, self.errors = task.id, [], 0
-        self.category = task.id[1:].partition("]")[0] if task.id.startswith("[") else self.tasks.domain  # of an issue
+        self.category = task.id[1:].partition("]")[0] if task.id.startswith("[") else self.tasks.domain  # "[KIND]…"
         self.world = official.registry.get_env_constructor(self.tasks.domain)(solo_mode=self.user is None)
         began = task.initial_state or SimpleNamespace(initialization_data=None, initialization_actions=None)
         self.world.set_state(began.initialization_data, began.initialization_actions, [])

@@ -11,17 +11,8 @@ import torch
 from turngym.agents.engine import Completion, Sampling, keyed_rng
 from turngym.agents.engines.torch import TorchEngine, scheduler
 from turngym.agents.engines.torch.decoder import Decoder
-from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
-
-
-def loaded(folder: Path) -> Policy:
-    policy = load_policy(folder, lora=LoraOptions(rank=4, alpha=8))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in policy.trainable_parameters().values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    return policy
+from turngym.agents.policy import Policy
+from turngym.tests.support.policies import loaded
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from turngym.agents.engines.torch import TorchEngine, runner
 from turngym.agents.engines.torch.decoder import Decoder
 from turngym.agents.engines.torch.runner import paying_threads
 from turngym.agents.engines.torch.weights import Weights
-from turngym.agents.policy import Policy, load_policy
-from turngym.agents.settings import LoraOptions
+from turngym.agents.policy import Policy
 from turngym.agents.source import TINY
+from turngym.tests.support.policies import loaded
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +26,7 @@ def same_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tiny() -> Policy:
-    policy = load_policy(TINY, lora=LoraOptions(rank=4, alpha=8))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in policy.trainable_parameters().values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    return policy
+    return loaded(TINY)
 
 
 def test_no_bit_depends_on_the_number_of_threads(tiny):
