@@ -1,8 +1,10 @@
 r"""Decoding, tokens a CPU-second: the embedded engine beside matrix products alone and transformers' `generate`.
 
-    python benchmarks/decoding.py [--quick] [--rounds 5] [--part tiny|real] [--beside CHECKOUT]
+    python benchmarks/decoding.py [--quick] [--rounds 5] [--part tiny|prefix|real] [--beside CHECKOUT]
 
 - tiny: 64 conversations of the tiny policy at 200 tokens
+- prefix: what groups of eight of these could save if they did not each have the prompt's keys and values, 128 tokens of
+  the 200; a figure without a goal
 - real: 32 conversations at 100 tokens of a model of SmolLM2-135M's shape (random weights; only the shape counts) with
   LoRA, beside the products with the same matrices, plain and packed for the processor, and beside `generate` (SDPA and
   a cache of its own) with peft's LoRA and with none
@@ -36,6 +38,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
+from turngym.agents.engines.torch.decoder import Decoder
+from turngym.agents.engines.torch.weights import Weights
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
@@ -189,6 +193,37 @@ def tiny(rounds: int, beside: Path | None) -> bool:
         return verdict("tokens a CPU-second", rates(ways, rows, 3 * rounds)["engine"], 10_000)
 
 
+def prefix(rounds: int, beside: Path | None) -> bool:
+    """Measure what a decode pays for a prompt that eight rows have alike, and what a copy of it to seven costs."""
+    print("\ntiny policy, 64 conversations at 200 tokens, of which groups of eight share 128")
+    rows, group, shared, context = 64, 8, 128, 200
+    decoder = Decoder(Weights(policy_of(TINY).base), torch.device("cpu"))
+    decoder.reserve(rows, 256)
+    slots, tokens = list(range(rows)), [5] * rows
+
+    def decodes(length: int) -> None:
+        for _ in range(DRAWN):
+            decoder.decode(slots, [length] * rows, tokens)
+
+    def copies() -> None:
+        for first in slots[::group]:
+            decoder.copy(first, slots[first + 1 : first + group], shared)
+
+    ways = {"whole": lambda: decodes(context), "own": lambda: decodes(context - shared), "copies": copies}
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(3 * rounds):
+        for name, way in ways.items():
+            took[name].append(cpu(way))
+    whole, own, copied = (1e3 * median(took[name][1:]) for name in ways)
+    whole, own = whole / DRAWN, own / DRAWN
+    most = 100 * (whole - own) * (group - 1) / group / whole
+    print(
+        f"      a decode {whole:.1f} ms, without those tokens {own:.1f} ms: sharing can save {most:.0f} % of it at most"
+    )
+    print(f"      the copies to {rows - rows // group} rows {copied:.1f} ms, {copied / whole:.2f} of a decode")
+    return True
+
+
 def real(rounds: int, beside: Path | None) -> bool:
     """Measure a model of SmolLM2's shape."""
     print("\nSmolLM2-135M's shape, float32, LoRA of rank 16, 32 conversations at 100 tokens")
@@ -221,7 +256,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each way")
     parser.add_argument("--quick", action="store_true", help="two rounds")
-    parser.add_argument("--part", choices=("tiny", "real"), help="one part alone")
+    parser.add_argument("--part", choices=("tiny", "prefix", "real"), help="one part alone")
     parser.add_argument("--beside", type=Path, help="another checkout of the project")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -232,7 +267,7 @@ def main() -> int:
         return 0
     rounds = 2 if options.quick else options.rounds
     print(f"{platform.machine()}, one thread, Python {platform.python_version()}, torch {torch.__version__}")
-    parts = {"tiny": tiny, "real": real}
+    parts = {"tiny": tiny, "prefix": prefix, "real": real}
     good = [part(rounds, options.beside) for name, part in parts.items() if options.part in (None, name)]
     return 0 if all(good) else 1
 
