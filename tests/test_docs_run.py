@@ -31,7 +31,9 @@ from turngym.training.config import from_run
 FILES, TELEMETRY = tables("docs/files.md"), tables("docs/telemetry.md")
 ELSEWHERE = {
     "docs/evaluate.md": "tests/agents/endpoint/test_page.py",
-    "docs/bridges.md": "tests/bridges/test_trl.py",
+    "docs/trl.md": "tests/bridges/test_trl.py",
+    "docs/openenv.md": "tests/bridges/test_openenv.py",
+    "docs/verifiers.md": "tests/bridges/test_verifiers.py",
 }  # pages whose blocks another test runs
 SHORT = "steps=2, eval_every=1, eval_tasks=2, prompts=2, group=2, max_tokens=12, threads=1"
 # What a short run of GRPO and EPO on one path after another, from the embedded engine, may lack.

@@ -1,4 +1,4 @@
-"""OpenEnv's own client on our server, and our environment on OpenEnv servers, ours and another."""
+"""As openenv.md has it: OpenEnv's own client on our server, our environment on OpenEnv servers, ours and another."""
 
 from concurrent.futures import ThreadPoolExecutor
 

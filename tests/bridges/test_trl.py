@@ -1,4 +1,4 @@
-"""A real step of TRL's `GRPOTrainer`, as bridges.md has it: calls reach the tool, the final answer the grader."""
+"""A real step of TRL's `GRPOTrainer`, as trl.md has it: calls reach the tool, the final answer the grader."""
 
 import inspect
 

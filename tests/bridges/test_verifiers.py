@@ -1,4 +1,4 @@
-"""`vf-eval` of verifiers plays an environment of ours through its own OpenEnv taskset; the model is a scripted stub."""
+"""As verifiers.md has it: `vf-eval` plays an environment of ours through its OpenEnv taskset; the model is a stub."""
 
 import json
 import subprocess
