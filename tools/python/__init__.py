@@ -9,9 +9,8 @@
 - `zygote`: a warm interpreter that forks workers
 - `worker`: the process of a session: it confines itself, and forks itself
 - `interpreter`: runs programs in one namespace
-- `isolation`: levels, limits, user namespaces and the file tree
-- `view`: which files of the machine programs see
-- `packages`: which installed packages programs see
+- `isolation`: levels, limits, user namespaces, and the file tree that programs see
+- `packages`: which files of the machine, and which installed packages, that are
 - `seccomp`: the filters on system calls, and the judge whom they ask: calls that name processes, changes of files
 - `linux`: system calls that Python does not wrap, Landlock, and what `/proc` tells
 """

@@ -17,9 +17,8 @@ from typing import NoReturn
 
 from .. import messages
 from . import linux
-from .isolation import DEVICES, HOME, PROCESSES, become_agent, map_users, mount_private
+from .isolation import DEVICES, HOME, PROCESSES, become_agent, map_users, mount_private, visible
 from .seccomp import judge
-from .view import visible
 from .worker import WorkerSpec, work
 
 SPARE = 2  # boundaries of a kind that are ready beyond those asked for

@@ -18,11 +18,13 @@ import contextlib
 import functools
 import os
 import resource
+import site
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import messages
 from . import linux
-from .view import View
 
 LEVELS = ("namespaces", "landlock", "rlimits-only")
 """The isolation levels, the strongest first."""
@@ -51,6 +53,45 @@ _FILES = {
 }
 _OPTIONS = f"size={DISK},nr_inodes={INODES},mode=700,uid={USER},gid={USER}"
 _NOBODY = 65534
+PACKAGES = "packages"  # the folder of the allowed packages, where there are no namespaces, in that of the server
+
+
+@dataclass(frozen=True)
+class View:
+    """What programs see of the machine's files: a path is seen where the nearest of these, or itself, is shown."""
+
+    shown: tuple[str, ...]  # interpreter, libraries, the system's programs, allowed packages: files, folders, links
+    hidden: tuple[str, ...]  # what lies below a shown folder and is not seen
+    packages: dict[str, tuple[str, ...]]  # the entries of installed folders that are shown, by folder
+    prefix: str  # where the interpreter says that it is installed
+    exec_prefix: str
+    readable: tuple[str, ...]  # the largest files and folders of which everything is seen
+    listed: tuple[str, ...]  # folders of which something is hidden, and that an interpreter or programs have to list
+
+
+visible: tuple[list[str], list[str]] = [], []
+"""The files and folders that programs see without namespaces, and the folders that they only list."""
+
+
+def take_packages(view: View, folder: str) -> None:
+    """Import from the standard library and the packages of `view` only, without namespaces by way of `folder`.
+
+    Landlock cannot let a folder be listed without what is in it: there the packages stand in a folder of links.
+    """
+    places = list(view.packages)
+    if folder:
+        places = [f"{folder}/{PACKAGES}"]
+        for source, entries in view.packages.items():
+            for entry in entries:
+                link = Path(places[0], entry)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                if not link.is_symlink():
+                    link.symlink_to(f"{source}/{entry}")
+        visible[0][:], visible[1][:] = [*view.readable, places[0]], view.listed
+    sys.path += places
+    sys.prefix, sys.exec_prefix = view.prefix, view.exec_prefix
+    for add in (site.setquit, site.setcopyright, site.sethelper):  # `exit`, `copyright`, `help` and the like
+        add()
 
 
 def remove_folder(folder: str | Path) -> None:

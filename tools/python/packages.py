@@ -1,11 +1,14 @@
-"""Which installed packages programs of an agent see: a list made for them, by the records of what is installed.
+"""What programs see of the machine's files: the interpreter, its libraries, the system's programs, their packages.
 
-Everything else that is installed is hidden, wherever this process finds it: what makes or grades tasks, what trains.
+The packages are a list made for them, by the records of what is installed. All else that is installed is hidden,
+wherever this process finds it, as what makes or grades tasks, or trains: the nearest path that is shown or hidden
+decides. The server does not import this file, since all it imports would be copied with every fork.
 """
 
 import csv
 import functools
 import json
+import os
 import re
 import site
 import sys
@@ -14,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
+
+from .isolation import View
 
 DEFAULT = ("numpy", "sympy", "mpmath", "scipy", "pandas", "networkx")
 """Distributions that programs see where they are installed, with what they need."""
@@ -24,6 +29,23 @@ _EXTRA = re.compile(r";.*\bextra\b")
 # Top-level entries that no program imports by name.
 _NO_MODULE = re.compile(r"\.\.|/|__pycache__|__editable__.*|.*\.pth|(site|user)customize\.py|")
 _WHOLE = (".dist-info", ".egg-info", ".libs")
+
+
+_ROOTS = ("", "/usr", "/usr/local")
+_PROGRAMS = ("bin", "sbin")
+_LIBRARIES = ("lib", "lib32", "lib64", "libx32")
+_OTHERS = (
+    "/etc/ld.so.cache",
+    "/usr/include",
+    "/usr/libexec",
+    *(f"/usr/share/{name}" for name in ("locale", "misc", "perl", "terminfo", "zoneinfo")),
+)
+# Of a folder of libraries, those folders below it in which nobody installs packages of Python or keeps a checkout.
+_OF_LIBRARIES = re.compile(
+    r"[\w.]+-linux-\w+|python\d\.\d+t?|gcc|gconv|git-core|locale|ossl-modules|perl[\d.]*|pkgconfig|ssl|terminfo"
+)
+_PYTHON = re.compile(r"python\d\.\d+t?")
+_PROGRAM = re.compile(r"python[\d.]*t?")
 
 
 def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
@@ -134,3 +156,86 @@ def _sources(distribution: metadata.Distribution) -> Path | None:
         return None
     editable = origin.get("dir_info", {}).get("editable", False)
     return Path(unquote(urlparse(origin["url"]).path)) if editable and "url" in origin else None
+
+
+def make_view(allowed: tuple[str, ...] = ()) -> View:
+    """Return what programs see that were given the default packages and those that are `allowed`."""
+    packages = owned(allowed)
+    shown, hidden = {path for path in _OTHERS if Path(path).exists()}, installed()
+    folders = [f"{root}/{name}" for root in _ROOTS for name in (*_PROGRAMS, *_LIBRARIES)]
+    shown |= {folder for folder in folders if Path(folder).is_symlink()}
+    shown |= {f"{root}/{name}" for root in _ROOTS for name in _PROGRAMS if Path(f"{root}/{name}").is_dir()}
+    libraries = [f"{root}/{name}" for root in _ROOTS for name in _LIBRARIES]
+    for base in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
+        libraries += [f"{base}/lib", f"{base}/lib64"]
+    for prefix in map(plain, {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}):
+        *links, real = _followed(prefix)
+        shown |= {*links, *(str(path) for path in Path(real, "bin").glob("python*") if _PROGRAM.fullmatch(path.name))}
+        shown |= {str(path) for path in Path(real).glob("pyvenv.cfg")}
+    shown.update(_followed(plain(sys.executable)))
+    for folder in libraries:
+        if Path(folder).is_dir() and not Path(folder).is_symlink():
+            _look_into(folder, shown, hidden)
+    hidden -= shown
+    shown |= {f"{folder}/{entry}" for folder, entries in packages.items() for entry in entries}
+    seen = tuple(sorted(path for path in shown if _nearest(path, shown - {path}) <= _nearest(path, hidden)))
+    unseen = tuple(sorted(path for path in hidden if _nearest(path, shown) > _nearest(path, hidden - {path})))
+    listed = {path for path in {str(Path(one).parent) for one in unseen} if _PYTHON.fullmatch(Path(path).name)}
+    listed = {path for path in listed if _nearest(path, seen) > _nearest(path, unseen)} | set(
+        filter(os.path.isdir, ["/usr"])
+    )
+    readable = tuple(part for path in seen for part in _readable(path, seen, unseen))
+    return View(seen, unseen, packages, plain(sys.prefix), plain(sys.exec_prefix), readable, tuple(listed))
+
+
+def plain(path: str) -> str:
+    """Return a path without `..`, as in that of a Python that was called as `../bin/python`."""
+    here = Path(path)
+    return str(here.parent.resolve() / here.name) if ".." in here.parts else path
+
+
+def _look_into(folder: str, shown: set[str], hidden: set[str]) -> None:
+    """Add what is shown and hidden of a folder of libraries, in the fewest paths."""
+    known, others = [], []
+    for path in sorted(Path(folder).iterdir()):
+        if path.is_symlink() or (path.is_file() and ".so" in path.name):
+            known.append(path)
+        elif path.is_dir() and _OF_LIBRARIES.fullmatch(path.name) and any(map(_is_no_packages, path.iterdir())):
+            known.append(path)
+            hidden.update(str(child) for child in path.iterdir() if not _is_no_packages(child))
+        elif path.is_dir():
+            others.append(path)
+    if len(others) < len(known):
+        shown.add(folder)
+        hidden.update(map(str, others))
+    else:
+        shown.update(map(str, known))
+
+
+def _readable(path: str, shown: tuple[str, ...], hidden: tuple[str, ...]) -> Iterator[str]:
+    if path in hidden or Path(path).is_symlink():  # what a link leads to is seen where it is shown itself
+        return
+    if not any(other.startswith(f"{path}/") for other in hidden):
+        yield path
+        return
+    for child in sorted(Path(path).iterdir()):
+        if str(child) not in shown:
+            yield from _readable(str(child), shown, hidden)
+
+
+def _nearest(path: str, among: Iterable[str]) -> int:
+    """Return the length of the longest path among some that is this one or lies above it; 0 if there is none."""
+    return max((len(other) for other in among if path == other or path.startswith(f"{other}/")), default=0)
+
+
+def _is_no_packages(path: Path) -> bool:
+    return not path.name.endswith("-packages")
+
+
+def _followed(path: str) -> Iterator[str]:
+    """Yield the links, of files and of folders, that lead from a path to the place where it is, and that place."""
+    here = Path(path)
+    while link := next((one for one in (here, *here.parents) if one.is_symlink()), None):
+        yield str(link)
+        here = Path(os.path.normpath(link.parent / link.readlink() / here.relative_to(link)))
+    yield str(here)

@@ -24,7 +24,7 @@ from ..core import ToolFailure
 from ..process import Child, Deadline, Died
 from .cgroup import overstepped
 from .isolation import KINDS, LEVELS, LIBRARIES, check_level, remove_folder
-from .view import make_view, plain
+from .packages import make_view, plain
 
 DEADLINE = 60.0  # seconds in which the server must have started, and found a worker for whoever waits
 

@@ -21,8 +21,7 @@ from ..messages import inherited_sockets, read_frame, write_frame
 from . import linux
 from .boundary import Boundary, Stock
 from .cgroup import Groups
-from .isolation import HOME, KINDS, enter_namespaces, raise_open_files, remove_folder
-from .view import View, take_packages
+from .isolation import HOME, KINDS, View, enter_namespaces, raise_open_files, remove_folder, take_packages
 from .zygote import Zygote, start_zygote
 
 # What ends a boundary, sent to its init.

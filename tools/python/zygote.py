@@ -23,8 +23,7 @@ from typing import NoReturn
 from .. import messages
 from . import linux, seccomp
 from .boundary import run_subreaper
-from .isolation import HOME
-from .view import PACKAGES
+from .isolation import HOME, PACKAGES
 from .worker import PROGRAMS, WorkerSpec, work
 
 _NUMPY_RANDOM = "numpy.random"

@@ -10,7 +10,7 @@ import pytest
 
 import turngym
 from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
-from turngym.tools.python import LEVELS, CannotFork, LevelRefused, isolation, session, view
+from turngym.tools.python import LEVELS, CannotFork, LevelRefused, isolation, packages, session
 
 
 def test_what_is_no_level_is_refused_with_those_there_are():
@@ -231,11 +231,11 @@ tool.close()
 
 
 def test_the_interpreter_and_the_system_are_shown_and_no_folder_above_them():
-    seen = view.make_view()
+    seen = packages.make_view()
     assert "/usr/bin" in seen.shown
     assert all(Path(path).exists() for path in seen.shown)
     library = Path(os.__file__)
-    assert any(library.is_relative_to(path) for path in seen.readable())
+    assert any(library.is_relative_to(path) for path in seen.readable)
     above = ("/", "/usr", "/home", "/root", "/tmp", "/etc", "/var", str(Path.home()), sys.prefix, sys.base_prefix)
     assert not {*above} & {*seen.shown}
     assert not any(Path("/etc/passwd").is_relative_to(path) for path in seen.shown)
@@ -246,7 +246,7 @@ def test_of_an_environment_only_its_parts_are_shown(monkeypatch: pytest.MonkeyPa
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "pyvenv.cfg").touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    paths = set(view.make_view().shown)
+    paths = set(packages.make_view().shown)
     assert {path for path in paths if Path(path).is_relative_to(tmp_path)} == {
         str(tmp_path / name) for name in ("bin/python3", "pyvenv.cfg")
     }

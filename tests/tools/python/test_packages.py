@@ -1,6 +1,6 @@
 """Programs see the packages made for them; what makes or grades tasks, or trains, is neither importable nor readable.
 
-However it is installed: the reasons why each place is hidden are those of `packages` and `view`.
+However it is installed: the reasons why each place is hidden are those of `packages`.
 """
 
 import json
@@ -14,7 +14,7 @@ import turngym
 from turngym.envs.registry import make, refuse_unnamed, reserved_choices
 from turngym.tests.verify.sandbox.canary import canary, canary_row
 from turngym.tools import PythonTool
-from turngym.tools.python import packages, view
+from turngym.tools.python import packages
 
 
 @pytest.mark.slow
@@ -130,11 +130,11 @@ def test_what_is_not_python_s_own_is_hidden_below_what_is_shown(monkeypatch, tmp
         (library / name).touch()
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path, str(library / "python3.11/given")])
-    seen = view.make_view()
+    seen = packages.make_view()
     (library / "python3.11/given").mkdir()
     hidden = {path.removeprefix(f"{library}/") for path in seen.hidden if path.startswith(str(library))}
     assert hidden == {"python3.11/site-packages", "python3.12/dist-packages", "project", "python3.11/given"}
-    readable = {path.removeprefix(f"{library}/") for path in seen.readable() if path.startswith(str(library))}
+    readable = {path.removeprefix(f"{library}/") for path in seen.readable if path.startswith(str(library))}
     assert readable == {
         "libpython.so",
         "libssl.so",
@@ -143,7 +143,7 @@ def test_what_is_not_python_s_own_is_hidden_below_what_is_shown(monkeypatch, tmp
         "python3.12/os.py",
         "x86_64-linux-gnu",
     }
-    assert {f"{library}/python3.11", f"{library}/python3.12"} <= {*seen.listed()}
+    assert {f"{library}/python3.11", f"{library}/python3.12"} <= {*seen.listed}
 
 
 WHEEL = """
