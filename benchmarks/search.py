@@ -32,7 +32,7 @@ from turngym.tests.verify.search.corpus import Benchmark, read
 from turngym.tests.verify.search.rankings import shares
 from turngym.tests.verify.search.retrieval import BUILD, QUERY
 from turngym.tests.verify.search.serving import server
-from turngym.tools.search.core import Passage
+from turngym.tools.search import Passage
 from turngym.tools.search.index import BM25, words
 from turngym.tools.search.servers import SearchR1
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import resource
+import select
 import socket
 import struct
 import sys
@@ -152,6 +153,20 @@ def report(fd: int, kind: int, value: int = 0) -> None:
 def reports(fd: int) -> list[tuple[int, int]]:
     """Read the reports that are there; an empty list at the end of the exit pipe."""
     return list(_REPORT.iter_unpack(os.read(fd, _REPORT.size * 16)))
+
+
+def wait(fd: int | socket.socket, timeout: float) -> bool:
+    """Return whether `fd` is readable, or at its end, within `timeout` seconds."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0, timeout) * 1000))
+
+
+def limit(kind: int, most: int, pid: int = 0) -> None:
+    """Set a limit of a process of this user, 0 being this one, not above its present hard limit."""
+    _, hard = resource.prlimit(pid, kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.prlimit(pid, kind, (most, most))
 
 
 def close(*fds: int) -> None:

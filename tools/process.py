@@ -60,9 +60,11 @@ class Child:
     ) -> None:
         with _starting:
             self._start(argv, cwd, env, fds)
-        _limit(self.pid, resource.RLIMIT_CORE, 0)
-        _limit(self.pid, resource.RLIMIT_AS, memory_mb and memory_mb * 2**20)
-        _limit(self.pid, resource.RLIMIT_CPU, cpu_seconds)
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: memory_mb and memory_mb * 2**20}
+        with contextlib.suppress(ProcessLookupError):  # it has ended already, which the first request reports
+            for kind, most in (limits | {resource.RLIMIT_CPU: cpu_seconds}).items():
+                if most is not None:
+                    messages.limit(kind, most, self.pid)
 
     def _start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None, fds: Sequence[int]) -> None:
         self._asking, self._killing = threading.Lock(), threading.Lock()
@@ -301,15 +303,6 @@ _living: weakref.WeakSet[Child] = weakref.WeakSet()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 # A process that is forked off in the middle of a start would keep a socket that it cannot know of.
 _starting = threading.RLock()
-
-
-def _limit(pid: int, kind: int, most: int | None) -> None:
-    """Set a limit of a running process of this user, not above its present hard limit."""
-    if most is not None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended already, which the first request reports
-            _, hard = resource.prlimit(pid, kind)
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.prlimit(pid, kind, (most, most))
 
 
 def _signal_end(process: subprocess.Popen[bytes]) -> None:

@@ -22,8 +22,8 @@ import httpx
 
 from ...envs import Message
 from ...envs.registry import named_values
+from ...tools.http import Fault, HttpFailure, Limits, Node, ShapeError, serialize
 from ...tools.http.client import JsonClient, address
-from ...tools.http.core import Fault, HttpFailure, Limits, Node, ShapeError, serialize
 from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from ..journal import append_sealed, read_sealed
 from ..players import ContextFull

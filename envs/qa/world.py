@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...tools import ToolCall, get_format
-from ...tools.search.core import Passage
+from ...tools.search import Passage
 from ..tasks import KeyedRandom, check_choices, check_index, check_split, did_you_mean, in_split
 from .facts import ARTICLES, RELATIONS, SIZES, WORDS, YEAR, Graph, Relation, build
 from .search import QATask

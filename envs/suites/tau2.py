@@ -171,15 +171,15 @@ class User:
     """A model behind a URL with OpenAI's protocol that plays the user, as the official prompt says."""
 
     def __init__(self, url: str, model: str) -> None:
+        from ...tools.http import Limits
         from ...tools.http.client import JsonClient  # the client of HTTP is large, and few need it
-        from ...tools.http.core import Limits
 
         path = "/chat/completions" if url.rstrip("/").endswith("/v1") else "/v1/chat/completions"
         self.model, self._client = model, JsonClient(url, path, limits=Limits(deadline=120.0))
 
     def answer(self, scenario: str, talk: Sequence[Any]) -> str:
         """Return what the user says next. Raises `EnvFailure` where the model does not answer."""
-        from ...tools.http.core import HttpFailure, ShapeError
+        from ...tools.http import HttpFailure, ShapeError
 
         system = _official().user_simulator.UserSimulator(instructions=scenario).system_prompt
         spoken = [one for one in talk if one.role in ("assistant", "user") and not one.tool_calls]

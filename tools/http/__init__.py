@@ -1,7 +1,8 @@
 """JSON over HTTP, for clients of servers that may be slow, broken or hostile.
 
-- `core`: `Fault`, `HttpFailure` and `Limits` (seconds, tries, bytes); `parse` and `serialize` for strict JSON; `Node`,
-  which reads values and names the path of a wrong one
+Here are failures of a request, its limits, and the strict JSON of its body, with `Node`, which reads values and names
+the path of a wrong one.
+
 - `client`: `Connections`, asynchronous requests; `JsonClient`, the same for threads; `retried`, which tries again;
   `BoundedBody`, which unpacks with a limit
 
@@ -9,3 +10,136 @@ Every failure of a request is an `HttpFailure` with its `Fault`; a value of anot
 bounded as sent and as unpacked. No cookies, redirects or proxies. Pages of the open web have a client of their own,
 `search.fetch`, which connects only to addresses that were checked.
 """
+
+import json
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ..core import brief
+
+
+class Fault(StrEnum):
+    """Why a server gave no usable answer."""
+
+    CONNECT = "connect"  # it could not be reached, or the connection broke
+    TIMEOUT = "timeout"  # it did not answer in time
+    STATUS = "status"  # it answered with an error
+    TOO_LARGE = "too_large"  # its answer is larger than allowed
+    MALFORMED = "malformed"  # its answer is not what its protocol prescribes
+
+
+class HttpFailure(Exception):
+    """A request that failed, and `what` happened, without the address.
+
+    `wait`: least seconds before another try, None where that would not help; `status`: of the answer, 0 without one.
+    """
+
+    def __init__(self, fault: Fault, what: str, wait: float | None = None, status: int = 0) -> None:
+        super().__init__(what)
+        self.fault, self.what, self.wait, self.status = fault, what, wait, status
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may take."""
+
+    deadline: float = 10.0  # seconds for all tries together
+    tries: int = 4  # the most attempts
+    max_bytes: int = 8 * 2**20  # the largest answer, as sent and as unpacked
+
+    def __post_init__(self) -> None:
+        if not 0 < self.deadline < math.inf:
+            raise ValueError(f"deadline is {self.deadline}; give seconds above 0")
+
+
+class ShapeError(ValueError):
+    """A value that a protocol does not allow; the text names its path."""
+
+
+def serialize(value: Any) -> bytes:
+    """Return UTF-8, with `?` for lone surrogates, which it cannot carry; raises ValueError for NaN and infinity."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def parse(data: bytes) -> Any:
+    """Return the value of a JSON text; raises `ShapeError` for anything else, NaN and infinity included."""
+    try:
+        return json.loads(data.decode(), parse_constant=_refuse)
+    except UnicodeDecodeError as error:
+        raise ShapeError(f"it is not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise ShapeError("its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise ShapeError(f"it is not JSON: {str(error)[:200]} in {data[:60]!r}") from None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+class Node:
+    """A value with its path, such as `result[0][2].score`; a reading of another type raises `ShapeError`."""
+
+    def __init__(self, value: Any, path: str = "") -> None:
+        self.value, self.path = value, path
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.object()
+
+    def __getitem__(self, key: str) -> "Node":
+        members, path = self.object(), f"{self.path}.{key}".lstrip(".")
+        if key not in members:
+            raise ShapeError(f"{path} is missing")
+        return Node(members[key], path)
+
+    def object(self) -> dict[str, Any]:
+        if not isinstance(self.value, dict):
+            raise self.error("an object")
+        return self.value
+
+    def array(self) -> "list[Node]":
+        if not isinstance(self.value, list):
+            raise self.error("a list")
+        return [Node(item, f"{self.path}[{i}]") for i, item in enumerate(self.value)]
+
+    def string(self) -> str:
+        """Return a string, with `?` for lone surrogates."""
+        if not isinstance(self.value, str):
+            raise self.error("a string")
+        return self.value.encode("utf-8", "replace").decode()
+
+    def identifier(self) -> str:
+        """Return a string that is not empty, or a whole number, as a string."""
+        if type(self.value) is int:
+            return str(self.value)
+        if not self.value:
+            raise self.error("a string or a whole number")
+        return self.string()
+
+    def number(self) -> float:
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self.error("a number")
+        try:
+            number = float(self.value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise self.error("a finite number")
+        return number
+
+    def integer(self, least: int, most: int) -> int:
+        """Return a whole number between two bounds, both included."""
+        if type(self.value) is not int or not least <= self.value <= most:
+            raise self.error(f"a whole number from {least} to {most}")
+        return self.value
+
+    def boolean(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.error("true or false")
+        return self.value
+
+    def error(self, expected: str) -> ShapeError:
+        shown = {"dict": "an object", "list": "a list"}.get(type(self.value).__name__) or repr(self.value)
+        return ShapeError(f"{self.path or 'the JSON'} is {brief(shown)}; expected {expected}")

@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from .core import Fault, HttpFailure, Limits, Node, ShapeError, parse, serialize
+from . import Fault, HttpFailure, Limits, Node, ShapeError, parse, serialize
 
 PROBE = 1.5  # seconds in which a server must show that it is there
 CONNECTIONS = 256

@@ -6,7 +6,6 @@ others it is a subreaper: it finds and kills its descendants itself.
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -72,10 +71,7 @@ class Boundary:
 
     def ended(self, wait: float = 0.0) -> bool:
         """Return whether its init has ended, within so many seconds; False where that is not known yet."""
-        poll = select.poll()
-        if self.pidfd >= 0:
-            poll.register(self.pidfd, select.POLLIN)
-        return self.pidfd >= 0 and bool(poll.poll(1000 * wait))
+        return self.pidfd >= 0 and messages.wait(self.pidfd, wait)
 
     def signal(self, number: int) -> None:
         """Send a signal to its init; harmless where that has ended or is not known yet."""

@@ -12,6 +12,7 @@ import io
 import linecache
 import os
 import random
+import resource
 import signal
 import socket
 import sys
@@ -23,7 +24,6 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import messages
-from .isolation import limit_memory
 
 MEMORY_SIGNAL = signal.SIGRTMAX  # ends a program that runs `once` and dies of a MemoryError
 
@@ -33,7 +33,6 @@ _run_exit_handlers = atexit._run_exitfuncs
 _enumerate_threads, _this_thread = threading.enumerate, threading.current_thread
 _collect = gc.collect
 _show = sys.__excepthook__
-_SUGGESTED = (NameError, AttributeError)
 
 
 class Interpreter:
@@ -58,8 +57,9 @@ class Interpreter:
         while True:
             message, fds = messages.receive(self.control)
             if "code" in message:
-                code = _read(*fds)
-                limit_memory(self.mapped + message["memory"])
+                code = os.pread(fds[0], os.fstat(fds[0]).st_size, 0).decode()
+                messages.close(*fds)
+                messages.limit(resource.RLIMIT_AS, self.mapped + message["memory"])
                 if message["once"]:
                     self._leave_only_streams()
                 own = _getpid()
@@ -148,8 +148,8 @@ class Interpreter:
                     module.__dict__[name] = None
 
     def _flush(self) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None and not stream.closed:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            if not stream.closed:
                 stream.flush()
 
     def _open_streams(self) -> None:
@@ -189,13 +189,6 @@ class Interpreter:
             data = data[_write(self.output, data) :]
 
 
-def _read(fd: int) -> str:
-    size = os.fstat(fd).st_size
-    code = os.pread(fd, size, 0)
-    os.close(fd)
-    return code.decode()
-
-
 def _stream(number: int) -> io.TextIOWrapper:
     # Unbuffered: output and errors keep their order, and a call that is cut off has already shown what it wrote.
     raw = io.FileIO(number, "w", closefd=False)
@@ -216,7 +209,11 @@ def _traceback(error: BaseException, from_exception: Any = traceback.TracebackEx
             part.filename = "<python>"
         pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
     text = "".join(report.format())
-    return _suggested(error, text) if sys.version_info < (3, 12) and isinstance(error, _SUGGESTED) else text
+    return (
+        _suggested(error, text)
+        if sys.version_info < (3, 12) and isinstance(error, NameError | AttributeError)
+        else text
+    )
 
 
 def _suggested(error: BaseException, text: str) -> str:

@@ -125,7 +125,7 @@ def set_limits() -> None:
     limits = {resource.RLIMIT_FSIZE: FILE, resource.RLIMIT_NOFILE: open_files(), resource.RLIMIT_NPROC: PROCESSES}
     limits |= dict.fromkeys((resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0)
     for what, value in (limits | {resource.RLIMIT_SIGPENDING: 16 * PROCESSES}).items():
-        _lower(what, value)
+        messages.limit(what, value)
 
 
 def open_files() -> int:
@@ -137,16 +137,6 @@ def open_files() -> int:
 def raise_open_files() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def limit_memory(address_space: int) -> None:
-    _lower(resource.RLIMIT_AS, address_space)
-
-
-def _lower(what: int, value: int) -> None:
-    _, hard = resource.getrlimit(what)
-    limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(what, (limit, limit))
 
 
 def enter_namespaces(view: View) -> None:

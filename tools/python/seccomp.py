@@ -60,17 +60,14 @@ _FCNTLS = (*range(8), 9, 11, 36, 37, 38, 1025, 1030, 1032, 1034)
 # Death signal, names, timer slack, subreapers, privileges that stay away, large pages, names of memory.
 _PRCTLS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
 
-_Numbers = dict[str, tuple[int, int | None]]
-
-
-def _table(lines: Sequence[str]) -> _Numbers:
-    """Read lines of calls, each with its numbers on x86_64 and aarch64; `-` where the machine has no such call."""
-    rows = (entry.split() for line in lines for entry in line.split(","))
-    return {name: (int(x86_64), None if aarch64 == "-" else int(aarch64)) for name, x86_64, aarch64 in rows}
-
-
-_CALLS: dict[str, list[str]] = json.loads(Path(__file__).with_name("calls.json").read_text())
-_TABLES = {name: _table(lines) for name, lines in _CALLS.items()}
+# Calls by table, each with its numbers on x86_64 and aarch64; the file has `-` where a machine has no such call.
+_TABLES: dict[str, dict[str, tuple[int, int | None]]] = {
+    table: {
+        name: (int(x86_64), None if aarch64 == "-" else int(aarch64))
+        for name, x86_64, aarch64 in map(str.split, ",".join(lines).split(","))
+    }
+    for table, lines in json.loads(Path(__file__).with_name("calls.json").read_text()).items()
+}
 _ALLOWED = _TABLES["allowed"]
 _INSIDE = _TABLES["inside"]  # would reach what lies outside, where no file tree and no network of its own prevent it
 CHANGES = _TABLES["changes"]  # of files, which the judge makes itself at level `landlock`, in the session's folder
@@ -247,8 +244,7 @@ class _Bench:
 
     def decide(self, asker: int, number: int, args: list[int]) -> tuple[int, int]:
         """Return the error of a call, 0 for none, and whether the kernel is to go on with it."""
-        name = _names()[number]
-        if name in CHANGES:
+        if (name := _names()[number]) in CHANGES:
             try:
                 self.change(asker, name, args)
             except OSError as error:

@@ -6,7 +6,6 @@ server ends with the parent, however the parent ends, and takes all its sessions
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -197,13 +196,13 @@ class SessionGroup:
 
     def wait(self) -> None:
         """Wait until all processes are gone; raises `ToolFailure` when they are not after a minute."""
-        if not wait(self.init, DEADLINE):
+        if not messages.wait(self.init, DEADLINE):
             raise ToolFailure(f"the processes of a Python session did not end within {DEADLINE:g} s of being killed")
 
     def read_exit(self, timeout: float) -> None:
         """Note what the exit pipe reports, within `timeout` seconds; an end without a report is that of the server."""
         with self._lock:
-            if not self.alive or not wait(self.exit_pipe, timeout):
+            if not self.alive or not messages.wait(self.exit_pipe, timeout):
                 return
             reports = messages.reports(self.exit_pipe)
             self.lost = not reports and self.exit_status is None and not self.out_of_memory
@@ -218,13 +217,6 @@ class SessionGroup:
         note = {"serial": self.serial, "memory": memory * self.members, "until": until, "members": self.members}
         with contextlib.suppress(OSError):  # a server that has ended took its sessions along, which is found out
             messages.send(self.server.notes, note)
-
-
-def wait(fd: int | socket.socket, timeout: float) -> bool:
-    """Return whether `fd` is readable, or at its end, within `timeout` seconds."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(max(0, timeout) * 1000))
 
 
 _lock = threading.Lock()

@@ -25,15 +25,14 @@ from ..process import Died
 from . import linux
 from .interpreter import MEMORY_SIGNAL
 from .isolation import LEVELS, OUTPUT_CAP, PROCESSES
-from .server import DEADLINE, LevelRefused, SessionGroup, current_server, wait
+from .server import DEADLINE, LevelRefused, SessionGroup, current_server
 
 CLOSED = "the Python session was closed while it ran a program: the tool was closed or reset, or the process ended"
 _PIECE = 2**16
 _ANSWERS: dict[str, Status] = {status: status for status in (Status.OK, Status.ERROR, Status.MEMORY)}
 _ANSWERED = 10.0  # seconds in which a session must have been forked
 _REAPED = 1.0  # seconds in which the end of a process must be known after its init's end
-_STRAY = 0.001
-"""Seconds that pass after a packet that is no answer: a program that floods its socket waits for us, not we for it."""
+_STRAY = 0.001  # seconds after a packet that is no answer: a program that floods its socket waits for us, not we for it
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class Session:
         self.ended = False
         self._gate, self._turn = threading.Lock(), threading.RLock()
         os.set_blocking(output, False)
-        self._end = weakref.finalize(self, _end, group, member, control, fds := [output])
-        self._fds = fds
+        self._fds = [output]
+        self._end = weakref.finalize(self, _end, group, member, control, self._fds)
 
     def greet(self, seconds: float = DEADLINE) -> None:
         """Wait until the worker is ready; raises `ToolFailure` with what it could not do."""
@@ -118,18 +117,16 @@ class Session:
         self._check_owner()
         with self._turn:
             self._check_alive()
-            return self._fork()
+            return self._twin(time.monotonic() + _ANSWERED)
 
-    def _fork(self) -> "Session":
-        until = time.monotonic() + _ANSWERED
+    def _twin(self, until: float) -> "Session":
         if self.group.members >= PROCESSES:
             raise CannotFork(f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be")
         ours, theirs = messages.pair()
         reading, writing = os.pipe()
         messages.show_senders(ours)
         member, left = self.group.join()
-        twin = Session(self.group, ours, reading, member)
-        key = secrets.token_hex(8)
+        twin, key = Session(self.group, ours, reading, member), secrets.token_hex(8)
         try:
             message = {"fork": f"{self.group.folder}-{member}", "left": left, "key": key}
             self._ask(message, [theirs.detach(), writing])
@@ -167,12 +164,9 @@ class Session:
             self._end()
 
     def _ask(self, message: dict[str, Any], fds: list[int]) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it is dead, which is found out at once
             messages.send(self.control, message, fds)
-        except OSError:
-            pass  # it is dead, which is found out at once
-        finally:
-            messages.close(*fds)
+        messages.close(*fds)
 
     def _await(self, key: str | None, until: float, output: bytearray) -> Status | None:
         """Collect output until the session answers, where it has a `key`, or ends; None when it ended.
@@ -220,15 +214,15 @@ class Session:
 
     def _post_mortem(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> Run:
         """End the session, wait until it is gone, and say how its program ended."""
-        if not self.group.overstepped() and self.group.members > 1:
+        group = self.group
+        if not group.overstepped() and group.members > 1:
             self._kill_alone()
         else:
-            self.group.kill()
-            self.group.wait()
+            group.kill()
+            group.wait()
         self._drain(output)
-        group = self.group
         group.read_exit(0)
-        all_ended = group.out_of_memory or wait(group.init, 0)
+        all_ended = group.out_of_memory or messages.wait(group.init, 0)
         reaped = time.monotonic() + _REAPED
         while all_ended and not group.lost and group.exit_status is None and time.monotonic() < reaped:
             group.read_exit(_REAPED)  # the server's report, the reaper's, and the end
@@ -250,7 +244,7 @@ class Session:
     def _kill_alone(self) -> None:
         if self.process >= 0:
             linux.kill_tree(self.process)
-            wait(self.process, DEADLINE)
+            messages.wait(self.process, DEADLINE)
 
     def _drain(self, output: bytearray) -> bool:
         """Move what the pipe holds to `output`, up to `OUTPUT_CAP` bytes in all; False when nobody can write more."""
@@ -265,8 +259,7 @@ class Session:
         return True
 
     def _check_owner(self) -> None:
-        if self.group.server.owner != os.getpid():
-            owner = self.group.server.owner
+        if (owner := self.group.server.owner) != os.getpid():
             raise ToolFailure(f"the Python session belongs to process {owner}, not to its fork; reset it")
 
     def _check_alive(self) -> None:
@@ -288,7 +281,7 @@ def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Sessi
             if last:
                 raise ToolFailure(f"no Python session can be opened: {error}") from error
             continue  # a server that died since the last call is replaced
-        if wait(init, 0):  # it ended unused, with the zygote that it came from
+        if messages.wait(init, 0):  # it ended unused, with the zygote that it came from
             messages.close(control, output, exit_pipe, *events, init)
             continue
         group = SessionGroup(server, message["serial"], message["folder"], init, exit_pipe, *events)
@@ -328,14 +321,11 @@ def require(level: str) -> None:
 
 def _run_of(exit_status: int, output: bytes) -> Run:
     code = os.waitstatus_to_exitcode(exit_status)
-    if code in (0, 1):
-        return Run(Status.ERROR if code else Status.OK, output)
-    if code > 1:
-        return Run(Status.ERROR, output, f"exit code {code}")
+    if code >= 0:
+        return Run(Status.ERROR if code else Status.OK, output, f"exit code {code}" if code > 1 else None)
     if -code == MEMORY_SIGNAL:
         return Run(Status.MEMORY, output)
-    number = -code
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return Run(Status.KILLED, output, f"the process died ({name})")
 
 

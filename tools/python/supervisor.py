@@ -109,7 +109,6 @@ class Supervisor:
     def __init__(self, life: socket.socket, level: str, folder: str, groups: Groups | None = None) -> None:
         self.life, self.level, self.folder, self.groups = life, level, folder, groups
         self.poller = Poller()
-        self.living = True
         self.queues: dict[str, socket.socket] = {}
         self.stocks: dict[str, Stock] = {}
         self.zygotes: dict[str, Zygote] = {}
@@ -124,9 +123,9 @@ class Supervisor:
         for queue in queues.values():
             queue.setblocking(False)
         self.poller.on(notes.fileno(), lambda: self.note(notes))
-        self.poller.on(self.life.fileno(), self.leave)
+        self.poller.on(self.life.fileno(), lambda: None)  # it only ends the wait
         looked = time.monotonic()
-        while self.living:
+        while not messages.wait(self.life, 0):
             used = [boundary.active for boundary in self.boundaries.values() if boundary.memory]
             next_look = looked + (LOOK if any(used) else GLANCE) if used else math.inf
             self.poller.wait(min(self.restock_at, next_look))
@@ -136,9 +135,6 @@ class Supervisor:
             if now >= next_look:
                 self.look(now)
                 looked = time.monotonic()
-
-    def leave(self) -> None:
-        self.living = False
 
     def note(self, notes: socket.socket) -> None:
         message, _ = messages.receive(notes)
@@ -167,8 +163,7 @@ class Supervisor:
 
     def begin(self, kind: str) -> None:
         """Make a boundary's descriptors and its init, and request its worker."""
-        self.serial += 1
-        serial = self.serial
+        serial = self.serial = self.serial + 1
         inner = HOME if self.level == "namespaces" else f"{self.folder}/{serial}/home"
         boundary = self.boundaries[serial] = Boundary(kind, inner)
         self.stocks[kind].begun += 1
@@ -179,9 +174,8 @@ class Supervisor:
                 boundary.theirs.append(join)
                 boundary.ours.append(events)
             prepared = boundary.start_init() if self.level == "namespaces" else None
-        except OSError as error:
-            killed = isinstance(error, BrokenPipeError | ProcessLookupError)  # its init, at once
-            self.fail(serial, str(error), known=not killed)
+        except OSError as error:  # of which two say that its init was killed at once
+            self.fail(serial, str(error), known=not isinstance(error, BrokenPipeError | ProcessLookupError))
             return
         if prepared:
             self.poller.on(prepared.fileno(), lambda: self.on_prepared(serial, prepared))
@@ -266,9 +260,8 @@ class Supervisor:
             return
         messages.close(*boundary.ours)
         boundary.ours, boundary.handed, boundary.shared = [], True, linux.shared_memory()
-        stock = self.stocks[boundary.kind]
-        stock.hand()
-        if stock.missing:  # none were made beyond those asked for, as long as they failed
+        self.stocks[boundary.kind].hand()
+        if self.stocks[boundary.kind].missing:  # none were made beyond those asked for, as long as they failed
             self.restock_after(_AFTER)
 
     def tell(self, kind: str, reason: str) -> None:
@@ -302,8 +295,7 @@ class Supervisor:
         zygote = self.zygotes.pop(kind)
         self.poller.forget(zygote.requests.fileno())
         zygote.requests.close()
-        lost = [serial for serial, boundary in self.boundaries.items() if boundary.kind == kind]
-        for serial in lost:
+        for serial in [serial for serial, boundary in self.boundaries.items() if boundary.kind == kind]:
             self.discard(serial)
         stock = self.stocks[kind]
         if stock.fault(known=not zygote.proven):

@@ -27,9 +27,6 @@ from .isolation import HOME, PACKAGES
 from .worker import PROGRAMS, WorkerSpec, work
 
 _NUMPY_RANDOM = "numpy.random"
-# The first use of sympy fills its caches, which costs more than most programs do, and the first few let the interpreter
-# adapt its bytecode.
-_EXERCISE = "\n".join(PROGRAMS["exercise"])
 
 
 @dataclass
@@ -77,9 +74,8 @@ class _Forker:
         """Carry out a request, and return a pidfd of the worker whose death is to be awaited, if any."""
         message, fds = messages.receive(self.requests)
         control, output, *rest = fds
-        group = rest.pop(0) if message["group"] else -1
+        group, serial = rest.pop(0) if message["group"] else -1, message["serial"]
         exit_pipe, *init = rest
-        serial = message["serial"]
         # A caller that waits is better served by a worker that begins at once.
         kind = "" if message["urgent"] else self.kind
         spec = WorkerSpec(self.level, kind, message["folder"], self.mapped, group, *init)
@@ -136,13 +132,11 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
 def _warm(kind: str) -> None:
     os.environ.clear()
     os.environ.update(PROGRAMS["environment"], PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin")
-    for name in PROGRAMS["imports"].split():
-        importlib.import_module(name)
-    for name in filter(None, kind.split("+")):
+    for name in [*PROGRAMS["imports"].split(), *filter(None, kind.split("+"))]:
         with contextlib.suppress(ImportError):  # the program will be told
             importlib.import_module(name)
-    if "sympy" in sys.modules:
-        exec(_EXERCISE, {})
+    if "sympy" in sys.modules:  # its first use fills caches, and the first few let the interpreter adapt its bytecode
+        exec("\n".join(PROGRAMS["exercise"]), {})
     _seed_numpy()
     random.seed(0)
     sys.orig_argv[:] = [sys.executable]

@@ -1,13 +1,160 @@
-"""Searching: the `search` and `visit` tools, and what they search.
+"""Searching: the `search` tool, what back ends have in common, and the `visit` tool.
 
-- `core`: the `search` tool; `Passage`, `Retriever`, `SearchFailure`
 - `servers`: the back ends that ask a server, `SearchR1` and `Elastic`
 - `index`, `dense`: the embedded back ends, by words and by meaning; `cache` keeps the arrays of an index
 - `serve`: a server of Search-R1's protocol over any back end
 - `visit`: the `visit` tool, and the text of a page; `guard` decides which pages are open, `fetch` gets one
+
+Passages are shown as Search-R1 shows them (Jin et al. 2025, arXiv:2503.09516): `Doc 1(Title: "T") text`, one line each.
 """
 
-from ..http.core import Fault
-from .core import Passage, Retriever, Search, SearchFailure
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..core import Status, ToolFailure, ToolResult
+from ..functions import check_arguments, make_schema
+from ..http import Fault
 
 __all__ = ["Fault", "Passage", "Retriever", "Search", "SearchFailure"]
+
+TITLE = 200  # characters of a title that are shown
+FRAME = 20  # characters around a title and a text, up to `Doc 99(Title: "") `
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A piece of a corpus; `score` says how well it fits a query, in the back end's own unit."""
+
+    id: str
+    title: str
+    text: str
+    score: float = 0.0
+
+
+class SearchFailure(ToolFailure):
+    """A search that could not be run, through no fault of the agent."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class Retriever(Protocol):
+    """A back end. `search` may be called from any thread, by many at once."""
+
+    @property
+    def name(self) -> str:
+        """What is searched, for messages."""
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """Return up to `k` passages, best first; raises `SearchFailure` when the back end cannot answer."""
+
+    def close(self) -> None:
+        """Release what it holds; it may be called twice."""
+
+
+def split_contents(contents: str) -> tuple[str, str]:
+    """Return the title and the text of Search-R1's `"title"\\ntext`; what has no such first line has no title."""
+    first, broken, rest = contents.partition("\n")
+    if broken and len(first) > 1 and first[0] == first[-1] == '"':
+        return first[1:-1], rest
+    return "", contents
+
+
+def join_contents(title: str, text: str) -> str:
+    """Return what `split_contents` takes apart."""
+    return f'"{title}"\n{text}'
+
+
+class Search:
+    """Searches a back end; forks share it, and the last of them to be closed closes it.
+
+    `found` holds the ids of the passages that each search of the episode has shown, best first. A call raises
+    `SearchFailure` where the back end cannot answer.
+
+    Args:
+        retriever: The back end.
+        k: How many passages a search shows, at least 1.
+        passage_chars: Characters of a passage's text that are shown, at least 16; a longer one is cut at a word.
+        max_query: Characters of a query that are searched, at least 1; of a longer one, the head.
+
+    Raises ValueError where a limit is out of range.
+    """
+
+    name = "search"
+
+    def __init__(self, retriever: Retriever, k: int = 3, passage_chars: int = 1000, max_query: int = 512) -> None:
+        for what, value, least in (("k", k, 1), ("passage_chars", passage_chars, 16), ("max_query", max_query, 1)):
+            if type(value) is not int or value < least:
+                raise ValueError(f"{what} is {value!r}; it must be an int of at least {least}")
+        self.retriever, self.k, self.passage_chars, self.max_query = retriever, k, passage_chars, max_query
+        self.found: list[tuple[str, ...]] = []
+        self._users = [self]  # of the back end; all forks share the list
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        best = "passage that fits" if self.k == 1 else f"{self.k} passages that fit"
+        return make_schema(
+            self.name,
+            f"Search a collection of texts. You see the {best} your query best.",
+            {"query": {"type": "string", "description": "what to look for"}},
+            ["query"],
+        )
+
+    @property
+    def longest(self) -> int:  # how many characters a result can have
+        return self.k * (self.passage_chars + TITLE + FRAME) + 100
+
+    def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        if problem := check_arguments(self.schema, arguments):
+            return ToolResult(Status.ERROR, problem)
+        query, notice, seen = clean(arguments["query"]), "", self.found  # a reset meanwhile begins another list
+        if not query:
+            return ToolResult(Status.ERROR, "the query is empty; write what to look for")
+        if len(query) > self.max_query:
+            notice = f"(The query has {len(query)} characters; its first {self.max_query} were searched.)\n"
+            query = query[: self.max_query].rstrip()
+        passages = self.retriever.search(query, self.k)[: self.k]
+        seen.append(tuple(passage.id for passage in passages))
+        shown = "\n".join(f"Doc {i}{self._show(passage)}" for i, passage in enumerate(passages, 1))
+        return ToolResult(Status.OK, notice + (shown or "No passage was found."))
+
+    def reset(self) -> None:
+        self.found = []
+
+    def fork(self) -> "Search":
+        """Return a tool on the same back end that has found the same."""
+        twin = copy(self)
+        twin.found = list(self.found)
+        self._users.append(twin)
+        return twin
+
+    def close(self) -> None:
+        """Close the back end, unless another fork still uses it."""
+        with suppress(ValueError):  # it is closed already
+            self._users.remove(self)
+            if not self._users:
+                self.retriever.close()
+
+    def _show(self, passage: Passage) -> str:
+        return f'(Title: "{shorten(clean(passage.title), TITLE)}") {shorten(clean(passage.text), self.passage_chars)}'
+
+
+def clean(text: str) -> str:
+    """Return `text` in one line, without control characters or what UTF-8 cannot carry."""
+    return " ".join(_CONTROL.sub(" ", text.encode("utf-8", "replace").decode()).split())
+
+
+def shorten(text: str, most: int) -> str:
+    """Return at most `most` characters of `text`, cut behind a word and marked with `…` where it is longer."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    if not text[most - 1].isspace() and " " in head:
+        head = head.rpartition(" ")[0]
+    return f"{head.rstrip()}…"

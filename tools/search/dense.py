@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..http.core import Fault
-from .core import Passage, SearchFailure
+from ..http import Fault
+from . import Passage, SearchFailure
 from .index import best
 
 Encode: TypeAlias = Callable[[list[str]], Any]  # n texts to an array [n, d]

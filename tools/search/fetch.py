@@ -16,8 +16,8 @@ import httpcore
 import httpx
 
 from ..core import Overdue
+from ..http import HttpFailure
 from ..http.client import BoundedBody
-from ..http.core import HttpFailure
 from .guard import Blocked, Guard, Place, follow, read_url
 
 REDIRECTS = 5
@@ -172,10 +172,7 @@ def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLCon
         backend.close()
 
 
-@functools.cache
-def _authorities() -> ssl.SSLContext:
-    """Trust in the authorities that httpx brings along; it takes a while to make."""
-    return httpx.create_ssl_context(trust_env=False)
+_authorities = functools.cache(functools.partial(httpx.create_ssl_context, trust_env=False))  # it takes a while to make
 
 
 def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..progress import track
+from . import Passage, split_contents
 from .cache import Arrays, Texts, cache_folder, digest, joined, kept
-from .core import Passage, split_contents
 
 TITLE = 3  # how often the words of a title count
 _VERSION = 1  # of `words` and of what an index holds

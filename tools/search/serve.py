@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any
 
 from ..core import start
-from ..http.core import Node, ShapeError, parse, serialize
-from .core import Passage, Retriever, SearchFailure, join_contents
+from ..http import Node, ShapeError, parse, serialize
+from . import Passage, Retriever, SearchFailure, join_contents
 
 QUERIES = 4096  # in one request
 QUERY = 4096  # characters of a query

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..core import did_you_mean
+from ..http import Fault, HttpFailure, Limits, Node, ShapeError
 from ..http.client import JsonClient
-from ..http.core import Fault, HttpFailure, Limits, Node, ShapeError
-from .core import Passage, Retriever, SearchFailure, split_contents
+from . import Passage, Retriever, SearchFailure, split_contents
 
 SERVERS = ("search-r1", "elastic")
 TOKEN = "TURNGYM_SEARCH_TOKEN"  # what a server of Search-R1's protocol asks for, where it asks for something

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tools.http import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ....tools.http.client import Connections, address
-from ....tools.http.core import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ...engine import EngineFailure, EngineFault, Sampling
 
 TURNS = "/v1/completions"

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tools.http.core import HttpFailure
+from ....tools.http import HttpFailure
 from ...engine import (
     Completion,
     Cut,

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.envs.qa.world import HOPS, TRIES, InventedWorld, SearchExpert, parse
 from turngym.tools import get_format
-from turngym.tools.search.core import Search
+from turngym.tools.search import Search
 from turngym.tools.search.index import BM25
 
 FOUNDER = '<information>\nDoc 1(Title: "Zgor Academy") The Zgor Academy is a small organisation. {}\n</information>'

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.tools.http.core import Node, ShapeError, parse, serialize
+from turngym.tools.http import Node, ShapeError, parse, serialize
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

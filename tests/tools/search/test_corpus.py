@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from turngym.tools.search.core import Passage, join_contents, split_contents
+from turngym.tools.search import Passage, join_contents, split_contents
 from turngym.tools.search.index import read_corpus
 
 GOOD = '{"id": "a", "title": "Iron", "text": "A metal."}'

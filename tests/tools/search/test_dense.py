@@ -5,8 +5,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from turngym.tools.search import dense
-from turngym.tools.search.core import Fault, Passage, SearchFailure
+from turngym.tools.search import Fault, Passage, SearchFailure, dense
 from turngym.tools.search.dense import Dense, load_encoder
 
 PASSAGES = [

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turngym.tests.support.faults import FaultServer
-from turngym.tools.http.core import Limits
+from turngym.tools.http import Limits
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.servers import BASIC, KEY, Elastic
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from turngym.tools.search import index
+from turngym.tools.search import Passage, index
 from turngym.tools.search.cache import cache_folder
-from turngym.tools.search.core import Passage
 from turngym.tools.search.index import BM25, TITLE, best, open_index, words
 
 METALS = [

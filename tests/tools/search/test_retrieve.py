@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import turngym
 from turngym.tests.support.faults import FaultServer
-from turngym.tools.http.core import Limits
+from turngym.tools.http import Limits
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.servers import SearchR1
 

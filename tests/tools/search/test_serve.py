@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from turngym.tools.http.core import Limits
+from turngym.tools.http import Limits
 from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search import serve as module
 from turngym.tools.search.serve import BODY, DEFAULT_TOPK, PASSAGES, QUERIES, QUERY, TOPK, serve

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Passage, Search, SearchFailure, Status, Tool
-from turngym.tools.search import Fault
-from turngym.tools.search.core import clean, shorten
+from turngym.tools.search import Fault, clean, shorten
 
 
 class Shelf:

@@ -38,7 +38,7 @@ _PHASES = {  # where a phase begins
     "loading": "turngym.agents.policy.load_policy",
     "validation": "turngym.training.loop.Rollouts.validate",
     "rollout": "turngym.training.loop.Rollouts.train",
-    "tool": "turngym.tools.python.tool.PythonTool.call",
+    "tool": "turngym.tools.python.PythonTool.call",
     "grading": "turngym.envs.math.grade.MathGrader.grade",
     "gradient": "turngym.training.learner.Learner.propose",
     "weights": "turngym.training.learner.Learner.apply",

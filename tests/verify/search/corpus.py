@@ -10,7 +10,7 @@ from typing import Any
 
 from turngym.envs.qa.world import InventedWorld
 from turngym.envs.rows import json_rows
-from turngym.tools.search.core import Passage
+from turngym.tools.search import Passage
 from turngym.tools.search.index import read_corpus
 
 WORLD_TASKS = 500

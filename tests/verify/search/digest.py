@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from turngym.envs.rows import json_rows
-from turngym.tools.search.core import Retriever
+from turngym.tools.search import Retriever
 from turngym.tools.search.index import open_index
 
 DEPTH = 20  # passages a query

@@ -15,8 +15,8 @@ from typing import Any
 from turngym.tests.support.faults import RESET, Answer, FaultServer, Request, bomb, drip, forever, found, whole
 from turngym.tests.verify.rows import Row, first
 from turngym.tools.core import start
-from turngym.tools.http.core import Fault, Limits
-from turngym.tools.search.core import Retriever, SearchFailure
+from turngym.tools.http import Fault, Limits
+from turngym.tools.search import Retriever, SearchFailure
 from turngym.tools.search.servers import SearchR1
 
 BOUNDS = Limits(deadline=2.0, tries=3, max_bytes=2**20)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from turngym.envs.question import Grader
 from turngym.envs.tasks import Task
 from turngym.tests.verify.rows import Row
-from turngym.tools.search.core import Passage
+from turngym.tools.search import Passage
 from turngym.tools.search.index import BM25
 
 NEED = 0.98  # share of the questions that a guess must not answer

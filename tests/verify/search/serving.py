@@ -28,8 +28,8 @@ from turngym.tests.verify.search.faults import outcome
 from turngym.tests.verify.search.strangers import stranger_rows
 from turngym.tools import Search
 from turngym.tools.core import start
-from turngym.tools.http.core import Fault, Limits
-from turngym.tools.search.core import Retriever
+from turngym.tools.http import Fault, Limits
+from turngym.tools.search import Retriever
 from turngym.tools.search.index import BM25
 from turngym.tools.search.servers import SearchR1
 

@@ -4,7 +4,7 @@ import pytest
 
 from turngym.tests.verify.search import faults
 from turngym.tests.verify.search.faults import CASES, BadAnswer, alone_row, crowd_row, outcome
-from turngym.tools.search.core import Fault, Passage, SearchFailure
+from turngym.tools.search import Fault, Passage, SearchFailure
 from turngym.tools.search.servers import SearchR1
 
 QUICK = (

@@ -7,7 +7,7 @@ from turngym.envs.qa.search import QATask
 from turngym.envs.tasks import ListTasks
 from turngym.tests.verify.search import skimming
 from turngym.tools import Search
-from turngym.tools.search.core import Passage
+from turngym.tools.search import Passage
 from turngym.tools.search.index import BM25
 
 

@@ -25,7 +25,7 @@ from turngym.tests.verify.grader.predicates import Seen
 from turngym.tests.verify.search.predicates import Searched
 from turngym.tools import Search, Tool, get_format
 from turngym.tools.messages import serve
-from turngym.tools.search.core import join_contents
+from turngym.tools.search import join_contents
 from turngym.tools.search.servers import SearchR1
 from turngym.tools.search.visit import Visit
 
