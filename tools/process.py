@@ -90,6 +90,7 @@ class Child:
             raise
         finally:
             theirs.close()
+        self.pid = self._process.pid
         self._finalizer = weakref.finalize(self, _end, self._process, self._socket, self._errors)
         _living.add(self)
 
@@ -105,10 +106,6 @@ class Child:
     @property
     def _usable(self) -> bool:
         return self._process.returncode is None and not self._signalled
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def request(self, payload: Any, deadline: float, *, reap: bool = True) -> Any:
         """Send a request and return the reply, within `deadline` seconds of its being sent.
@@ -236,12 +233,6 @@ class Pool:
                 del self._answered[worker]
         for worker in idle:
             worker.close()
-
-    @property
-    def pids(self) -> list[int]:
-        """The numbers of the processes that are ready or at work."""
-        with self._changed:
-            return [worker.pid for worker in self._answered]
 
     def _take(self) -> Child:
         """Wait for a free worker; let one more start where there is none."""

@@ -55,14 +55,14 @@ def gone(pid: int) -> bool:
 
 def test_workers_start_when_they_are_needed_and_no_more_than_the_size(make):
     pool = make(size=2)
-    assert pool.pids == []
+    assert not pool._answered
     pids = {pool.ask({"n": 1}, 30)["pid"] for _ in range(5)}
     assert len(pids) == 1
     with ThreadPoolExecutor(8) as threads:
         replies = list(threads.map(lambda n: pool.ask({"n": n, "sleep": 0.1}, 30), range(16)))
     assert [reply["n"] for reply in replies] == list(range(16))
-    assert pids < {reply["pid"] for reply in replies} == set(pool.pids)
-    assert len(pool.pids) == 2
+    assert pids < {reply["pid"] for reply in replies} == {worker.pid for worker in pool._answered}
+    assert len(pool._answered) == 2
     assert set(replies[0]) == {"pid", "n", "sleep"}
 
 
@@ -73,7 +73,7 @@ def test_an_answer_that_hangs_delays_no_other(make):
         hung = threads.submit(pool.ask, {"sleep": 1000}, 600)
         assert [pool.ask({"n": n}, 30)["n"] for n in range(20)] == list(range(20))
         assert not hung.done()
-        for pid in pool.pids:
+        for pid in [worker.pid for worker in pool._answered]:
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(process.Died):
             hung.result()
@@ -133,7 +133,7 @@ def test_closing_ends_the_workers_and_the_next_request_starts_a_new_one(make):
     first = pool.ask({}, 30)["pid"]
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     pool.close()
-    assert pool.pids == [] and not Path(f"/proc/{first}").exists()
+    assert not pool._answered and not Path(f"/proc/{first}").exists()
     assert len(list(Path("/proc/self/fd").iterdir())) < descriptors
     second = pool.ask({}, 30)["pid"]
     del pool

@@ -61,6 +61,7 @@ class Format(ABC):
     opening: ClassVar[re.Pattern[str]]  # finds where a call opens; made by `opens`
     closers: ClassVar[tuple[str, ...]]  # can end a call: where none has just been written, `complete` does not change
     native: ClassVar[bool]  # whether chat templates show the tools' schemas by themselves
+    unclosed: ClassVar[str]  # what is wrong with a block that does not end; `{}` stands for what opens it
 
     def parse(self, text: str, tools: Sequence[str]) -> Parsed:
         """Return the first call; never raises. `tools` are the names that exist."""
@@ -84,8 +85,7 @@ class Format(ABC):
 
     def begins(self, text: str) -> int | None:
         """Return where the first call, or the final answer that the format marks, begins; None where there is none."""
-        opening = self._first(text)
-        return None if opening is None else opening.start()
+        return (opening := self._first(text)) and opening.start()
 
     def values(self, text: str) -> tuple[int, int] | None:
         """Return where the arguments of the first call stand in `text`, or the answer that the format marks.
@@ -146,9 +146,9 @@ class Format(ABC):
         """Return where the arguments stand in the block that ends at `end`; None where none are found."""
         return opening.end(), end - len(self._closer(opening))
 
-    @abstractmethod
     def _unclosed(self, opening: re.Match[str]) -> str | None:
         """Return what is wrong with a block that does not end; None where it is no call."""
+        return self.unclosed.format(opening[0].rstrip())
 
     @abstractmethod
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall | None:
@@ -206,12 +206,10 @@ class Hermes(Format):
     opening = opens(opener)
     closers = (closer,)
     native = True
+    unclosed = f"{opener} is never closed by {closer}"
 
     def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
         return _in_object(text, opening.end(), end - len(self.closer))
-
-    def _unclosed(self, opening: re.Match[str]) -> str:
-        return f"{self.opener} is never closed by {self.closer}"
 
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         body = text[opening.end() : -len(self.closer)]
@@ -231,15 +229,13 @@ class LlamaJson(Format):
     opening = opens(r'\{\s*+"(?:(?:name|parameters|arguments)"\s*+:|type"\s*+:\s*+"function")')
     closers = ("}",)
     native = True
+    unclosed = "the object is never closed, or too large"
 
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         return closing(text, opening.start(), _MARKS)
 
     def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
         return _in_object(text, opening.start(), end)
-
-    def _unclosed(self, opening: re.Match[str]) -> str:
-        return "the object is never closed, or too large"
 
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         return read_json_call(text[opening.start() :], "the object", ("parameters", "arguments"), tools)
@@ -263,15 +259,13 @@ def read_json_call(source: str, what: str, keys: tuple[str, ...], tools: Sequenc
     Raises ValueError that says what is wrong.
     """
     form = f'{{"name": ..., "{keys[0]}": {{...}}}}'
-    call = load_json(source, what)
-    if not isinstance(call, dict):
+    if not isinstance(call := load_json(source, what), dict):
         raise ValueError(f"expected {form}, got {_kind(call)}")
     name, key = call.get("name"), next((key for key in keys if key in call), keys[0])
     if not isinstance(name, str):
         raise ValueError(f'"name" must be a string; expected {form}')
     check_tool(name, tools)
-    arguments = call.get(key)
-    if isinstance(arguments, str):
+    if isinstance(arguments := call.get(key), str):
         arguments = load_json(arguments, f'"{key}"')
     if not isinstance(arguments, dict):
         found = _kind(arguments) if key in call else "missing"
@@ -295,8 +289,7 @@ def load_json(source: str, what: str) -> Any:
 
 
 def _finite(digits: str) -> float:
-    value = float(digits)
-    if not isfinite(value):
+    if not isfinite(value := float(digits)):
         raise ValueError("a number is too large")
     return value
 

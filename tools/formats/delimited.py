@@ -40,6 +40,7 @@ class Tags(Format):
     opening = opens(f"<({'|'.join([tag.name for tag in TAGS] + list(ANSWERS))})>")
     closers = tuple(f"</{name}>" for name in (*(tag.name for tag in TAGS), *ANSWERS))
     native = False
+    unclosed = "<{0}> is never closed by </{0}>"
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
         """Return a user message: templates of models that know no tools have no role for them."""
@@ -65,7 +66,7 @@ class Tags(Format):
         return f"</{opening[1]}>"
 
     def _unclosed(self, opening: re.Match[str]) -> str | None:
-        return None if opening[1] in ANSWERS else f"{opening[0]} is never closed by </{opening[1]}>"
+        return None if opening[1] in ANSWERS else self.unclosed.format(opening[1])
 
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall | None:
         if opening[1] in ANSWERS:
@@ -79,10 +80,10 @@ class Tags(Format):
 
     def _spell(self, call: ToolCall) -> str:
         tag = self._of(call.name)
-        body = call.arguments.get(tag.argument)
-        if not isinstance(body, str):
-            only = f"with the argument {tag.argument!r} alone"
-            raise ValueError(f"the format {self.name} spells {tag.tool} {only}: {call}")
+        if not isinstance(body := call.arguments.get(tag.argument), str):
+            raise ValueError(
+                f"the format {self.name} spells {tag.tool} with the argument {tag.argument!r} alone: {call}"
+            )
         frame = "\n" if "\n" in body or body != body.strip(" \t") else ""
         return f"<{tag.name}>{frame}{body}{frame}</{tag.name}>"
 
@@ -97,6 +98,7 @@ class Fenced(Format):
     opening = opens(r"```(?:python|py)[ \t]*+\r?\n")
     closers = ("```",)
     native = False
+    unclosed = "{} is never closed by a line that begins with ```"
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
         return "user", f"```output\n{text}\n```"
@@ -115,15 +117,11 @@ class Fenced(Format):
         end = _FENCE.search(text, opening.end())
         return end and end.end()
 
-    def _unclosed(self, opening: re.Match[str]) -> str:
-        return f"{opening[0].rstrip()} is never closed by a line that begins with ```"
-
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         check_tool("python", tools)
         return ToolCall("python", {"code": text[opening.end() : -3].rstrip(" \t").removesuffix("\n")})
 
     def _spell(self, call: ToolCall) -> str:
-        code = call.arguments.get("code")
-        if not isinstance(code, str):
+        if not isinstance(code := call.arguments.get("code"), str):
             raise ValueError(f"the format {self.name} spells python with the argument 'code' alone: {call}")
         return f"```python\n{code}\n```"

@@ -5,7 +5,7 @@ Nothing is evaluated, and Python's own parser is not used: it warns, can use up 
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
@@ -40,6 +40,7 @@ class Pythonic(Format):
     opening = opens(rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))")
     closers = ("]", ",")
     native = False
+    unclosed = "the list of calls is never closed by ], or too large"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:
         functions = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
@@ -55,9 +56,6 @@ class Pythonic(Format):
 
     def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int]:
         return opening.end("bracket"), text.rindex(")", 0, end)
-
-    def _unclosed(self, opening: re.Match[str]) -> str:
-        return "the list of calls is never closed by ], or too large"
 
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         check_tool(opening["name"], tools)
@@ -77,16 +75,16 @@ class _Reader:
 
     def __init__(self, text: str, start: int) -> None:
         self.text, self.at, self.left = text, start, LARGEST
-        self.token = _TOKEN.match(text, start)
+        self.token, self.comma = "", False  # the latest token, and whether a comma stood behind the latest member
 
     def next(self) -> str:
         """Go to the next token: its text where it is a mark of its own, its kind otherwise; empty at the end."""
-        self.token = token = _TOKEN.match(self.text, self.at)
+        found = _TOKEN.match(self.text, self.at)
         self.left -= 1
-        if token is None or not self.left:  # it always matches, at least the end
+        if found is None or not self.left:  # it always matches, at least the end
             raise ValueError(f"the call holds more than {LARGEST} values and marks")
-        self.at = token.end()
-        return token.lastgroup or token[0].lstrip()
+        self.at, self.token = found.end(), found[0].lstrip()
+        return found.lastgroup or self.token
 
     def take(self, mark: str) -> bool:
         before = self.at
@@ -95,74 +93,59 @@ class _Reader:
         self.at = before
         return False
 
-    def text_of_token(self) -> str:
-        return "" if self.token is None else self.token[0].lstrip()
-
     def shown(self) -> str:
-        return repr(brief(self.text_of_token())) if self.text_of_token() else "the end"
+        return repr(brief(self.token)) if self.token else "the end"
+
+    def members(self, closer: str) -> Iterator[None]:
+        """Yield once for each member up to `closer`, which is to be read then; go past the commas behind them."""
+        while not self.take(closer):
+            yield
+            mark = self.next()
+            if mark not in (",", closer):
+                raise ValueError(f"expected , or {closer}, found {self.shown()}")
+            self.comma = mark == ","
+            if not self.comma:
+                return
 
     def arguments(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        while not self.take(")"):
+        for _ in self.members(")"):
             if self.next() != "word":
                 raise ValueError(f"expected an argument by name, as in f(x=1), found {self.shown()}")
-            name = self.text_of_token()
-            if name in found:
+            if (name := self.token) in found:
                 raise ValueError(f"the argument {brief(name)!r} is given twice")
             if self.next() != "=":
                 raise ValueError(f"expected = behind {brief(name)!r}, found {self.shown()}")
             found[name] = self.value()
-            if not self._goes_on(")"):
-                break
         return found
 
     def value(self) -> Any:
         kind = self.next()
         if kind == "text":
-            literal = self.text_of_token()
-            quotes = 3 if literal[:3] in ('"""', "'''") else 1
-            return _ESCAPE.sub(_character, literal[quotes:-quotes])
+            quotes = 3 if self.token[:3] in ('"""', "'''") else 1
+            return _ESCAPE.sub(_character, self.token[quotes:-quotes])
         if kind == "number":
-            return _number(self.text_of_token())
-        if kind == "word" and self.text_of_token() in _CONSTANTS:
-            return _CONSTANTS[self.text_of_token()]
+            return _number(self.token)
+        if kind == "word" and self.token in _CONSTANTS:
+            return _CONSTANTS[self.token]
         if kind == "[":
-            return self._items("]")[0]
+            return [self.value() for _ in self.members("]")]
         if kind == "(":
-            items, comma = self._items(")")
-            return items[0] if len(items) == 1 and not comma else items
+            items = [self.value() for _ in self.members(")")]
+            return items[0] if len(items) == 1 and not self.comma else items
         if kind == "{":
             return self._pairs()
         raise ValueError(f"expected a literal (text, number, list, dict, True, False, None), found {self.shown()}")
 
-    def _items(self, closer: str) -> tuple[list[Any], bool]:
-        """Return the values up to `closer`, and whether a comma stood behind the last."""
-        items, comma = list[Any](), False
-        while not self.take(closer):
-            items.append(self.value())
-            if not (comma := self._goes_on(closer)):
-                break
-        return items, comma
-
     def _pairs(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        while not self.take("}"):
-            key = self.value()
-            if not isinstance(key, str):
+        for _ in self.members("}"):
+            if not isinstance(key := self.value(), str):
                 raise ValueError("the keys of a dict must be strings")
             if self.next() != ":":
                 raise ValueError(f"expected : behind a key, found {self.shown()}")
             found[key] = self.value()
-            if not self._goes_on("}"):
-                break
         return found
-
-    def _goes_on(self, closer: str) -> bool:
-        """Go past a comma or `closer`; whether it was a comma."""
-        mark = self.next()
-        if mark not in (",", closer):
-            raise ValueError(f"expected , or {closer}, found {self.shown()}")
-        return mark == ","
 
 
 def _character(escape: re.Match[str]) -> str:
@@ -178,8 +161,7 @@ def _character(escape: re.Match[str]) -> str:
 def _number(digits: str) -> int | float:
     if digits.lstrip("+-").isdigit():
         return int(digits)
-    value = float(digits)
-    if not isfinite(value):
+    if not isfinite(value := float(digits)):
         raise ValueError(f"the number {brief(digits)} is too large")
     return value
 

@@ -13,11 +13,14 @@ bounded as sent and as unpacked. No cookies, redirects or proxies. Pages of the 
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core import brief
+
+T = TypeVar("T")
 
 
 class Fault(StrEnum):
@@ -95,20 +98,14 @@ class Node:
         return Node(members[key], path)
 
     def object(self) -> dict[str, Any]:
-        if not isinstance(self.value, dict):
-            raise self.error("an object")
-        return self.value
+        return self._of(dict, "an object")
 
     def array(self) -> "list[Node]":
-        if not isinstance(self.value, list):
-            raise self.error("a list")
-        return [Node(item, f"{self.path}[{i}]") for i, item in enumerate(self.value)]
+        return [Node(item, f"{self.path}[{i}]") for i, item in enumerate(self._of(list, "a list"))]
 
     def string(self) -> str:
         """Return a string, with `?` for lone surrogates."""
-        if not isinstance(self.value, str):
-            raise self.error("a string")
-        return self.value.encode("utf-8", "replace").decode()
+        return self._of(str, "a string").encode("utf-8", "replace").decode()
 
     def identifier(self) -> str:
         """Return a string that is not empty, or a whole number, as a string."""
@@ -121,13 +118,10 @@ class Node:
     def number(self) -> float:
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise self.error("a number")
-        try:
-            number = float(self.value)
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            raise self.error("a finite number")
-        return number
+        with suppress(OverflowError):
+            if math.isfinite(number := float(self.value)):
+                return number
+        raise self.error("a finite number")
 
     def integer(self, least: int, most: int) -> int:
         """Return a whole number between two bounds, both included."""
@@ -136,8 +130,11 @@ class Node:
         return self.value
 
     def boolean(self) -> bool:
-        if not isinstance(self.value, bool):
-            raise self.error("true or false")
+        return self._of(bool, "true or false")
+
+    def _of(self, kind: type[T], expected: str) -> T:
+        if not isinstance(self.value, kind):
+            raise self.error(expected)
         return self.value
 
     def error(self, expected: str) -> ShapeError:

@@ -121,9 +121,9 @@ def graded(gold, answer, grader=None):
 
 def test_closing_ends_the_processes_until_the_next_answer():
     assert graded(r"\sqrt{2}", r"\frac{2}{\sqrt{2}}").score == 1.0
-    pids = grade_module._workers.pids
+    pids = [worker.pid for worker in grade_module._workers._answered]
     MathGrader.close()
-    assert grade_module._workers.pids == []
+    assert not grade_module._workers._answered
     assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert graded(r"\sqrt{3}", r"\frac{3}{\sqrt{3}}").score == 1.0
 
@@ -155,12 +155,12 @@ def test_threads_share_one_worker_and_get_their_own_verdicts():
 
 def test_a_worker_that_died_is_replaced():
     assert graded("2", r"\sqrt{4}").score == 1.0
-    first = grade_module._workers.pids
+    first = [worker.pid for worker in grade_module._workers._answered]
     for pid in first:
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert graded("4", r"\sqrt{16}").score == 1.0
-    assert not set(first) & set(grade_module._workers.pids)
+    assert not set(first) & {worker.pid for worker in grade_module._workers._answered}
 
 
 def test_a_worker_that_cannot_start_is_a_failure_and_not_a_reward(monkeypatch):
