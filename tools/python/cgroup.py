@@ -70,11 +70,8 @@ class Groups:
             self._remove(self.name, self.folder)
 
     def _write(self, file: str, text: str) -> None:
-        fd = os.open(file, os.O_WRONLY, dir_fd=self.folder)
-        try:
-            os.write(fd, text.encode())
-        finally:
-            os.close(fd)
+        with os.fdopen(os.open(file, os.O_WRONLY, dir_fd=self.folder), "wb", buffering=0) as control:
+            control.write(text.encode())
 
     def _remove(self, name: str, folder: int) -> None:
         for inner in os.listdir(folder):

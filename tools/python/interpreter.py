@@ -44,8 +44,7 @@ class Interpreter:
         main = types.ModuleType("__main__")
         main.__dict__["__builtins__"] = __builtins__
         sys.modules["__main__"] = main
-        self.namespace = main.__dict__
-        sys.argv = [""]
+        self.namespace, sys.argv = main.__dict__, [""]
         sys.path[:] = ["", *filter(None, sys.path)]
         threading.excepthook = self._report_in_thread
         sys.unraisablehook = self._report_ignored
@@ -106,11 +105,11 @@ class Interpreter:
             ended = ended or error
         if isinstance(ended, MemoryError):
             return "memory"
+        if ended is None or (isinstance(ended, SystemExit) and ended.code in (None, 0)):
+            return "ok"
         if isinstance(ended, SystemExit):
-            if ended.code in (None, 0):
-                return "ok"
             self._say(f"SystemExit: {ended.code}\n")
-        return "ok" if ended is None else "error"
+        return "error"
 
     def finish(self, ended: BaseException | None) -> int:
         """End the program as CPython does and return its exit code."""

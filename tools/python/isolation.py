@@ -175,11 +175,8 @@ def enter_namespaces(view: View) -> None:
 def map_users(pid: int) -> None:
     """Give the user namespace of an init process its one user and group."""
     for name, text in _agents_maps().items():
-        fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
-        try:
-            os.write(fd, text)
-        finally:
-            os.close(fd)
+        with open(f"/proc/{pid}/{name}", "wb", buffering=0) as file:  # noqa: PTH123 - pathlib has the kernel copy pages
+            file.write(text)
 
 
 @functools.cache

@@ -23,12 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
-
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
-MNT_DETACH = 2
-ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
-
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 ADDR_NO_RANDOMIZE = 0x0040000
 
@@ -44,13 +40,11 @@ SOCKET, _PIPE = 2 * 212_992, 2**16
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every machine
 _CREATE_RULESET_VERSION, _RULE_PATH_BENEATH = 1, 1
-
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
-
 _FIRST = (1 << 13) - 1  # the rights of the first ABI
 _BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
 _ABSTRACT_UNIX_SOCKET, _SIGNAL = 1 << 0, 1 << 1
@@ -89,7 +83,7 @@ def mount(source: str, target: str, kind: str, flags: int = 0, options: str = ""
 
 def read_only(target: str, *, below: bool) -> None:
     """Make a mount read-only, without device files or set-user-id programs; with all mounts `below` it or without."""
-    attributes = (ctypes.c_uint64 * 4)(ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, 0, 0, 0)
+    attributes = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)  # as MOUNT_ATTR_* have the same bits
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     path = ctypes.c_char_p(target.encode())
     syscall(f"mount_setattr {target}", _MOUNT_SETATTR, _AT_FDCWD, path, _AT_RECURSIVE if below else 0, attributes, size)
@@ -101,7 +95,7 @@ def pivot_root(new: str, old: str) -> None:
 
 def unmount(target: str) -> None:
     """Detach a mount; it goes when nothing uses it any more."""
-    _checked(f"umount {target}", _libc.umount2, target.encode(), ctypes.c_int(MNT_DETACH))
+    _checked(f"umount {target}", _libc.umount2, target.encode(), ctypes.c_int(2))  # MNT_DETACH
 
 
 def prctl(option: int, value: int) -> None:
@@ -130,8 +124,7 @@ def set_host_name(name: str) -> None:
 
 def process_tree(roots: Iterable[int]) -> list[int]:
     """Return the processes `roots` and all their descendants that live."""
-    found: dict[int, None] = {}
-    pending = list(roots)
+    found, pending = dict[int, None](), list(roots)
     while pending:
         pid = pending.pop()
         with contextlib.suppress(OSError):

@@ -29,17 +29,13 @@ from . import linux
 
 _Code = list[tuple[int, int, int, int]]  # instructions of classic BPF: operation, jump if true, jump if false, operand
 _Rules = dict[str, _Code]  # what answers a call, by its name
-
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCH, _ARGS = 0, 4, 16  # offsets into struct seccomp_data, whose six arguments have 8 bytes each
 
 _ALLOW, _KILL, _ASK, _ERRNO = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050000
-_DENY = _ERRNO | errno.EPERM
-_ABSENT = _ERRNO | errno.ENOSYS
-
+_DENY, _ABSENT = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # set in the numbers of x86_64's x32 calls
-
 _SET_MODE_FILTER, _TSYNC, _NEW_LISTENER = 1, 1, 8
 OWN = int.from_bytes(b"held own")
 """What `setsid` is given, which the kernel does not read, by a process that the judge is to hold apart."""
@@ -306,11 +302,8 @@ def _names() -> dict[int, str]:
 
 
 def _read(pid: int, address: int, size: int) -> bytes:
-    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(memory, size, address)
-    finally:
-        os.close(memory)
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        return os.pread(memory.fileno(), size, address)
 
 
 def _int(register: int) -> int:

@@ -43,8 +43,7 @@ class WorkerSpec:
 
 
 def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
-    sock = socket.socket(fileno=control)
-    code = 1
+    sock, code = socket.socket(fileno=control), 1
     try:
         try:
             _confine(spec)
@@ -69,8 +68,7 @@ def _confine(spec: WorkerSpec) -> None:
         os.write(spec.group, b"0")
         os.close(spec.group)
     if spec.level == "namespaces":
-        join = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWNET
-        linux.setns(spec.init, join)
+        linux.setns(spec.init, linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWNET)
         become_agent()
     elif spec.level == "landlock":
         linux.enforce_landlock(spec.ruleset)
@@ -86,7 +84,6 @@ def _confine(spec: WorkerSpec) -> None:
 
 
 def _rehearse(sock: socket.socket, spec: WorkerSpec) -> None:
-    """Run a small program of the kind that is to come."""
     # A fork copies each page of memory when it is first written, which takes longer than most programs; the pages that
     # every program writes are copied here, before anybody waits.
     nowhere = os.open("/dev/null", os.O_WRONLY)
@@ -133,8 +130,7 @@ def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: li
     for number in left:
         remove_folder(stem if number == 1 else f"{stem}-{number}")
     refusal = _refusal({0, 1, 2, interpreter.control.fileno(), interpreter.output, *fds}, interpreter.folder)
-    generator = random.getstate()  # forking reseeds it
-    twin = False
+    generator, twin = random.getstate(), False  # forking reseeds it
     if not refusal:
         try:
             twin = _fork_aside()
@@ -210,7 +206,7 @@ def _refusal(own: set[int], folder: str) -> str | None:
 def _name(fd: int, folder: str) -> str:
     """Say what a descriptor is; of a file the path, where it lies in `folder`."""
     status = os.fstat(fd)
-    if stat.S_ISSOCK(status.st_mode) or stat.S_ISFIFO(status.st_mode):
-        return "socket" if stat.S_ISSOCK(status.st_mode) else "pipe"
+    if kind := {stat.S_IFSOCK: "socket", stat.S_IFIFO: "pipe"}.get(stat.S_IFMT(status.st_mode)):
+        return kind
     files = (Path(at, name) for at, _, names in os.walk(folder) for name in names)
     return next((str(path) for path in files if os.path.samestat(path.lstat(), status)), f"descriptor {fd}")
