@@ -20,7 +20,6 @@ from .core import StatelessTool, Status, ToolFailure, ToolResult, brief, start
 P = ParamSpec("P")
 R = TypeVar("R")
 Schema = dict[str, Any]
-
 SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 WORDS = {"string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false"}
 WORDS |= {"null": "null", "array": "a list", "object": "an object"}
@@ -177,9 +176,7 @@ def function_schema(function: Callable[..., Any]) -> Schema:
     description, notes = _read_docstring(inspect.getdoc(function) or "")
     if not description:
         raise TypeError(f"tool {name} has no docstring; its first paragraph is what the agent reads")
-    hints = hints_of(function, f"tool {name}")
-    properties: dict[str, Any] = {}
-    required = []
+    hints, properties, required = hints_of(function, f"tool {name}"), dict[str, Any](), list[str]()
     for parameter in inspect.signature(function).parameters.values():
         where = f"parameter {parameter.name!r} of tool {name}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -297,12 +294,9 @@ def _record_schema(record: Any, where: str, inside: tuple[Any, ...]) -> Schema:
 
 def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
     """Return the first paragraph, and the `name: text` entries of the `Args:` section, continuation lines joined."""
-    description = " ".join(doc.split("\n\n", 1)[0].split())
-    notes: dict[str, str] = {}
+    description, notes, latest = " ".join(doc.split("\n\n", 1)[0].split()), dict[str, str](), ""
     section = re.search(r"^Args:[ \t]*\n((?:[ \t]+\S.*\n?|[ \t]*\n)*)", doc, re.MULTILINE)
-    body = inspect.cleandoc(section[1]) if section else ""
-    latest = ""
-    for line in body.splitlines():
+    for line in inspect.cleandoc(section[1]).splitlines() if section else ():
         if entry := re.match(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)", line):
             latest, notes[entry[1]] = entry[1], entry[2].strip()
         elif latest and line.strip():

@@ -105,13 +105,8 @@ def send(sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Receive one packet and its descriptors.
-
-    Raises EOFError when the other end is gone, TimeoutError after the socket's timeout, ValueError for what is no JSON
-    object.
-    """
-    message, fds, _ = receive_from(sock)
-    return message, fds
+    """Receive one packet and its descriptors; raises EOFError, TimeoutError, and ValueError for no JSON object."""
+    return receive_from(sock)[:2]
 
 
 def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:

@@ -63,9 +63,8 @@ def is_foreign(name: str, group: str) -> bool:
     That is `module:name`, which could be any function of any module, and what another package declares in `group`, as
     long as its module is not imported.
     """
-    return ":" in name or any(
-        one.name == name and one.spec.partition(":")[0] not in sys.modules for one in declared(group)
-    )
+    behind = [one.spec.partition(":")[0] for one in declared(group) if one.name == name]
+    return ":" in name or any(module not in sys.modules for module in behind)
 
 
 def load(spec: str, what: str) -> Any:
@@ -168,25 +167,15 @@ def _load(name: str) -> list[Tool]:
 
 def forked(tools: Iterable[Tool]) -> list[Tool]:
     """Return forks of tools; methods of one set are methods of one copy."""
-    sets: dict[int, Toolset] = {}
-    twins: list[Tool] = []
-    for tool in tools:
-        if isinstance(tool, MethodTool):
-            if (owner := id(tool.owner)) not in sets:
-                sets[owner] = tool.owner.fork()
-            twins.append(sets[owner].tools[tool.name])
-        else:
-            twins.append(tool.fork())
-    return twins
+    copy = cache(Toolset.fork)  # once for each set
+    return [copy(one.owner).tools[one.name] if isinstance(one, MethodTool) else one.fork() for one in tools]
 
 
 def _as_tools(one: Any) -> list[Tool]:
     if isinstance(one, type) and all(hasattr(one, name) for name in MEMBERS[2:]):
         raise TypeError(f"{one.__name__} is the class of a tool; make one, as in tools=[{one.__name__}()]")
-    if isinstance(one, type):
-        one = Toolset(one)
-    if isinstance(one, Toolset):
-        return list(one.tools.values())
+    if isinstance(one, type | Toolset):
+        return list((Toolset(one) if isinstance(one, type) else one).tools.values())
     if inspect.isroutine(one):
         return [FunctionTool(one)]
     if missing := [name for name in MEMBERS if not hasattr(one, name)]:

@@ -1,8 +1,7 @@
 """Child processes that answer requests, with limits and deadlines: one, or a pool of them.
 
-A child answers requests over a socket. It inherits this socket and nothing else of the parent: no other descriptor, no
-environment but a few keys. Deadlines are kept by waiting on the socket, never by signals, so every method works from
-any thread.
+A child answers requests over a socket, and inherits nothing else of the parent but a few keys of the environment.
+Deadlines are kept by waiting on the socket, never by signals, so every method works from any thread.
 """
 
 import contextlib
@@ -175,9 +174,7 @@ class Child:
 class Pool:
     """Processes that run a script and answer requests, JSON objects all, from any thread and after a fork.
 
-    Workers start when they are needed. One that was late, died, has answered often or has grown is replaced while
-    nobody waits for it, so no hanging answer delays another.
-
+    Workers start when they are needed; one that was late, died, has answered often or has grown is replaced.
     `script` gets the path of the file with `serve`, and answers `{}` when it is ready. Its replies say in `memory_mb`
     how large it is, if it calls `serve` with `sized`. There are `size` workers at most, as many as the machine has
     cores, up to 4, when left out, each with `memory_mb` MiB of address space. One is replaced after so many `answers`,
@@ -204,8 +201,7 @@ class Pool:
     def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """Return the reply of a worker, which has `deadline` seconds from when it gets the request.
 
-        Raises StartFailure where no worker can be started, Deadline where it was late, and is killed, Died where it
-        died.
+        Raises StartFailure where no worker can be started, Deadline where it was late (it is killed), and Died.
         """
         worker = self._take()
         try:

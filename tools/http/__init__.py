@@ -1,14 +1,10 @@
-"""JSON over HTTP, for clients of servers that may be slow, broken or hostile.
-
-Here are failures of a request, its limits, and the strict JSON of its body, with `Node`, which reads values and names
-the path of a wrong one.
+"""JSON over HTTP, for clients of servers that may be slow, broken or hostile: failures, limits, and strict JSON.
 
 - `client`: `Connections`, asynchronous requests; `JsonClient`, the same for threads; `retried`, which tries again;
   `BoundedBody`, which unpacks with a limit
 
 Every failure of a request is an `HttpFailure` with its `Fault`; a value of another shape is a `ShapeError`. Answers are
-bounded as sent and as unpacked. No cookies, redirects or proxies. Pages of the open web have a client of their own,
-`search.fetch`, which connects only to addresses that were checked.
+bounded as sent and as unpacked. No cookies, redirects or proxies. Pages of the open web have `search.fetch` instead.
 """
 
 import json

@@ -181,14 +181,11 @@ class Connections:
 class BoundedBody:
     """Collects a body of at most `most` bytes, as sent and as unpacked; `name` is for messages.
 
-    It is unpacked here, with a limit: httpx would unpack a block of any ratio at once.
-
-    Raises HttpFailure: MALFORMED or TOO_LARGE.
+    Unpacked by httpx, a block of any ratio would be so at once. Raises HttpFailure: MALFORMED or TOO_LARGE.
     """
 
     def __init__(self, name: str, encoding: str, most: int) -> None:
-        encoding = encoding.strip().lower()
-        if encoding not in ("", "identity", "gzip", "x-gzip"):
+        if (encoding := encoding.strip().lower()) not in ("", "identity", "gzip", "x-gzip"):
             found = f"{name} has the encoding {encoding[:60]!r}"
             raise HttpFailure(Fault.MALFORMED, f"{found}, and only gzip was offered")
         self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
@@ -213,10 +210,7 @@ class BoundedBody:
 
 
 async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> bytes:
-    """Return what `attempt` returns, trying again after an `HttpFailure` that may pass.
-
-    Raises HttpFailure: the last one, where no try is left; TIMEOUT at the deadline.
-    """
+    """Return what `attempt` returns, trying again after an `HttpFailure` that may pass; raises the last, or TIMEOUT."""
     end, tried, last = time.monotonic() + limits.deadline, 0, ""
     try:
         async with asyncio.timeout(limits.deadline):
@@ -224,8 +218,7 @@ async def retried(attempt: Callable[[], Awaitable[bytes]], limits: Limits) -> by
                 try:
                     return await attempt()
                 except HttpFailure as failure:
-                    last = f" (before that: {failure.what})"
-                    tried += 1
+                    tried, last = tried + 1, f" (before that: {failure.what})"
                     pause = max(BACKOFF * 2 ** (tried - 1), failure.wait or 0.0)
                     if failure.wait is None or tried == limits.tries or time.monotonic() + pause >= end:
                         raise
@@ -272,8 +265,7 @@ async def _exchange(transport: httpx.AsyncBaseTransport, request: httpx.Request,
 
 
 async def _refusal(response: httpx.Response) -> HttpFailure:
-    status = response.status_code
-    if 300 <= status < 400:
+    if 300 <= (status := response.status_code) < 400:
         to = response.headers.get("location", "")[:EXCERPT]
         what = f"it answered {status}, a redirect to {to!r}, which is not followed"
         return HttpFailure(Fault.STATUS, what, status=status)

@@ -127,10 +127,6 @@ class Stock:
         self.handed += 1
         self.faults = 0
 
-    def lose(self) -> None:
-        """Count back a boundary that will never be handed out."""
-        self.begun -= 1
-
     def fault(self, *, known: bool) -> bool:
         """Note a loss, for a `known` reason or not; return whether callers that wait are to be told."""
         self.faults = TRIES if known else self.faults + 1
@@ -145,9 +141,9 @@ class Stock:
 def start_init() -> tuple[int, socket.socket]:
     """Start the first process of new namespaces; return it and the socket on which it waits for its user ids.
 
-    It prepares its file systems, answers `{}` or `{"failed": reason}`, and judges until it is killed what the worker
-    that joins it and sends a listener is allowed. As this process, it ignores SIGCHLD, so that the kernel reaps its
-    orphans, and has no handler, without which no signal from inside reaches it.
+    It prepares its file systems, answers `{}` or `{"failed": reason}`, and judges for the worker that joins it and sends
+    a listener. It ignores SIGCHLD, so that the kernel reaps its orphans, and has no handler, without which no signal
+    from inside reaches it.
     """
     ours, theirs = messages.pair()
     if pid := linux.clone(_NAMESPACES):

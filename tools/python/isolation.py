@@ -9,9 +9,8 @@ landlock
 rlimits-only
     Limits on resources alone: the code can read what the user can read, and reach the network. Unsafe.
 
-The file tree holds the interpreter and the system's programs, read-only, and nothing else. The supervisor builds it
-once, in a mount namespace of its own, and lives in it; every boundary gets a copy of that namespace and adds what is
-private: a small file system in memory at `/tmp`, and an empty `/proc`, which would tell of the machine.
+The supervisor builds the file tree once, in a mount namespace of its own, and lives in it; every boundary gets a copy
+of that namespace and adds what is private: a small file system at `/tmp`, and an empty `/proc`.
 """
 
 import contextlib
@@ -95,11 +94,8 @@ def take_packages(view: View, folder: str) -> None:
 
 
 def remove_folder(folder: str | Path) -> None:
-    """Remove a work folder, whatever a program made of it: `shutil.rmtree` fails where folders are deep or closed.
-
-    What is in a folder within it is first moved up, so that no path is long. What cannot be removed stays.
-    """
-    pending = [top := Path(folder)]
+    """Remove a work folder, whatever a program made of it: `shutil.rmtree` fails where folders are deep or closed."""
+    pending = [top := Path(folder)]  # what is in a folder within it is moved up, so that no path is long
     while pending:
         with contextlib.suppress(OSError):
             (place := pending.pop()).chmod(0o700)

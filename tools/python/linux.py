@@ -2,11 +2,9 @@
 
 System calls raise OSError as the functions of `os` do. Numbers are those of the kernel's headers.
 
-With Landlock a process gives up all files but those under paths that it names, without any privilege. A ruleset is
-built once and enforced in each child after its fork; each enforcement is a domain of its own, so children that share a
-ruleset still cannot signal one another. It does not hide what a path's metadata tells (stat works everywhere), nor does
-it stop connections to the path of a listening unix socket. Source: Linux's `linux/landlock.h` and its
-Documentation/userspace-api/landlock.rst.
+With Landlock a process gives up all files but those under paths that it names. A ruleset is built once and enforced in
+each child after its fork, as a domain of its own: children that share one still cannot signal one another. It hides no
+metadata of paths, nor stops connections to the path of a listening unix socket. Source: `linux/landlock.h`.
 """
 
 import contextlib
@@ -60,10 +58,7 @@ def clone(namespaces: int) -> int:
 
 
 def fork() -> int:
-    """Fork, like `os.fork` without Python's at-fork handlers, for a process with one thread.
-
-    What they renew is sound in its child, and renewing it has the kernel copy some hundred pages.
-    """
+    """Fork a process with one thread, without at-fork handlers, with which the kernel would copy some hundred pages."""
     return _checked("fork", _libc.fork)
 
 
@@ -156,9 +151,8 @@ def kill_tree(pidfd: int) -> None:
 def memory_of(pids: Sequence[int], over: int, machine: int = 0, grown: int = 0) -> int:
     """Return bytes of memory that processes hold together; where a first estimate is at most `over`, an estimate.
 
-    The estimate counts what processes share once for each, which is too much. Shared mappings are looked for where all
-    shared memory of the `machine`, by `shared_memory`, would be too much. `grown` is by how much that has risen since
-    the processes began.
+    The estimate counts what processes share once for each. Shared mappings are looked for where all shared memory of
+    the `machine`, by `shared_memory`, would be too much; `grown` is by how much that rose since the processes began.
     """
     held = sum(_resident(pid) for pid in pids)
     if held + machine <= over:

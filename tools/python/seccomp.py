@@ -1,11 +1,10 @@
 """Filters on system calls: what is listed here can be reached, and nothing else.
 
-The filter of a level is built once, as bytes, and installed in a process that it binds for good with all its
-descendants: in a child after its fork, or in a server whose forks then have it for nothing. A call that is not listed
-fails with EPERM, one that is newer than the list with ENOSYS, as on an older kernel, and one of another machine's
-calling conventions kills the process. A second filter, of every worker, asks the `judge` about calls that name a
-process and, where the files of the machine are seen, about those that change a file's mode or times: it answers what a
-filter cannot decide by the arguments alone, while the process that makes the call waits.
+The filter of a level is built once, as bytes, and binds a process for good with all its descendants. A call that is not
+listed fails with EPERM, one that is newer than the list with ENOSYS, as on an older kernel, and one of another
+machine's calling conventions kills the process. A second filter, of every worker, asks the `judge` about calls that
+name a process and, where the files of the machine are seen, about those that change a file's mode or times: what a
+filter cannot decide by the arguments alone.
 
 Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers in `asm/unistd_64.h` (x86_64) and
 `asm-generic/unistd.h` (aarch64).
@@ -91,10 +90,9 @@ def number(name: str) -> int:
 
 @functools.cache
 def build_filter(level: str) -> bytes:
-    """Return the first filter of a level, for `install`.
+    """Return the first filter of a level, for `install`; it allows what a worker needs on its way in, too.
 
-    It allows what a worker needs on its way in, too. Raises NotImplementedError on a machine other than x86_64 and
-    aarch64.
+    Raises NotImplementedError on a machine other than x86_64 and aarch64.
     """
     machine = _machine()
     rules: _Rules = {name: [_answer(_ALLOW)] for name in reached(level) | _ENTERING.keys()}

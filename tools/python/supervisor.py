@@ -1,9 +1,8 @@
 """The server process of the Python tool: it keeps confined workers ready and watches what those in use take.
 
-A boundary is made before it is needed: init, namespaces, file systems, a forked and confined worker. A caller asks for
-one, takes it from a queue together with all its descriptors, and then talks to the worker directly; this process is
-only told when a call begins and ends. It looks at what boundaries hold as long as they live, at those that work often,
-and ends one whose call has not ended in time by itself.
+A boundary is made before it is needed: init, namespaces, file systems, a forked and confined worker. A caller takes one
+from a queue with all its descriptors and talks to the worker directly; this process is only told when a call begins and
+ends. It looks at what boundaries hold as long as they live, and ends one whose call has not ended in time.
 """
 
 import contextlib
@@ -307,7 +306,7 @@ class Supervisor:
         """Let go of a boundary, and end it if it has not."""
         boundary = self.boundaries.pop(serial)
         if not boundary.handed:
-            self.stocks[boundary.kind].lose()
+            self.stocks[boundary.kind].begun -= 1
         if boundary.prepared:
             self.poller.forget(boundary.prepared.fileno())
         self.poller.forget(boundary.pidfd)

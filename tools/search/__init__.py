@@ -3,7 +3,7 @@
 - `servers`: the back ends that ask a server, `SearchR1` and `Elastic`
 - `index`, `dense`: the embedded back ends, by words and by meaning; `cache` keeps the arrays of an index
 - `serve`: a server of Search-R1's protocol over any back end
-- `visit`: the `visit` tool, and the text of a page; `guard` decides which pages are open, `fetch` gets one
+- `visit`: the `visit` tool, and the text of a page; `fetch` decides which pages are open, and gets one
 
 Passages are shown as Search-R1 shows them (Jin et al. 2025, arXiv:2503.09516): `Doc 1(Title: "T") text`, one line each.
 """

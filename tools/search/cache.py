@@ -1,8 +1,7 @@
 """Arrays that took long to make: kept on disk, memory-mapped, and so shared by all processes that open them.
 
-One file holds them: its sha256 in the first line, what it holds as a line of JSON, then the arrays. It is written under
-another name and renamed, so that any number of processes may write it at once, and it is used only if its sha256 is
-right: a torn or damaged file is made anew.
+One file holds them: its sha256 in the first line, what it holds as a line of JSON, then the arrays. It is renamed when
+written, so any number of processes may write it at once. One whose sha256 is wrong is made anew.
 """
 
 import contextlib
@@ -24,7 +23,6 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 _DIGEST = hashlib.sha256().digest_size * 2 + 1  # bytes of the first line
 _ALIGN = 64  # so that no array begins amid a word of the processor
-
 log = logging.getLogger(__name__)
 
 

@@ -33,7 +33,6 @@ from .cache import Arrays, Texts, cache_folder, digest, joined, kept
 
 TITLE = 3  # how often the words of a title count
 _VERSION = 1  # of `words` and of what an index holds
-
 _WORD = re.compile(r"[^\W_]+")
 _own = threading.local()  # a stemmer is not for several threads at once
 
@@ -126,8 +125,7 @@ def words(text: str) -> list[str]:
     kept_words = [word for word in _WORD.findall(text.lower()) if word not in stop]
     if not hasattr(_own, "stemmer"):  # one for each thread: it is not for several at once
         _own.stemmer = _library("Stemmer").Stemmer("english", 0)  # 0: its cache would hold words of any length
-    stems: list[str] = _own.stemmer.stemWords(kept_words)
-    return stems
+    return list(_own.stemmer.stemWords(kept_words))
 
 
 def best(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:

@@ -3,9 +3,8 @@
 The agent chooses where the connection goes, so nothing about a page is an infrastructure failure: a host that does not
 answer, or a name that cannot be looked up, is for the agent to read. Else it could void an episode that goes badly.
 
-The text of a page is what a reader would see of it. Every step takes time linear in the page and none recurses, so no
-page is too deep. Nothing there fails: what is badly written is read as far as it can be. Where HTML is read otherwise
-than by its standard, it is by leaving out more.
+The text of a page is what a reader would see of it. Every step takes time linear in the page, and none recurses. What
+is badly written is read as far as it can be; where HTML is read otherwise than by its standard, more is left out.
 """
 
 import codecs
@@ -21,8 +20,7 @@ from urllib.parse import urljoin
 
 from ..core import Overdue, StatelessTool, Status, ToolResult, check_range
 from ..functions import check_arguments, make_schema
-from .fetch import HTML, Page, Unread, fetch
-from .guard import Blocked, Guard, Resolve, look_up
+from .fetch import HTML, Blocked, Guard, Page, Resolve, Unread, fetch, look_up
 
 TAGS = 100_000  # of a page; the rest is left out
 TITLE = 200  # characters
@@ -101,8 +99,7 @@ class Visit(StatelessTool):
         return ToolResult(Status.OK, self._show(page))
 
     def _show(self, page: Page) -> str:
-        text = decode(page.body, page.charset, page.kind in HTML)
-        title, complete = "", True
+        text, title, complete = decode(page.body, page.charset, page.kind in HTML), "", True
         if page.kind in HTML:
             title, text, complete = read_html(text, page.url, self.max_chars, self.links)
         else:

@@ -77,7 +77,7 @@ class Shop:
     def drop(self, lost: int, *, known: bool, tell: int) -> None:
         self.coming -= lost
         for _ in range(lost):
-            self.stock.lose()
+            self.stock.begun -= 1
         if self.stock.fault(known=known):
             for _ in range(min(tell, self.stock.waiting)):
                 self.stock.tell()
@@ -125,7 +125,7 @@ def test_what_is_lost_without_a_reason_is_begun_anew_and_told_only_in_the_end():
     told = []
     for _ in range(TRIES):
         stock.begun += 1
-        stock.lose()
+        stock.begun -= 1
         told.append(stock.fault(known=False))
     assert told == [False] * (TRIES - 1) + [True]
     stock.tell()
@@ -139,10 +139,10 @@ def test_what_is_lost_without_a_reason_is_begun_anew_and_told_only_in_the_end():
 
 def test_a_known_reason_is_told_at_once_but_to_nobody_who_does_not_wait():
     stock = Stock(asked=1, begun=3)
-    stock.lose()
+    stock.begun -= 1
     assert stock.fault(known=True)
     stock.tell()
-    stock.lose()
+    stock.begun -= 1
     assert not stock.fault(known=True)
     assert stock.handed == stock.asked == 1
 

@@ -9,8 +9,20 @@ import pytest
 
 from turngym.tests.support.faults import FaultServer
 from turngym.tools.core import Overdue
-from turngym.tools.search.fetch import HEAD, REDIRECTS, TRIES, Clock, Page, Pinned, Unread, Wire, _read_body, fetch
-from turngym.tools.search.guard import Blocked, Guard
+from turngym.tools.search.fetch import (
+    HEAD,
+    REDIRECTS,
+    TRIES,
+    Blocked,
+    Clock,
+    Guard,
+    Page,
+    Pinned,
+    Unread,
+    Wire,
+    _read_body,
+    fetch,
+)
 
 PUBLIC = "93.184.215.14"
 # Of page.example.com, signed by itself, for a hundred years; known to these tests alone.
