@@ -141,9 +141,8 @@ class Stock:
 def start_init() -> tuple[int, socket.socket]:
     """Start the first process of new namespaces; return it and the socket on which it waits for its user ids.
 
-    It prepares its file systems, answers `{}` or `{"failed": reason}`, and judges for the worker that joins it and sends
-    a listener. It ignores SIGCHLD, so that the kernel reaps its orphans, and has no handler, without which no signal
-    from inside reaches it.
+    It prepares its file systems, answers `{}` or `{"failed": reason}`, and judges for the worker that sends a listener.
+    It ignores SIGCHLD, so that the kernel reaps its orphans, and no signal from inside reaches it without a handler.
     """
     ours, theirs = messages.pair()
     if pid := linux.clone(_NAMESPACES):
