@@ -6,8 +6,7 @@ when no session can be had, does.
 - `session`: a live interpreter as the parent sees it; `probe` and `require` try the levels of this machine
 - `server`: the parent's handle on the server process, and on the group of a session and its forks
 - `supervisor`: the server process, which keeps boundaries ready and watches their memory
-- `cgroup`: the kernel's limit on the memory of a session, where it can be had
-- `boundary`: what confines a session and its forks, and ends with one process
+- `boundary`: what confines a session and its forks, and ends with one process; control groups, where they can be had
 - `zygote`: a warm interpreter that forks workers
 - `worker`: the process of a session: it confines itself, and forks itself
 - `interpreter`: runs programs in one namespace

@@ -6,6 +6,7 @@ server ends with the parent, however the parent ends, and takes all its sessions
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
@@ -21,12 +22,12 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from .cgroup import overstepped
 from .isolation import KINDS, LEVELS, LIBRARIES, check_level, remove_folder
 from .packages import make_view, plain
 
 DEADLINE = 60.0  # seconds in which the server must have started, and found a worker for whoever waits
 
+_OURS = re.compile(rb"^oom [1-9].*^oom_kill [1-9]", re.MULTILINE | re.DOTALL)  # not that of a group above, or of all
 # One arena for all threads: each would take 64 MiB of an address space that is limited.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "1", "PATH": os.defpath}
 
@@ -185,8 +186,7 @@ class SessionGroup:
 
     def overstepped(self) -> bool:
         """Return whether it was ended for its memory; to be asked before `kill`, after which its group is gone."""
-        if any(map(overstepped, self.events)):
-            self.out_of_memory = True
+        self.out_of_memory |= any(map(overstepped, self.events))
         return self.out_of_memory
 
     def kill(self) -> None:
@@ -217,6 +217,13 @@ class SessionGroup:
         note = {"serial": self.serial, "memory": memory * self.members, "until": until, "members": self.members}
         with contextlib.suppress(OSError):  # a server that has ended took its sessions along, which is found out
             messages.send(self.server.notes, note)
+
+
+def overstepped(events: int) -> bool:
+    """Return whether the kernel has killed a session for its memory; False where its group is gone."""
+    with contextlib.suppress(OSError):
+        return bool(_OURS.search(os.pread(events, 4096, 0)))
+    return False
 
 
 _lock = threading.Lock()

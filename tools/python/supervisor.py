@@ -18,8 +18,7 @@ from collections.abc import Callable
 from .. import messages
 from ..messages import inherited_sockets, read_frame, write_frame
 from . import linux
-from .boundary import Boundary, Stock
-from .cgroup import Groups
+from .boundary import Boundary, Groups, Stock
 from .isolation import HOME, KINDS, View, enter_namespaces, raise_open_files, remove_folder, take_packages
 from .zygote import Zygote, start_zygote
 

@@ -7,9 +7,10 @@ import pytest
 
 from turngym.tests.support import control_groups
 from turngym.tools import PythonTool, Status
-from turngym.tools.python import cgroup, memory_mode, server
-from turngym.tools.python.cgroup import SLACK, Groups, find_parent, overstepped
+from turngym.tools.python import boundary, memory_mode, server
+from turngym.tools.python.boundary import SLACK, Groups, find_parent
 from turngym.tools.python.isolation import DISK, PROCESSES
+from turngym.tools.python.server import overstepped
 
 KILLED = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\noom_group_kill 1\n"
 
@@ -17,8 +18,8 @@ KILLED = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\noom_group_kill 1\n"
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
     """A tree of groups in which this process is in `above/own`, and only `above` has none in itself."""
-    monkeypatch.setattr(cgroup, "os", cgroup.os)
-    control_groups.imitate(cgroup)
+    monkeypatch.setattr(boundary, "os", boundary.os)
+    control_groups.imitate(boundary)
     for name in ("tree", "tree/above", "tree/above/own"):
         control_groups.make(str(tmp_path / name))
         if name != "tree/above":
@@ -125,7 +126,7 @@ def test_a_session_whose_group_was_killed_is_out_of_memory(level, root, run, ok,
     """The server imitates the kernel, too; a program that kills itself stands for the kernel's killing."""
     (root / "above/cgroup.subtree_control").write_text("memory pids")
     imitate = (
-        f"from pathlib import Path; import {{package}}.cgroup as group; exec(open({control_groups.__file__!r}).read());"
+        f"from pathlib import Path; import {{package}}.boundary as group\nexec(open({control_groups.__file__!r}).read())\n"
         f"imitate(group); group.Groups.__init__.__defaults__ = Path({str(root)!r}), Path({str(own(root))!r})\n"
     )
     monkeypatch.setattr(server, "_BOOT", server._BOOT.replace("from {package}.super", imitate + "from {package}.super"))
