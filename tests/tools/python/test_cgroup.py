@@ -126,8 +126,9 @@ def test_a_session_whose_group_was_killed_is_out_of_memory(level, root, run, ok,
     """The server imitates the kernel, too; a program that kills itself stands for the kernel's killing."""
     (root / "above/cgroup.subtree_control").write_text("memory pids")
     imitate = (
-        f"from pathlib import Path; import {{package}}.boundary as group\nexec(open({control_groups.__file__!r}).read())\n"
-        f"imitate(group); group.Groups.__init__.__defaults__ = Path({str(root)!r}), Path({str(own(root))!r})\n"
+        f"from pathlib import Path; import {{package}}.boundary as group\n"
+        f"exec(open({control_groups.__file__!r}).read())\nimitate(group)\n"
+        f"group.Groups.__init__.__defaults__ = Path({str(root)!r}), Path({str(own(root))!r})\n"
     )
     monkeypatch.setattr(server, "_BOOT", server._BOOT.replace("from {package}.super", imitate + "from {package}.super"))
     monkeypatch.setattr(server, "_servers", {})
