@@ -52,9 +52,6 @@ class JsonClient:
         self._lock = threading.Lock()
         self._runner: _Runner | None = None
 
-    def __repr__(self) -> str:
-        return f"<client of {self.url}>"
-
     def post(self, body: Any) -> Node:
         """Send `body` and return the answer; raises `HttpFailure`."""
         answer = self._send("POST", self.url, serialize(body), self.limits)

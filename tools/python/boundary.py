@@ -279,8 +279,7 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         linux.die_with(own)
         ours.close()
-        asking = theirs.detach()
-        work(_with_rules(replace(spec, judge=asking if spec.level == "landlock" else -1)), control, output)
+        work(_with_rules(spec, theirs.detach()), control, output)
     messages.close(control, output, *[spec.group] * (spec.group >= 0))
     theirs.close()
     threading.Thread(target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True).start()
@@ -300,14 +299,13 @@ def _judge(sock: socket.socket, folder: str) -> None:
         judge(listener, folder)
 
 
-def _with_rules(spec: WorkerSpec) -> WorkerSpec:
+def _with_rules(spec: WorkerSpec, asking: int) -> WorkerSpec:
     private = Path(spec.folder).parent
     private.mkdir(0o700)
     if spec.level != "landlock":
         return spec
-    read = [*visible[0], *(f"/dev/{name}" for name in DEVICES)]
-    write = [str(private), "/dev/null"]
-    return replace(spec, ruleset=linux.landlock_ruleset(read=read, listed=visible[1], write=write))
+    read, write = [*visible[0], *(f"/dev/{name}" for name in DEVICES)], [str(private), "/dev/null"]
+    return replace(spec, judge=asking, ruleset=linux.landlock_ruleset(read=read, listed=visible[1], write=write))
 
 
 def _reap(worker: int, exit_pipe: int, awaited: int = 0) -> None:

@@ -130,11 +130,6 @@ def open_files() -> int:
     return OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
 
 
-def raise_open_files() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def enter_namespaces(view: View) -> None:
     """Move this process into a user namespace in which it may make others, and into the file tree.
 

@@ -70,15 +70,14 @@ class Session:
         try:
             message, fds, sender = messages.receive_from(self.control)
             messages.close(*fds)
-            if "failed" not in message:
-                self.process = os.pidfd_open(sender)
-                self._fds.append(self.process)
-                if os.getsid(sender) != sender:  # of what a fork did itself, it is this that others rely on
-                    raise OSError("it is no session of its own")
+            if "failed" in message:
+                raise OSError(message["failed"])
+            self.process = os.pidfd_open(sender)
+            self._fds.append(self.process)
+            if os.getsid(sender) != sender:  # of what a fork did itself, it is this that others rely on
+                raise OSError("it is no session of its own")
         except (EOFError, OSError, ValueError) as error:
             raise ToolFailure(f"the Python session did not start: {error}") from error
-        if "failed" in message:
-            raise ToolFailure(f"the Python session did not start: {message['failed']}")
 
     def run(self, code: str, timeout: float, memory: int, *, once: bool = False) -> Run:
         """Run a program for at most `timeout` seconds from now, in `memory` bytes beyond the interpreter's own.

@@ -8,6 +8,7 @@ ends. It looks at what boundaries hold as long as they live, and ends one whose 
 import contextlib
 import math
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -19,7 +20,7 @@ from .. import messages
 from ..messages import inherited_sockets, read_frame, write_frame
 from . import linux
 from .boundary import Boundary, Groups, Stock
-from .isolation import HOME, KINDS, View, enter_namespaces, raise_open_files, remove_folder, take_packages
+from .isolation import HOME, KINDS, View, enter_namespaces, remove_folder, take_packages
 from .zygote import Zygote, start_zygote
 
 # What ends a boundary, sent to its init.
@@ -34,7 +35,7 @@ _DYING = 0.02  # seconds in which a process that was killed, and cannot be used 
 def main(level: str, folder: str) -> None:
     """Serve the parent on the inherited socket; without namespaces, sessions work in directories under `folder`."""
     _fix_addresses()
-    raise_open_files()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     notes, *queues, life = inherited_sockets(len(KINDS) + 2)
     view = View(**read_frame(life))
     groups, counted = None, "counted twenty times a second"

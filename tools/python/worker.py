@@ -43,7 +43,7 @@ class WorkerSpec:
 
 
 def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
-    sock, code = socket.socket(fileno=control), 1
+    sock = socket.socket(fileno=control)
     try:
         try:
             _confine(spec)
@@ -58,9 +58,9 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
         messages.send(sock, b'{"ready": true}')
         session.serve(fork_session)
     except EOFError:
-        code = 0
+        os._exit(0)
     finally:
-        os._exit(code)
+        os._exit(1)
 
 
 def _confine(spec: WorkerSpec) -> None:
@@ -98,10 +98,8 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
     """Keep standard input, which is empty, output twice, and the two descriptors as the last ones of all."""
     last = open_files() - 1
     control, output = (fcntl.fcntl(fd, fcntl.F_DUPFD, last // 2) for fd in (control, output))
-    empty = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(empty, 0)
-    for number in (1, 2):
-        os.dup2(output, number)
+    for fd, number in ((os.open("/dev/null", os.O_RDONLY), 0), (output, 1), (output, 2)):
+        os.dup2(fd, number)
     os.closerange(3, last // 2)
     control, output = os.dup2(control, 3), os.dup2(output, 4)
     os.closerange(5, 1 << 16)
