@@ -60,8 +60,7 @@ def find(name: str, group: str) -> Plugin | None:
 def is_foreign(name: str, group: str) -> bool:
     """Return whether a name stands for code that no data may ask for.
 
-    That is `module:name`, which could be any function of any module, and what another package declares in `group`, as
-    long as its module is not imported.
+    That is `module:name`, and what another package declares in `group`, as long as its module is not imported.
     """
     behind = [one.spec.partition(":")[0] for one in declared(group) if one.name == name]
     return ":" in name or any(module not in sys.modules for module in behind)
@@ -138,8 +137,7 @@ def tool_names(tools: Any) -> list[str]:
 def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
     """Return tools as `as_tools` does, also by name: `module:name`, or what a package declares in the group `GROUP`.
 
-    Raises TypeError where one is no tool, and ValueError where a name is not there or cannot be imported, or what it
-    stands for is no tool.
+    Raises TypeError where one is no tool, ValueError where a name cannot be imported, or what it stands for is none.
     """
     listed = _listed(tools)
     return [tool for one in listed for tool in (_load(one.strip()) if isinstance(one, str) else as_tools([one]))]

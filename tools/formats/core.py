@@ -41,8 +41,7 @@ class ToolCall:
 class Parsed:
     """What a completion says: a call, an error for the agent, or (both None) an answer.
 
-    `text` is the completion up to the end of the first call, well-formed or not, or of the final answer where the
-    format marks one; the rest is to be dropped.
+    `text` is the completion up to the end of the first call, well-formed or not, or of a marked final answer.
     """
 
     call: ToolCall | None
@@ -255,8 +254,7 @@ def _in_object(text: str, start: int, end: int) -> tuple[int, int] | None:
 def read_json_call(source: str, what: str, keys: tuple[str, ...], tools: Sequence[str]) -> ToolCall:
     """Return the call `{"name": …, KEY: {…}}`, where KEY is the first of `keys` that the object has.
 
-    The arguments may also be a string that holds a JSON object, as some models write it. `what` names the source.
-    Raises ValueError that says what is wrong.
+    The arguments may also be a string that holds a JSON object, as some models write it. Raises ValueError.
     """
     form = f'{{"name": ..., "{keys[0]}": {{...}}}}'
     if not isinstance(call := load_json(source, what), dict):

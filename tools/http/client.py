@@ -36,8 +36,7 @@ class JsonClient:
     """Sends and receives JSON, from any thread; it may be used again in a forked process, with connections of its own.
 
     `url` is `http(s)://host[:port][/path]`, to which `path` is added, `authorization` the value of that header, which
-    is never shown, and `limits` are those of each request. Raises ValueError where the URL is none, or no header can
-    carry the authorization.
+    is never shown, and `limits` are those of each request. Raises ValueError for a wrong URL or authorization.
     """
 
     def __init__(self, url: str, path: str = "", *, authorization: str = "", limits: Limits | None = None) -> None:

@@ -1,7 +1,6 @@
 """The Python tool: an agent's code runs in a process of its own and comes back as a status and text.
 
-Limits are kept from outside the process that runs the code. Nothing an agent writes raises here; only `ToolFailure`,
-when no session can be had, does.
+Limits are kept from outside that process. Nothing an agent writes raises here; only a session that cannot be had does.
 
 - `session`: a live interpreter as the parent sees it; `probe` and `require` try the levels of this machine
 - `server`: the parent's handle on the server process, and on the group of a session and its forks

@@ -30,7 +30,6 @@ LEVELS = ("namespaces", "landlock", "rlimits-only")
 
 LIBRARIES = ("numpy", "sympy")  # what a zygote may have preloaded for programs of its kind
 KINDS = ("", *LIBRARIES, "+".join(LIBRARIES))
-
 SOURCE_CAP = 2**20  # bytes of a program
 OUTPUT_CAP = 2**20  # bytes of output that are read; a program that writes more is stopped
 DISK = 64 * 2**20  # bytes of all files, in memory, of a session and its forks
@@ -41,7 +40,6 @@ OPEN_FILES = 128  # open files of a process
 
 USER = 1000  # the user and group that sandboxed code runs as, in its own user namespace
 HOME = "/tmp/home"
-
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"dev/shm": "/tmp/shm", "var/tmp": "/tmp"}
 _FILES = {

@@ -3,11 +3,9 @@
 The filter of a level is built once, as bytes, and binds a process for good with all its descendants. A call that is not
 listed fails with EPERM, one that is newer than the list with ENOSYS, as on an older kernel, and one of another
 machine's calling conventions kills the process. A second filter, of every worker, asks the `judge` about calls that
-name a process and, where the files of the machine are seen, about those that change a file's mode or times: what a
-filter cannot decide by the arguments alone.
+name a process and, where the files of the machine are seen, about those that change a file's mode or times.
 
-Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, and the calls' numbers in `asm/unistd_64.h` (x86_64) and
-`asm-generic/unistd.h` (aarch64).
+Sources: Linux's `linux/seccomp.h`, `linux/bpf_common.h`, `asm/unistd_64.h` (x86_64), `asm-generic/unistd.h` (aarch64).
 """
 
 import ctypes
@@ -213,9 +211,8 @@ def judge(listener: int, folder: str | None = None) -> None:
     """Answer until no process is left that may ask; `folder`, without links in it, is where files may be changed.
 
     Calls that name another process go on where that one is of the same session, or of one that was begun in it: to a
-    session, its forks and what they start do not exist. Where programs see the files of the machine, the judge itself
-    changes modes and times for them, of files in their folder only, since the path that a program gives may be another
-    one by the time the kernel reads it.
+    session, its forks and what they start do not exist. Modes and times of files of the machine the judge changes
+    itself, in their folder only: the path that a program gives may be another by the time the kernel reads it.
     """
     bench = _Bench(folder)
     poll = select.poll()

@@ -1,7 +1,6 @@
 """The parent's side of a Python session: it opens the session, watches it run, forks it and ends it.
 
-The parent reads the session's pipe while code runs, so output is bounded here; a session that oversteps a limit is
-killed and never used again.
+The parent reads the session's pipe while code runs, so output is bounded here. What oversteps a limit is killed.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """A worker: the fork of a zygote that confines itself, reports that it is ready, and serves a session.
 
-A session forks itself into a twin: a fork of its process, with a socket, a pipe, and a copy of the work folder of its
-own.
+A session forks itself into a twin, which has a socket, a pipe and a copy of the work folder of its own.
 """
 
 import contextlib
@@ -120,9 +119,8 @@ def _make_home(folder: str) -> None:
 def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: list[int]) -> tuple[str, str] | None:
     """Fork a session onto the control socket and output pipe in `fds`; return how that went, in the twin None.
 
-    The twin works in `folder`, says that it is ready, and is nobody's child but the boundary's. It is refused for
-    a session that has what a fork would share or lose. `left` are the numbers of members that have ended, whose
-    folders are removed.
+    The twin works in `folder`, says that it is ready, and is nobody's child but the boundary's. It is refused for a
+    session that has what a fork would share or lose. The folders of members that have ended (`left`) are removed.
     """
     stem = folder.rpartition("-")[0]
     for number in left:

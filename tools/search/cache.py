@@ -64,27 +64,25 @@ def kept(folder: Path | None, key: str, make: Callable[[], Arrays]) -> Arrays:
 
 
 def _write(path: Path, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    places, end = {}, 0
+    places, parts, end = {}, list[bytes | memoryview](), 0
     for name, array in arrays.items():
         start = -(-end // _ALIGN) * _ALIGN
         places[name] = (array.dtype.str, array.shape, start)
+        parts += [bytes(start - end), np.ascontiguousarray(array).reshape(-1).data]
         end = start + array.nbytes
+    made = hashlib.sha256()
     head = json.dumps([key, places]).encode()
     head += b" " * (-(len(head) + 1 + _DIGEST) % _ALIGN) + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, written = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
-        with os.fdopen(handle, "w+b") as file:
+        with os.fdopen(handle, "wb") as file:
             file.seek(_DIGEST)
-            file.write(head)
-            for name, array in arrays.items():
-                file.seek(_DIGEST + len(head) + places[name][2])
-                file.write(np.ascontiguousarray(array).data)
-            file.truncate()
-            file.seek(_DIGEST)
-            made = hashlib.file_digest(file, "sha256").hexdigest()
+            for part in (head, *parts):
+                made.update(part)
+                file.write(part)
             file.seek(0)
-            file.write(f"{made}\n".encode())
+            file.write(f"{made.hexdigest()}\n".encode())
         Path(written).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

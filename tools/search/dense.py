@@ -65,9 +65,7 @@ def load_encoder(name: str, *, device: str | None = None, normalize: bool = True
     """Return the `encode` of a sentence-transformers model, by its name or folder.
 
     `device` None leaves the choice to sentence-transformers; with `normalize` vectors get length 1, so that their inner
-    product is a cosine.
-
-    Raises ImportError where sentence-transformers is not installed.
+    product is a cosine. Raises ImportError where sentence-transformers is not installed.
     """
     try:
         from sentence_transformers import SentenceTransformer

@@ -1,8 +1,7 @@
 """The embedded back end: BM25 over a corpus, with an index that is kept on disk and mapped into memory.
 
 Scores are those of Lucene's BM25 (Kamphuis et al., ECIR 2020, table 1), worked out by bm25s (Lù, 2024,
-arXiv:2407.03618). The words of a title count several times, which is BM25's extension to weighted fields (Robertson,
-Zaragoza & Taylor, CIKM 2004, section 3).
+arXiv:2407.03618). The words of a title count several times: weighted fields (Robertson et al., CIKM 2004, section 3).
 
 A row of a corpus file is `{"id", "title", "text"}`, or `{"id", "contents"}` as in the corpora of Search-R1 (Jin et al.,
 2025, arXiv:2503.09516), whose contents are the title in quotes, a line break and the text.
@@ -44,8 +43,7 @@ class BM25:
     k1: How slowly the weight of a word saturates with its count; 0 counts only whether it is there.
     b: How much the length of a passage counts, 0 to 1.
 
-    Raises FileNotFoundError, ValueError where there are no passages, the corpus is not as described, `k1` or `b` is out
-    of range, or a package is missing.
+    Raises FileNotFoundError, and ValueError for a corpus not as described, `k1` or `b` out of range, a missing package.
     """
 
     def __init__(

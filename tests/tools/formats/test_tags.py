@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
-from turngym.tools.formats.delimited import ANSWERS, TAGS
+from turngym.tools.formats import ANSWERS, TAGS
 from turngym.tools.functions import make_schema
 
 TAG = get_format("tags")
