@@ -26,7 +26,6 @@ _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY = socket.CMSG_SPACE(6 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 _CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _REPORT = struct.Struct("=Bi")
-
 EXIT, MEMORY = 0, 1  # reports on an exit pipe: the worker's wait status, or that the boundary is ended for its memory
 
 

@@ -203,27 +203,27 @@ class Pool:
 
         Raises StartFailure where no worker can be started, Deadline where it was late (it is killed), and Died.
         """
-        worker = self._take()
+        worker, again = self._take(), False
         try:
             reply: dict[str, Any] = worker.request(dict(request), deadline, reap=False)
+            self._answered[worker] += 1
+            again = reply.pop("memory_mb", 0) <= self.grown_mb and self._answered[worker] < self.answers
+            return reply
         except (ValueError, TypeError):  # the request cannot be sent; the worker has not seen it
-            self._give(worker)
+            again = True
             raise
-        except BaseException:
-            self._replace(worker)
-            raise
-        self._answered[worker] += 1
-        if reply.pop("memory_mb", 0) > self.grown_mb or self._answered[worker] >= self.answers:
-            self._replace(worker)
-        else:
-            self._give(worker)
-        return reply
+        finally:
+            with self._changed:
+                if again:
+                    self._free.append(worker)
+                    self._changed.notify()
+                else:
+                    self._replace(worker)
 
     def close(self) -> None:
         """End all workers but those at work; the next request starts a new one."""
         with self._changed:
-            while self._starting:
-                self._changed.wait()
+            self._changed.wait_for(lambda: not self._starting)
             idle, self._free = self._free, []
             for worker in idle:
                 del self._answered[worker]
@@ -245,11 +245,6 @@ class Pool:
                 if self._failures > failures and not (self._answered or self._starting):
                     raise StartFailure(f"{self.script.name} cannot start: {self._reason}")
                 self._changed.wait()
-
-    def _give(self, worker: Child) -> None:
-        with self._changed:
-            self._free.append(worker)
-            self._changed.notify()
 
     def _replace(self, worker: Child) -> None:
         with self._changed:

@@ -29,10 +29,8 @@ MEMORY_SIGNAL = signal.SIGRTMAX  # ends a program that runs `once` and dies of a
 
 _write, _exit, _kill, _dup2, _getpid = os.write, os._exit, os.kill, os.dup2, os.getpid
 _shutdown_threads: Callable[[], None] = threading._shutdown  # type: ignore[attr-defined]
-_run_exit_handlers = atexit._run_exitfuncs
+_run_exit_handlers, _collect, _show = atexit._run_exitfuncs, gc.collect, sys.__excepthook__
 _enumerate_threads, _this_thread = threading.enumerate, threading.current_thread
-_collect = gc.collect
-_show = sys.__excepthook__
 
 
 class Interpreter:

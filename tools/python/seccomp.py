@@ -28,7 +28,6 @@ _Code = list[tuple[int, int, int, int]]  # instructions of classic BPF: operatio
 _Rules = dict[str, _Code]  # what answers a call, by its name
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCH, _ARGS = 0, 4, 16  # offsets into struct seccomp_data, whose six arguments have 8 bytes each
-
 _ALLOW, _KILL, _ASK, _ERRNO = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050000
 _DENY, _ABSENT = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
