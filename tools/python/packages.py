@@ -29,17 +29,11 @@ _EXTRA = re.compile(r";.*\bextra\b")
 # Top-level entries that no program imports by name.
 _NO_MODULE = re.compile(r"\.\.|/|__pycache__|__editable__.*|.*\.pth|(site|user)customize\.py|")
 _WHOLE = (".dist-info", ".egg-info", ".libs")
-
-
 _ROOTS = ("", "/usr", "/usr/local")
 _PROGRAMS = ("bin", "sbin")
 _LIBRARIES = ("lib", "lib32", "lib64", "libx32")
-_OTHERS = (
-    "/etc/ld.so.cache",
-    "/usr/include",
-    "/usr/libexec",
-    *(f"/usr/share/{name}" for name in ("locale", "misc", "perl", "terminfo", "zoneinfo")),
-)
+_SHARED = ("locale", "misc", "perl", "terminfo", "zoneinfo")
+_OTHERS = ("/etc/ld.so.cache", "/usr/include", "/usr/libexec", *(f"/usr/share/{name}" for name in _SHARED))
 # Of a folder of libraries, those folders below it in which nobody installs packages of Python or keeps a checkout.
 _OF_LIBRARIES = re.compile(
     r"[\w.]+-linux-\w+|python\d\.\d+t?|gcc|gconv|git-core|locale|ossl-modules|perl[\d.]*|pkgconfig|ssl|terminfo"
