@@ -218,7 +218,7 @@ class Pool:
                     self._free.append(worker)
                     self._changed.notify()
                 else:
-                    self._replace(worker)
+                    self._launch(worker)
 
     def close(self) -> None:
         """End all workers but those at work; the next request starts a new one."""
@@ -239,20 +239,17 @@ class Pool:
                     worker = self._free.pop()
                     if worker.alive:
                         return worker
-                    self._replace(worker)
+                    self._launch(worker)
                 if self._failures == failures and len(self._answered) + self._starting < self.size:
-                    self._launch(None)
+                    self._launch()
                 if self._failures > failures and not (self._answered or self._starting):
                     raise StartFailure(f"{self.script.name} cannot start: {self._reason}")
                 self._changed.wait()
 
-    def _replace(self, worker: Child) -> None:
-        with self._changed:
-            del self._answered[worker]
-            self._launch(worker)
-
-    def _launch(self, old: Child | None) -> None:
+    def _launch(self, old: Child | None = None) -> None:
         """Start a worker in a thread of its own, after the end of `old`; the caller holds the lock."""
+        if old is not None:
+            del self._answered[old]
         try:
             threading.Thread(target=self._start, args=(old,), name=f"start {self.script.name}", daemon=True).start()
         except RuntimeError as error:  # the interpreter is ending, or there are too many threads
