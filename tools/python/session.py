@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,8 +170,16 @@ class Session:
 
         Else return its status, or the limit that it overstepped.
         """
-        control, *ends = [self.control.fileno(), self.process] if key else [-1, self.group.exit_pipe]
-        for ready in self._collect(until, output, *([control] if key else []), *ends):
+        control, end = self.control.fileno(), self.process if key else self.group.exit_pipe
+        poll = select.poll()
+        for fd in (self.output, end, *([control] if key else [])):
+            poll.register(fd, select.POLLIN)
+        while (left := until - time.monotonic()) > 0:
+            ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
+            if self.output in ready and not self._drain(output):
+                poll.unregister(self.output)
+            if len(output) >= OUTPUT_CAP:
+                return Status.OUTPUT
             if key and control in ready:
                 try:
                     status = _ANSWERS[(self._reply(key, until) or {})["status"]]
@@ -182,22 +189,9 @@ class Session:
                     continue  # not an answer: something that the program wrote
                 self._drain(output)  # all that was written before the answer is in the pipe by now
                 return status if len(output) < OUTPUT_CAP else Status.OUTPUT
-            if not ready.isdisjoint(ends):
+            if end in ready:
                 return None
-        return Status.TIMEOUT if len(output) < OUTPUT_CAP else Status.OUTPUT
-
-    def _collect(self, until: float, output: bytearray, *watched: int) -> Iterator[set[int]]:
-        """Collect output until a time, up to `OUTPUT_CAP`; yield which descriptors are readable whenever some are."""
-        poll = select.poll()
-        for fd in (self.output, *watched):
-            poll.register(fd, select.POLLIN)
-        while (left := until - time.monotonic()) > 0:
-            ready = {fd for fd, _ in poll.poll(math.ceil(left * 1000))}
-            if self.output in ready and not self._drain(output):
-                poll.unregister(self.output)
-            if len(output) >= OUTPUT_CAP:
-                return
-            yield ready
+        return Status.TIMEOUT
 
     def _reply(self, key: str, until: float) -> dict[str, Any] | None:
         """Return the next message, which may take until a time, if it knows `key`; what else comes is dropped."""

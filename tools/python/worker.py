@@ -47,7 +47,12 @@ def work(spec: WorkerSpec, control: int, output: int) -> NoReturn:
         try:
             _confine(spec)
             sock, output = _settle_descriptors(sock.detach(), output)
-            _make_home(spec.folder)
+            os.umask(0o077)
+            with contextlib.suppress(FileExistsError):  # an interpreter that lives there
+                os.mkdir(spec.folder, 0o700)  # noqa: PTH102 - pathlib has the kernel copy many pages
+            if spec.folder == HOME:
+                os.mkdir("/tmp/shm")  # noqa: PTH102
+            _move(spec.folder)
             set_limits()
             _rehearse(sock, spec)
             session = Interpreter(sock, output, spec.folder, spec.mapped)
@@ -105,15 +110,6 @@ def _settle_descriptors(control: int, output: int) -> tuple[socket.socket, int]:
     ends = os.dup2(control, last - 1, inheritable=False), os.dup2(output, last, inheritable=False)
     messages.close(control, output)
     return socket.socket(fileno=ends[0]), ends[1]
-
-
-def _make_home(folder: str) -> None:
-    os.umask(0o077)
-    with contextlib.suppress(FileExistsError):  # an interpreter that lives there
-        os.mkdir(folder, 0o700)  # noqa: PTH102 - pathlib has the kernel copy many pages
-    if folder == HOME:
-        os.mkdir("/tmp/shm")  # noqa: PTH102
-    _move(folder)
 
 
 def fork_session(interpreter: Interpreter, folder: str, left: list[int], fds: list[int]) -> tuple[str, str] | None:

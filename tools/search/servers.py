@@ -152,21 +152,17 @@ class Elastic(_Server):
         }
 
         def read(answer: Node) -> list[Passage]:
-            _check_complete(answer)
+            # Where some of the index was not searched, passages that are absent would look like none.
+            if answer["timed_out"].boolean():
+                raise HttpFailure(Fault.TIMEOUT, "the search ran into its time limit")
+            shards = answer["_shards"]
+            if failed := shards["failed"].number():
+                first = shards["failures"].array()[:1] if "failures" in shards else []
+                why = repr(first[0].value)[:200] if first else "it does not say why"
+                raise HttpFailure(Fault.STATUS, f"{failed:g} of its shards failed: {why}")
             return [_hit(hit) for hit in answer["hits"]["hits"].array()[:k]]
 
         return self._ask(body, read)
-
-
-def _check_complete(answer: Node) -> None:
-    """Raise `HttpFailure` where some of the index was not searched: passages that are absent would look like none."""
-    if answer["timed_out"].boolean():
-        raise HttpFailure(Fault.TIMEOUT, "the search ran into its time limit")
-    shards = answer["_shards"]
-    if failed := shards["failed"].number():
-        first = shards["failures"].array()[:1] if "failures" in shards else []
-        why = repr(first[0].value)[:200] if first else "it does not say why"
-        raise HttpFailure(Fault.STATUS, f"{failed:g} of its shards failed: {why}")
 
 
 def _hit(hit: Node) -> Passage:
