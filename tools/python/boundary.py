@@ -68,9 +68,13 @@ class Boundary:
 
     def start_init(self) -> socket.socket:
         """Start its init in new namespaces; return the socket on which that reports that they are prepared."""
-        self.init, self.prepared = start_init()
-        self.pidfd = os.pidfd_open(self.init)
-        map_users(self.init)
+        self.prepared, theirs = messages.pair()
+        if not (init := linux.clone(_NAMESPACES)):
+            self.prepared.close()
+            _be_init(theirs)
+        theirs.close()
+        self.init, self.pidfd = init, os.pidfd_open(init)
+        map_users(init)
         self.prepared.send(b"!")
         return self.prepared
 
@@ -235,18 +239,13 @@ def _limited(file: Path) -> bool:
     return False
 
 
-def start_init() -> tuple[int, socket.socket]:
-    """Start the first process of new namespaces; return it and the socket on which it waits for its user ids.
+def _be_init(theirs: socket.socket) -> NoReturn:
+    """Be the first process of new namespaces, which waits for its user ids on a socket.
 
     It prepares its file systems, answers `{}` or `{"failed": reason}`, and judges for the worker that sends a listener.
     It ignores SIGCHLD, so that the kernel reaps its orphans, and no signal from inside reaches it without a handler.
     """
-    ours, theirs = messages.pair()
-    if pid := linux.clone(_NAMESPACES):
-        theirs.close()
-        return pid, ours
     try:
-        ours.close()
         theirs.recv(1)
         become_agent()
         linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else nobody may join its namespaces
