@@ -73,7 +73,8 @@ class JsonClient:
         with self._lock:
             self._closed, runner, self._runner = True, self._runner, None
         if runner is not None:
-            runner.stop(wait=True)
+            runner.stop()
+            runner.thread.join()
 
     def _send(self, method: str, url: str, content: bytes, limits: Limits) -> bytes:
         with self._lock:
@@ -102,15 +103,13 @@ class JsonClient:
 class _Runner:
     def __init__(self, connections: Connections) -> None:
         self.loop, self.connections = asyncio.new_event_loop(), connections
-        self._thread = threading.Thread(target=self._run, name="turngym-http", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="turngym-http", daemon=True)
+        self.thread.start()
 
-    def stop(self, *, wait: bool = False) -> None:
+    def stop(self) -> None:
         """Cancel all requests and end; it may be called twice."""
         with suppress(RuntimeError):  # it has ended
             self.loop.call_soon_threadsafe(self.loop.stop)
-        if wait:
-            self._thread.join()
 
     def _run(self) -> None:
         self.loop.run_forever()
