@@ -162,7 +162,7 @@ def test_a_client_that_nobody_closes_leaves_no_thread():
     with FaultServer(lambda request: [answer(GOOD)]) as server:
         client = JsonClient(server.url, "")
         client.post({})
-    thread, gone = client._runner._thread, weakref.ref(client)
+    thread, gone = client._runner.thread, weakref.ref(client)
     del client
     gc.collect()
     assert gone() is None
