@@ -79,8 +79,7 @@ class Format(ABC):
 
     def complete(self, text: str) -> bool:
         """Return whether `text` holds a complete first call, well-formed or not, or final answer: the turn is over."""
-        opening = self._first(text)
-        return opening is not None and self._end(text, opening) is not None
+        return (opening := self._first(text)) is not None and self._end(text, opening) is not None
 
     def begins(self, text: str) -> int | None:
         """Return where the first call, or the final answer that the format marks, begins; None where there is none."""
