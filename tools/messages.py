@@ -92,8 +92,11 @@ def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
     return bytes(data)
 
 
-def pair() -> tuple[socket.socket, socket.socket]:  # two ends of a packet connection
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def pair(*, senders: bool = False) -> tuple[socket.socket, socket.socket]:
+    """Return two ends of a packet connection; with `senders` the kernel tells the first one who sent each message."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, senders)
+    return ours, theirs
 
 
 def send(sock: socket.socket, message: dict[str, Any] | bytes, fds: Sequence[int] = ()) -> None:
@@ -109,7 +112,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
-    """Receive one packet, its descriptors and the number of the process that sent it, 0 without `show_senders`."""
+    """Receive one packet, its descriptors and the number of the process that sent it, 0 without `senders`."""
     body, ancillary, flags, _ = sock.recvmsg(PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     sender = 0
@@ -131,11 +134,6 @@ def receive_from(sock: socket.socket) -> tuple[dict[str, Any], list[int], int]:
         close(*fds)
         raise
     return message, fds, sender
-
-
-def show_senders(sock: socket.socket) -> None:
-    """Have the kernel say, of each message to this end, which process sent it."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
 def report(fd: int, kind: int, value: int = 0) -> None:

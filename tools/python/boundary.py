@@ -57,8 +57,7 @@ class Boundary:
     handed: bool = False  # whether it was handed out
 
     def connect(self) -> None:
-        ours, theirs = messages.pair()
-        messages.show_senders(ours)
+        ours, theirs = messages.pair(senders=True)
         self.ours, self.theirs = [ours.detach()], [theirs.detach()]
         for _ in ("output", "exit"):
             reading, writing = os.pipe()

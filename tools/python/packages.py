@@ -194,9 +194,9 @@ def _look_into(folder: str, shown: set[str], hidden: set[str]) -> None:
     for path in sorted(Path(folder).iterdir()):
         if path.is_symlink() or (path.is_file() and ".so" in path.name):
             known.append(path)
-        elif path.is_dir() and _OF_LIBRARIES.fullmatch(path.name) and any(map(_is_no_packages, path.iterdir())):
+        elif path.is_dir() and _OF_LIBRARIES.fullmatch(path.name) and {*path.iterdir()} - {*path.glob("*-packages")}:
             known.append(path)
-            hidden.update(str(child) for child in path.iterdir() if not _is_no_packages(child))
+            hidden.update(map(str, path.glob("*-packages")))
         elif path.is_dir():
             others.append(path)
     if len(others) < len(known):
@@ -220,10 +220,6 @@ def _readable(path: str, shown: tuple[str, ...], hidden: tuple[str, ...]) -> Ite
 def _nearest(path: str, among: Iterable[str]) -> int:
     """Return the length of the longest path among some that is this one or lies above it; 0 if there is none."""
     return max((len(other) for other in among if path == other or path.startswith(f"{other}/")), default=0)
-
-
-def _is_no_packages(path: Path) -> bool:
-    return not path.name.endswith("-packages")
 
 
 def _followed(path: str) -> Iterator[str]:

@@ -119,9 +119,8 @@ class Session:
     def _twin(self, until: float) -> "Session":
         if self.group.members >= PROCESSES:
             raise CannotFork(f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be")
-        ours, theirs = messages.pair()
+        ours, theirs = messages.pair(senders=True)
         reading, writing = os.pipe()
-        messages.show_senders(ours)
         member, left = self.group.join()
         twin, key = Session(self.group, ours, reading, member), secrets.token_hex(8)
         try:
