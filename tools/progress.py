@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ class Work:
         _open.append(self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         _open.remove(self)
 
     def advance(self, parts: int = 1, tokens: int = 0) -> None:

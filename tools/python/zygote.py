@@ -14,11 +14,9 @@ import select
 import signal
 import socket
 import sys
-import types
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import messages
 from . import linux, seccomp
@@ -158,9 +156,7 @@ def _seed_numpy() -> None:
 class _Finder:
     """Finds `numpy.random`, once, and has its loader seed it."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if fullname != _NUMPY_RANDOM:
             return None
         sys.meta_path.remove(self)
@@ -168,7 +164,7 @@ class _Finder:
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
-            def load_and_seed(module: types.ModuleType) -> None:
+            def load_and_seed(module: Any) -> None:
                 load(module)
                 module.seed(0)
 
