@@ -35,10 +35,7 @@ def write_frame(sock: socket.socket, payload: Any) -> None:
 
 
 def read_frame(sock: socket.socket, until: float | None = None) -> Any:
-    """Receive a JSON value, waiting until the `time.monotonic()` value `until`.
-
-    Raises EOFError at the end of the stream, TimeoutError, OSError, and ValueError for what is no frame.
-    """
+    """Receive a JSON value until a `time.monotonic()` value; raises EOFError, TimeoutError, OSError, and ValueError."""
     (length,) = _LENGTH.unpack(read_exactly(sock, _LENGTH.size, until))
     if length > MAX_FRAME:
         raise ValueError(f"the frame claims {length} bytes; at most {MAX_FRAME} are allowed")

@@ -86,10 +86,7 @@ class Format(ABC):
         return (opening := self._first(text)) and opening.start()
 
     def values(self, text: str) -> tuple[int, int] | None:
-        """Return where the arguments of the first call stand in `text`, or the answer that the format marks.
-
-        None where there is no whole block, or where no arguments are found in it.
-        """
+        """Return where the first call's arguments, or the marked answer, stand; None where no whole block has any."""
         if (opening := self._first(text)) is None or (end := self._end(text, opening)) is None:
             return None
         return self._inside(text, opening, end)

@@ -139,10 +139,7 @@ class Connections:
         self._places, self._idle = asyncio.Semaphore(most), list[httpx.AsyncHTTPTransport]()
 
     async def send(self, method: str, url: str, content: bytes, max_bytes: int) -> bytes:
-        """Send a request once, with JSON as `content` if any, and return the body of a good answer; else `HttpFailure`.
-
-        It is sent again where a reused connection breaks: servers close idle ones at any time.
-        """
+        """Send a request once, again where a reused connection breaks, and return the body; raises `HttpFailure`."""
         headers = {**self._headers, "Content-Type": "application/json"} if content else self._headers
         request = httpx.Request(method, url, headers=headers, content=content)
         async with self._places:

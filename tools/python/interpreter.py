@@ -68,10 +68,7 @@ class Interpreter:
                 self._answer(message["key"], *reply)
 
     def run(self, code: str) -> BaseException | None:
-        """Run a program; a last expression prints its value unless it is None. Return what ended it early, if anything.
-
-        Of an error the traceback has been printed then, with the agent's own lines only.
-        """
+        """Run a program, print a last expression's value; return what ended it early, its traceback printed."""
         self._open_streams()
         self.calls += 1
         # Every call has its own file name, so that a function's lines are looked up in the call that defined it.

@@ -229,10 +229,7 @@ def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Seque
 
 
 def enforce_landlock(ruleset: int) -> None:
-    """Bind this thread and all its descendants, and close the descriptor here: its holder could widen the next child's.
-
-    Raises OSError, as where 16 restrictions are in force already.
-    """
+    """Bind this thread and its descendants, and close the descriptor: its holder could widen the next child's."""
     try:
         no_new_privs()
         syscall("the kernel refuses to enforce the Landlock ruleset", _RESTRICT_SELF, ruleset, 0)

@@ -43,10 +43,7 @@ _PROGRAM = re.compile(r"python[\d.]*t?")
 
 
 def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the names of distributions, in a text separated by commas, in a normal form, sorted.
-
-    Raises ValueError where one is not installed, is installed from a folder of sources, or needs turngym itself.
-    """
+    """Return normal names of distributions, sorted; ValueError for one that is not installed, or cannot be given."""
     names = set(filter(None, map(str.strip, packages.split(",") if isinstance(packages, str) else packages)))
     for name in names:
         found = _closure([name])

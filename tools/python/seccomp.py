@@ -87,10 +87,7 @@ def number(name: str) -> int:
 
 @functools.cache
 def build_filter(level: str) -> bytes:
-    """Return the first filter of a level, for `install`; it allows what a worker needs on its way in, too.
-
-    Raises NotImplementedError on a machine other than x86_64 and aarch64.
-    """
+    """Return the first filter of a level, for `install`; raises NotImplementedError where the machine has none."""
     machine = _machine()
     rules: _Rules = {name: [_answer(_ALLOW)] for name in reached(level) | _ENTERING.keys()}
     rules |= {name: [_answer(_ERRNO | errno.EOPNOTSUPP)] for name in _ATTRIBUTES}

@@ -60,10 +60,7 @@ class LevelRefused(ToolFailure):
 
 
 class Server:
-    """The server process of one level, whose programs see some packages beside the default ones.
-
-    Raises `LevelRefused` where the machine cannot give the level, else `ToolFailure`.
-    """
+    """The server process of a level, whose programs see `packages` too; raises `LevelRefused`, and `ToolFailure`."""
 
     def __init__(self, level: str, packages: tuple[str, ...] = ()) -> None:
         check_level(level)
@@ -101,8 +98,7 @@ class Server:
             queue.settimeout(1.0)
 
     def take(self, kind: str) -> tuple[dict[str, Any], list[int]]:
-        """Take a boundary from the stock: its message, control socket, output pipe, exit pipe, what tells of its
-        control group if it has one, and its init's pidfd.
+        """Take a boundary from the stock: its message, its descriptors as in `Boundary.ours`, and its init's pidfd.
 
         Raises `ToolFailure` with what the system refused, and `Died` when the server has ended.
         """

@@ -107,10 +107,7 @@ class Session:
             return run
 
     def fork(self) -> "Session":
-        """Return a live twin with all variables and a copy of the work folder, in the same boundary.
-
-        Raises `CannotFork` with the reason when this session cannot be copied; it lives on.
-        """
+        """Return a live twin with a copy of the work folder, in the same boundary; raises `CannotFork` with why."""
         self._check_owner()
         with self._turn:
             self._check_alive()
@@ -165,10 +162,7 @@ class Session:
         messages.close(*fds)
 
     def _await(self, key: str | None, until: float, output: bytearray) -> Status | None:
-        """Collect output until the session answers, where it has a `key`, or ends; None when it ended.
-
-        Else return its status, or the limit that it overstepped.
-        """
+        """Collect output until the session ends (None), answers by `key` (its status), or oversteps a limit (that)."""
         control, end = self.control.fileno(), self.process if key else self.group.exit_pipe
         poll = select.poll()
         for fd in (self.output, end, *([control] if key else [])):
@@ -259,10 +253,7 @@ class Session:
 
 
 def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Session:
-    """Return a fresh session of a level, whose interpreter has the libraries of `kind` ready and sees `packages` too.
-
-    Raises `LevelRefused`, and `ToolFailure` with the reason why there is none.
-    """
+    """Return a fresh session, with the libraries of `kind` ready; raises `LevelRefused`, and `ToolFailure` with why."""
     for attempt in range(5):
         last = attempt == 4
         try:

@@ -287,10 +287,7 @@ class Supervisor:
             self.restock_after(_AFTER)
 
     def lose(self, kind: str) -> None:
-        """Let go of a zygote that has died, with all its boundaries.
-
-        Callers that wait are told if it never forked a worker, since the next one would not either; else they wait on.
-        """
+        """Let go of a zygote that died, and its boundaries; who waits is told if the next one would not fork either."""
         zygote = self.zygotes.pop(kind)
         self.poller.forget(zygote.requests.fileno())
         zygote.requests.close()

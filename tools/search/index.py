@@ -85,10 +85,7 @@ class BM25:
 
 
 def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: float = 1.5, b: float = 0.75) -> BM25:
-    """Return the back end over a corpus file, whose index is kept in `cache_dir`, by default the user's cache.
-
-    Raises FileNotFoundError and ValueError as `read_corpus` does.
-    """
+    """Return the back end over a corpus file, its index kept in `cache_dir` or the user's cache; raises as `BM25`."""
     return BM25(Path(path), Path(cache_dir) if cache_dir else cache_folder(), k1=k1, b=b)
 
 
@@ -114,8 +111,7 @@ def read_corpus(path: str | Path) -> list[Passage]:
 def words(text: str) -> list[str]:
     """Return what is counted of a text: stems of its words, in lower case, without accents and stop words.
 
-    Words are runs of letters and digits; stems are those of Porter's second English stemmer
-    (https://snowballstem.org/algorithms/english/stemmer.html).
+    Words are runs of letters and digits; stems are those of Porter's second English stemmer (snowballstem.org).
     """
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
