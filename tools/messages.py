@@ -51,10 +51,7 @@ def inherited_sockets(number: int = 1) -> list[socket.socket]:
 
 
 def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
-    """Answer each request of the parent with `handle(request)` until it goes away.
-
-    With `sized`, the replies are objects and get the resident size of this process (MiB) as `memory_mb`.
-    """
+    """Answer the parent's requests with `handle(request)`; with `sized` the replies, objects, get `memory_mb` (MiB)."""
     (sock,) = inherited_sockets()
     with contextlib.suppress(EOFError):
         while True:

@@ -99,10 +99,7 @@ class Format(ABC):
         return text
 
     def observe(self, text: str, tool: str | None) -> tuple[str, str]:
-        """Return role and content of the message that carries what `tool` answered (None: the call was malformed).
-
-        Nothing in `text` ends the block that it stands in: see `contained`.
-        """
+        """Return role and content of the message with what `tool` answered (None: a malformed call), `contained`."""
         return self._frame(contained(text), tool)
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
@@ -113,10 +110,7 @@ class Format(ABC):
         return ""
 
     def _first(self, text: str) -> re.Match[str] | None:
-        """Return the first opening outside thoughts.
-
-        A `</think>` before any `<think>` ends a thought that the chat template opened in the prompt.
-        """
+        """Return the first opening outside thoughts, of which the chat template may have opened one in the prompt."""
         position = 0
         thought_end = text.find(END_OF_THOUGHT)
         if thought_end >= 0 and THOUGHT not in text[:thought_end]:

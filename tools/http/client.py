@@ -128,10 +128,7 @@ class _Runner:
 
 
 class Connections:
-    """Up to `most` connections, on one event loop; further requests wait. `headers` are sent besides `HEADERS`.
-
-    Where `https` is not used (`secure`) no certificate is read, which takes long.
-    """
+    """Up to `most` connections on one event loop; further requests wait. Only if `secure` are certificates read."""
 
     def __init__(self, *, secure: bool, headers: Mapping[str, str] | None = None, most: int = CONNECTIONS) -> None:
         self._tls = httpx.create_ssl_context(verify=secure, trust_env=False)

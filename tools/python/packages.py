@@ -123,10 +123,7 @@ def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, ...]]:
 
 
 def _entries(folder: Path, files: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the entries of a folder that belong to a distribution with these files.
-
-    A package without an `__init__` may belong to several distributions: of it, only its own entries.
-    """
+    """Yield a distribution's entries in a folder; of a package without `__init__`, which others share, its own."""
     below: dict[str, list[tuple[str, ...]]] = {}
     for first, *rest in files:
         if not _NO_MODULE.fullmatch(first):

@@ -41,10 +41,7 @@ def digest(parts: Iterable[object]) -> str:
 
 
 def kept(folder: Path | None, key: str, make: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays that `make` makes, from the file that keeps them under `key` where there is one.
-
-    Where the folder cannot be written they stay in memory, which is logged. Without a folder nothing is kept.
-    """
+    """Return the arrays of `make`, kept in a file under `key`; in memory where it cannot be written, with a log."""
     if folder is None:
         return make()
     path = folder / f"{key}.arrays"
