@@ -89,8 +89,7 @@ class Toolset:
     Every episode has an instance of its own, made at its first call. A fork has a copy of it: what its method `fork`
     returns, else a deep copy. Its method `close`, if there is one, is called when the episode is over. Neither of the
     two is a tool. Each public method of `kind` needs types and a docstring, as a function does; each instance gets
-    copies of `args` and `kwargs`. Raises TypeError where the class cannot be called so, or a method cannot be a tool;
-    the message names it.
+    copies of `args` and `kwargs`. Raises TypeError, naming it, where the class or a method cannot be used so.
     """
 
     def __init__(self, kind: type, *args: Any, **kwargs: Any) -> None:

@@ -109,9 +109,8 @@ class Child:
     def request(self, payload: Any, deadline: float, *, reap: bool = True) -> Any:
         """Send a request and return the reply, within `deadline` seconds of its being sent.
 
-        Raises `Deadline` or `Died`; both leave the child dead, since a late reply would answer the wrong request.
-        With `reap=False` a late child is sent its end without waiting for it, which takes as long as its memory is
-        large: the caller has to call `kill` or `close` afterwards.
+        Raises `Deadline` or `Died`; both leave the child dead, since a late reply would answer the wrong request. With
+        `reap=False` nothing waits for the end of a late child, and the caller has to call `kill` or `close` afterwards.
         A payload that is too large or has no JSON form raises ValueError or TypeError and is not sent.
         """
         with self._asking:

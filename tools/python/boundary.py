@@ -151,9 +151,8 @@ class Groups:
 
     It comes on top of what the supervisor counts, since sockets of UDP are not charged. No process of anybody else is
     moved, and none escapes a limit: the groups are in the nearest one above this process that can be divided, with no
-    limit on the way there, in a folder that is locked as long as the server lives. They are reached by descriptors,
-    since the server leaves the file tree of the machine. What a server that was killed has left behind, the next one
-    removes. Raises OSError, with the reason, where this process may make none.
+    limit on the way there, in a folder that is locked as long as the server lives; what one that was killed has left
+    behind, the next one removes. Raises OSError, with the reason, where this process may make none.
     """
 
     def __init__(self, root: Path = ROOT, own: Path = OWN) -> None:

@@ -203,9 +203,8 @@ def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Seque
 
     Under a `read` path files can be read, run and listed, under a `listed` path folders be listed; under a `write` path
     everything but device nodes can also be changed or made. From version 2 on files move between write paths, from 4
-    there is no TCP, from 6 signals and abstract unix sockets reach only what is under the same restriction.
-
-    Raises OSError where the kernel has no Landlock, or a path, which is named, cannot be opened.
+    there is no TCP, from 6 signals and abstract unix sockets reach only what is under the same restriction. Raises
+    OSError where the kernel has no Landlock, or a path, which is named, cannot be opened.
     """
     if not (version := landlock_version()):
         message = "this kernel has no Landlock, or it is disabled (CONFIG_SECURITY_LANDLOCK, boot option lsm=landlock)"

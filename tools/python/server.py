@@ -102,7 +102,13 @@ class Server:
 
         Raises `ToolFailure` with what the system refused, and `Died` when the server has ended.
         """
-        self._check_room()
+        try:  # without room for its descriptors they would get lost, and the session with them
+            with contextlib.ExitStack() as held:
+                for _ in range(_DESCRIPTORS):
+                    held.enter_context(self.notes.dup())
+        except OSError as error:
+            fix = f"each needs {_DESCRIPTORS} descriptors: raise the limit (ulimit -n) or close environments"
+            raise ToolFailure(f"no Python session can be opened: {error}; {fix}") from None
         until = time.monotonic() + DEADLINE
         try:
             messages.send(self.notes, {"want": kind})
@@ -120,18 +126,6 @@ class Server:
         if "error" in message:
             raise ToolFailure(f"the Python server cannot make a session: {message['error']}")
         return message, fds
-
-    def _check_room(self) -> None:
-        """Raise `ToolFailure` where the descriptors of a session would get lost, and the session with them."""
-        held: list[int] = []
-        try:
-            for _ in range(_DESCRIPTORS):
-                held.append(os.dup(self.notes.fileno()))
-        except OSError as error:
-            fix = f"each needs {_DESCRIPTORS} descriptors: raise the limit (ulimit -n) or close environments"
-            raise ToolFailure(f"no Python session can be opened: {error}; {fix}") from None
-        finally:
-            messages.close(*held)
 
 
 _DESCRIPTORS = 7  # open files of this process that a session takes at most while it is opened or called

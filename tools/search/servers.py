@@ -94,10 +94,8 @@ class SearchR1(_Server):
     "topk", "return_scores"}`; its answer's `result` has, for each query, a list of `{"document", "score"}`, or of
     documents alone where scores were not asked for. A document is a row of the corpus: `contents`, often with an `id`.
 
-    The `url` is as `JsonClient` takes it, and may end in `/retrieve` or not. A `token` is what a server asks for that
-    was started with one; it is sent as a bearer token. `limits` are those of one search.
-
-    Raises ValueError where the URL or the token cannot be one.
+    The `url` is as `JsonClient` takes it, and may end in `/retrieve` or not. A `token` is sent as a bearer token.
+    `limits` are those of one search. Raises ValueError where the URL or the token cannot be one.
     """
 
     down = "start one with `turngym serve-search CORPUS`, or correct the URL"
@@ -125,8 +123,8 @@ class Elastic(_Server):
     A document may lack its `title`, not its `text`. The query is a value in the request's body and never query syntax.
     The environment variable `TURNGYM_ELASTIC_API_KEY`, or `TURNGYM_ELASTIC_BASIC` (`user:password`), holds a secret.
 
-    The `url` is as `JsonClient` takes it, `index` the name of one index, and `limits` are those of one search.
-    Raises ValueError where there can be no such index, or the URL cannot be one.
+    The `url` is as `JsonClient` takes it, and `limits` are those of one search. Raises ValueError where there can be no
+    such index, or the URL cannot be one.
     """
 
     down = "start Elasticsearch or OpenSearch there, or correct the URL"
