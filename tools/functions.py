@@ -240,8 +240,7 @@ def annotation_schema(annotation: Any, where: str, inside: tuple[Any, ...] = ())
         return {"anyOf": [annotation_schema(arg, where, inside) for arg in args]}
     is_enum = isinstance(origin, type) and issubclass(origin, Enum)
     choices = [member.value for member in origin] if is_enum else list(args) if origin is Literal else []
-    kinds = {SCALARS.get(type(value)) for value in choices}
-    if len(kinds) == 1 and None not in kinds:
+    if len(kinds := {SCALARS.get(type(value)) for value in choices}) == 1 and None not in kinds:
         return {"type": kinds.pop(), "enum": choices}
     if _is_record(origin) and origin not in inside:
         return _record_schema(origin, where, (*inside, origin))

@@ -65,8 +65,7 @@ def serve(handle: Callable[[Any], Any], *, sized: bool = False) -> None:
 def encode(payload: Any) -> bytes:
     """Return the frame of a JSON value; ValueError when it is over `MAX_FRAME` bytes."""
     # Escaping to ASCII carries lone surrogates, which UTF-8 cannot.
-    body = json.dumps(payload).encode("ascii")
-    if len(body) > MAX_FRAME:
+    if len(body := json.dumps(payload).encode("ascii")) > MAX_FRAME:
         raise ValueError(f"the frame is {len(body)} bytes long; at most {MAX_FRAME} are allowed")
     return _LENGTH.pack(len(body)) + body
 
@@ -76,8 +75,7 @@ def read_exactly(sock: socket.socket, size: int, until: float | None) -> bytes:
     data = bytearray()
     while len(data) < size:
         if until is not None:
-            left = until - time.monotonic()
-            if left <= 0:
+            if (left := until - time.monotonic()) <= 0:
                 raise TimeoutError("the deadline has passed")
             sock.settimeout(left)
         if not (piece := sock.recv(min(size - len(data), 2**20))):

@@ -50,8 +50,7 @@ def _declared(group: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
 
 def find(name: str, group: str) -> Plugin | None:
     """Return what declares a name; None where nothing does. Raises ValueError where several packages do."""
-    found = [one for one in declared(group) if one.name == name]
-    if len(found) > 1:
+    if len(found := [one for one in declared(group) if one.name == name]) > 1:
         packages = " and ".join(one.package for one in found)
         raise ValueError(f"{name} is declared by the packages {packages}; uninstall all but one")
     return found[0] if found else None
@@ -93,8 +92,7 @@ def load_module(name: str, where: str) -> ModuleType:
     if not all(part.isidentifier() for part in parts) or parts[-1] == "py":
         plain = ".".join(Path(name.removesuffix(".py")).parts)
         raise ValueError(f"{where}: {name!r} is no module; write what Python imports, such as {plain!r}")
-    here = str(Path.cwd())
-    if here not in sys.path and parts[0] not in sys.modules and find_spec(parts[0]) is None:
+    if (here := str(Path.cwd())) not in sys.path and parts[0] not in sys.modules and find_spec(parts[0]) is None:
         sys.path.append(here)  # at the end: a file there takes the place of no other module
     try:
         return import_module(name)

@@ -235,8 +235,7 @@ class Pool:
             failures = self._failures
             while True:
                 while self._free:
-                    worker = self._free.pop()
-                    if worker.alive:
+                    if (worker := self._free.pop()).alive:
                         return worker
                     self._launch(worker)
                 if self._failures == failures and len(self._answered) + self._starting < self.size:

@@ -226,8 +226,7 @@ class _Reader:
         """Yield once for each member up to `closer`, which is to be read then; go past the commas behind them."""
         while not self.take(closer):
             yield
-            mark = self.next()
-            if mark not in (",", closer):
+            if (mark := self.next()) not in (",", closer):
                 raise ValueError(f"expected , or {closer}, found {self.shown()}")
             self.comma = mark == ","
             if not self.comma:

@@ -93,8 +93,7 @@ class Format(ABC):
 
     def render(self, call: ToolCall) -> str:
         """Return the text of a call; raises ValueError for one that would not be read back as it is."""
-        text = self._spell(call)
-        if self.parse(text, (call.name,)).call != call:
+        if self.parse(text := self._spell(call), (call.name,)).call != call:
             raise ValueError(f"the format {self.name} cannot spell {call}; use another format")
         return text
 
@@ -112,12 +111,10 @@ class Format(ABC):
     def _first(self, text: str) -> re.Match[str] | None:
         """Return the first opening outside thoughts, of which the chat template may have opened one in the prompt."""
         position = 0
-        thought_end = text.find(END_OF_THOUGHT)
-        if thought_end >= 0 and THOUGHT not in text[:thought_end]:
+        if (thought_end := text.find(END_OF_THOUGHT)) >= 0 and THOUGHT not in text[:thought_end]:
             position = thought_end + len(END_OF_THOUGHT)
         while (found := self.opening.search(text, position)) and found[0] == THOUGHT:
-            thought_end = text.find(END_OF_THOUGHT, found.end())
-            if thought_end < 0:
+            if (thought_end := text.find(END_OF_THOUGHT, found.end())) < 0:
                 return None
             position = thought_end + len(END_OF_THOUGHT)
         return found

@@ -297,8 +297,7 @@ def _judge(sock: socket.socket, folder: str) -> None:
 
 
 def _with_rules(spec: WorkerSpec, asking: int) -> WorkerSpec:
-    private = Path(spec.folder).parent
-    private.mkdir(0o700)
+    (private := Path(spec.folder).parent).mkdir(0o700)
     if spec.level != "landlock":
         return spec
     read, write = [*visible[0], *(f"/dev/{name}" for name in DEVICES)], [str(private), "/dev/null"]

@@ -218,6 +218,5 @@ def _suggested(error: BaseException, text: str) -> str:
         own = sys.stderr.getvalue().rstrip("\n")
     finally:
         sys.stderr = heard
-    last = text.rstrip("\n").rpartition("\n")[2]
-    _, found, more = own.rpartition(last)
+    _, found, more = own.rpartition(text.rstrip("\n").rpartition("\n")[2])
     return f"{text.rstrip()}{more}\n" if found and more.startswith(". Did you mean") else text

@@ -228,8 +228,7 @@ def _build_tree(view: View) -> None:
     for name, source in devices.items():
         _bind(source, f"{base}/dev/{name}")
     for path, target in {**links, **_LINKS}.items():
-        link = Path(base, path.lstrip("/"))
-        if not link.exists():
+        if not (link := Path(base, path.lstrip("/"))).exists():
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
     for path, text in _FILES.items():
@@ -256,8 +255,7 @@ def mount_private() -> None:
 
 
 def _bind(source: int, target: str) -> None:
-    path = f"/proc/self/fd/{source}"
-    if Path(path).is_dir():
+    if Path(path := f"/proc/self/fd/{source}").is_dir():
         Path(target).mkdir(parents=True, exist_ok=True)
     else:
         Path(target).parent.mkdir(parents=True, exist_ok=True)

@@ -153,8 +153,7 @@ def memory_of(pids: Sequence[int], over: int, machine: int = 0, grown: int = 0) 
     The estimate counts what processes share once for each. Shared mappings are looked for where all shared memory of
     the `machine`, by `shared_memory`, would be too much; `grown` is by how much that rose since the processes began.
     """
-    held = sum(_resident(pid) for pid in pids)
-    if held + machine <= over:
+    if (held := sum(_resident(pid) for pid in pids)) + machine <= over:
         return held
     shared = min(machine, _shared(pids, over, grown)) if machine else 0
     if held + shared > over:
@@ -179,8 +178,7 @@ def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
     sockets = 0
     with contextlib.suppress(OSError):  # it has ended
         sockets = int(_read(f"/proc/{network}/net/sockstat").split()[2]) if network else 0
-    most = (sockets + sum(len(_files(pid)) for pid in pids)) * SOCKET
-    if most <= over:
+    if (most := (sockets + sum(len(_files(pid)) for pid in pids)) * SOCKET) <= over:
         return most
     found = set()
     for path in (f"/proc/{pid}/fd/{number}" for pid in pids for number in _files(pid)):
@@ -249,8 +247,7 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def _checked(what: str, function: Callable[..., int], *arguments: object) -> int:
-    result = int(function(*arguments))
-    if result < 0:
+    if (result := int(function(*arguments))) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result

@@ -46,8 +46,7 @@ def check_packages(packages: str | Iterable[str]) -> tuple[str, ...]:
     """Return normal names of distributions, sorted; ValueError for one that is not installed, or cannot be given."""
     names = set(filter(None, map(str.strip, packages.split(",") if isinstance(packages, str) else packages)))
     for name in names:
-        found = _closure([name])
-        if _normal(name) not in found:
+        if _normal(name) not in (found := _closure([name])):
             raise ValueError(f"packages has {name!r}, which is not installed; install it or leave it out")
         if _OWN in found:
             raise ValueError(f"packages has {name!r}, with which programs would see {_OWN} itself; leave it out")
@@ -92,8 +91,7 @@ def _closure(names: Iterable[str]) -> dict[str, metadata.Distribution]:
     found: dict[str, metadata.Distribution] = {}
     pending = list(names)
     while pending:
-        name = _normal(pending.pop())
-        if name in found or not _NAME.fullmatch(name):
+        if (name := _normal(pending.pop())) in found or not _NAME.fullmatch(name):
             continue
         try:
             found[name] = metadata.distribution(name)
@@ -129,8 +127,7 @@ def _entries(folder: Path, files: Iterable[tuple[str, ...]]) -> Iterator[str]:
         if not _NO_MODULE.fullmatch(first):
             below.setdefault(first, []).append(tuple(rest))
     for name, rests in below.items():
-        path = folder / name
-        if path.is_dir() and not name.endswith(_WHOLE) and not any(path.glob("__init__.*")):
+        if (path := folder / name).is_dir() and not name.endswith(_WHOLE) and not any(path.glob("__init__.*")):
             yield from (f"{name}/{entry}" for entry in _entries(path, filter(None, rests)))
         elif path.exists():
             yield name

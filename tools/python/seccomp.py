@@ -158,8 +158,7 @@ def _build(machine: str, rules: _Rules, other: _Code, newer: _Code) -> bytes:
     numbered = {CALLS[name][list(_ARCHES).index(machine)]: body for name, body in rules.items()}
     bodies = [numbered.get(number, other) for number in range(NEWEST + 1)] + [newer]
     runs = [(next(run)[0], body) for body, run in groupby(enumerate(bodies), lambda pair: pair[1])]
-    code = head + _search(runs)
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in head + _search(runs))
 
 
 def _search(runs: list[tuple[int, _Code]]) -> _Code:
@@ -187,8 +186,7 @@ def _answer(action: int) -> tuple[int, int, int, int]:
 
 
 def _machine() -> str:
-    machine = os.uname().machine
-    if machine not in _ARCHES or struct.calcsize("P") != 8:
+    if (machine := os.uname().machine) not in _ARCHES or struct.calcsize("P") != 8:
         here = f"a {8 * struct.calcsize('P')}-bit Python on {machine!r}"
         raise NotImplementedError(f"no seccomp filter for {here}: there are 64-bit ones for {', '.join(_ARCHES)}")
     return machine

@@ -82,8 +82,7 @@ class Server:
         weakref.finalize(self, _close, ours)
         try:
             command = [plain(sys.executable), *boot, level, self.folder]
-            fds = [sock.fileno() for sock in theirs]
-            self.child = Child(command, env={**_ENVIRONMENT, **threads}, fds=fds)
+            self.child = Child(command, env={**_ENVIRONMENT, **threads}, fds=[sock.fileno() for sock in theirs])
             reply = self.child.request(asdict(view), DEADLINE)
         except (Died, Deadline, OSError) as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
@@ -224,8 +223,7 @@ def current_server(level: str, packages: tuple[str, ...] = ()) -> Server:
     """Return the running server of this process, level and packages; starts one if there is none or it died."""
     key = " ".join((level, *packages))
     with _lock:
-        server = _servers.get(key)
-        if server is None or not server.child.alive:
+        if (server := _servers.get(key)) is None or not server.child.alive:
             server = _servers[key] = Server(level, packages)
         return server
 

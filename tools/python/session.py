@@ -302,8 +302,7 @@ def require(level: str) -> None:
 
 
 def _run_of(exit_status: int, output: bytes) -> Run:
-    code = os.waitstatus_to_exitcode(exit_status)
-    if code >= 0:
+    if (code := os.waitstatus_to_exitcode(exit_status)) >= 0:
         return Run(Status.ERROR if code else Status.OK, output, f"exit code {code}" if code > 1 else None)
     if -code == MEMORY_SIGNAL:
         return Run(Status.MEMORY, output)

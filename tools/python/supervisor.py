@@ -128,8 +128,7 @@ class Supervisor:
             used = [boundary.active for boundary in self.boundaries.values() if boundary.memory]
             next_look = looked + (LOOK if any(used) else GLANCE) if used else math.inf
             self.poller.wait(min(self.restock_at, next_look))
-            now = time.monotonic()
-            if now >= self.restock_at:
+            if (now := time.monotonic()) >= self.restock_at:
                 self.restock()
             if now >= next_look:
                 self.look(now)
@@ -293,16 +292,14 @@ class Supervisor:
         zygote.requests.close()
         for serial in [serial for serial, boundary in self.boundaries.items() if boundary.kind == kind]:
             self.discard(serial)
-        stock = self.stocks[kind]
-        if stock.fault(known=not zygote.proven):
+        if (stock := self.stocks[kind]).fault(known=not zygote.proven):
             while stock.waiting:
                 self.tell(kind, f"the warm interpreter ended: {zygote.reason}")
         self.restock_after(0)
 
     def discard(self, serial: int) -> None:
         """Let go of a boundary, and end it if it has not."""
-        boundary = self.boundaries.pop(serial)
-        if not boundary.handed:
+        if not (boundary := self.boundaries.pop(serial)).handed:
             self.stocks[boundary.kind].begun -= 1
         if boundary.prepared:
             self.poller.forget(boundary.prepared.fileno())

@@ -181,8 +181,7 @@ def _move(folder: str) -> None:
 
 def _refusal(own: set[int], folder: str) -> str | None:
     """Why this session cannot fork; its threads, children and open files would not be copied but lost or shared."""
-    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
-    if others:
+    if others := [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]:
         return f"it has live threads ({', '.join(others)})"
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -160,8 +160,7 @@ class _Finder:
         if fullname != _NUMPY_RANDOM:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
+        if (spec := importlib.util.find_spec(fullname)) is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
             def load_and_seed(module: Any) -> None:

@@ -75,14 +75,12 @@ class Place:
 
 def read_url(text: str) -> Place:
     """Read an absolute URL; raises `Blocked` that says what is wrong with it."""
-    text = text.strip(" \t\r\n")
-    if len(text) > LONGEST:
+    if len(text := text.strip(" \t\r\n")) > LONGEST:
         raise Blocked(f"the URL is {len(text)} characters long; at most {LONGEST} are allowed")
     if _FORBIDDEN.search(text):
         raise Blocked("the URL holds a control character, a backslash or a lone surrogate")
     scheme, mark, rest = text.partition("://")
-    scheme = scheme.lower()
-    if not mark or scheme not in PORTS:
+    if not mark or (scheme := scheme.lower()) not in PORTS:
         raise Blocked("only a URL that begins with http:// or https:// can be visited")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     host, port = _split(authority)
@@ -96,8 +94,7 @@ def follow(place: Place, location: str) -> Place:
         url = urljoin(place.url, location.strip())
     except ValueError:
         raise Blocked("the page redirects to a URL that is none") from None
-    goal = read_url(url)
-    if (place.scheme, goal.scheme) == ("https", "http"):
+    if (place.scheme, (goal := read_url(url)).scheme) == ("https", "http"):
         raise Blocked("the page redirects from https to http")
     return goal
 
@@ -176,8 +173,7 @@ def _read_host(text: str) -> str:
             if "%" in text:  # the zone of a link-local address
                 raise problem
             return str(IPv6Address(text[1:-1]))
-        host = text.lower()
-        if not host.isascii():
+        if not (host := text.lower()).isascii():
             host = httpx.URL(scheme="http", host=host).raw_host.decode("ascii")  # by IDNA 2008
         host = host.removesuffix(".")
         labels = host.split(".")
@@ -220,8 +216,7 @@ class Clock:
 
     def left(self) -> float:
         """Return more than 0; raises `Overdue` when nothing is left."""
-        left = self._end - time.monotonic()
-        if left <= 0:
+        if (left := self._end - time.monotonic()) <= 0:
             raise Overdue("the visit's time is over")
         return left
 
@@ -303,8 +298,7 @@ def fetch(url: str, guard: Guard, seconds: float, size: int, tls: ssl.SSLContext
             addresses = guard.check(place, clock.left())
         except OSError:
             raise Unread(f"there is no host {place.host}") from None
-        found = _get(place, Pinned(addresses, clock), clock, size, tls)
-        if isinstance(found, Page):
+        if isinstance(found := _get(place, Pinned(addresses, clock), clock, size, tls), Page):
             return found
         place = follow(place, found)
     raise Blocked(f"the page redirects more than {REDIRECTS} times")
@@ -320,8 +314,7 @@ def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLCon
             httpcore.ConnectionPool(ssl_context=tls, network_backend=backend) as pool,
             pool.stream("GET", url, headers=list(fields.items())) as response,
         ):
-            sent = response.headers
-            if len(sent) > FIELDS or sum(len(name) + len(value) for name, value in sent) > HEAD:
+            if len(sent := response.headers) > FIELDS or sum(len(name) + len(value) for name, value in sent) > HEAD:
                 raise Unread("the answer's head is too large")
             head = {name.decode("latin-1").lower(): value.decode(errors="replace") for name, value in sent[::-1]}
             if response.status in (301, 302, 303, 307, 308) and "location" in head:
@@ -350,8 +343,7 @@ def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
         phrase = f" {HTTPStatus(status).phrase}" if status in set(HTTPStatus) else ""
         raise Unread(f"the server answered {status}{phrase}")
     kind, *parameters = (part.strip() for part in head.get("content-type", "").split(";"))
-    kind = kind.lower()
-    if kind not in KINDS and not kind.endswith(("+json", "+xml")):
+    if (kind := kind.lower()) not in KINDS and not kind.endswith(("+json", "+xml")):
         raise Unread(f"the page is no text: its type is {kind[:60]!r}")
     named = (part.partition("=") for part in parameters)
     return kind, next((value.strip("\"' ") for name, _, value in named if name.strip().lower() == "charset"), "")

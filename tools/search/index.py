@@ -98,8 +98,7 @@ def read_corpus(path: str | Path) -> list[Passage]:
     path = Path(path)
     passages, lines = [], dict[str, int]()
     for number, row in track(_rows(path), f"reading {path}"):
-        passage = _passage(row, f"{path}:{number}")
-        if passage.id in lines:
+        if (passage := _passage(row, f"{path}:{number}")).id in lines:
             raise ValueError(f"{path}: lines {lines[passage.id]} and {number} have the same id {passage.id!r}")
         lines[passage.id] = number
         passages.append(passage)
@@ -201,8 +200,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
 def _passage(row: Any, where: str) -> Passage:
     if not isinstance(row, dict):
         raise ValueError(f"{where} holds {_short(row)}; a row is an object with id and text")
-    key = row.get("id")
-    if isinstance(key, bool) or not isinstance(key, str | int) or key == "":
+    if isinstance(key := row.get("id"), bool) or not isinstance(key, str | int) or key == "":
         raise ValueError(f"{where} has the id {_short(key)}; an id is a text or a whole number")
     title, text = row.get("title", ""), row.get("text")
     if "text" not in row and isinstance(row.get("contents"), str):

@@ -160,8 +160,7 @@ async def _body(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> AsyncIte
     """Yield the body of a request as it comes; raises ConnectionError where the client left."""
     more = True
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
+        if (message := await receive())["type"] == "http.disconnect":
             raise ConnectionError
         more = message["more_body"]
         yield bytes(message["body"])

@@ -109,8 +109,7 @@ class SearchR1(_Server):
         """Return up to `k` passages, best first; raises `SearchFailure`."""
 
         def read(answer: Node) -> list[Passage]:
-            results = answer["result"].array()
-            if len(results) != 1:
+            if len(results := answer["result"].array()) != 1:
                 raise ShapeError(f"result has {len(results)} lists for 1 query")
             return [_passage(item) for item in results[0].array()[:k]]
 

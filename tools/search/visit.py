@@ -228,8 +228,7 @@ def _read_tag(page: _Reader, text: str, opening: re.Match[str]) -> int | None:
 def _read_raw(page: _Reader, text: str, name: str, start: int) -> int | None:
     end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, start)
     if name == "title" and not page.hidden and not page.title:
-        shown = _LONG_NUMBER.sub("\ufffd", text[start : end.start() if end else None])
-        page.title = _tidy(shown)[:TITLE]
+        page.title = _tidy(_LONG_NUMBER.sub("\ufffd", text[start : end.start() if end else None]))[:TITLE]
     return end.start() if end else None
 
 
