@@ -116,8 +116,7 @@ class Child:
         with self._asking:
             if not self._usable:
                 raise Died("the child has already ended")
-            frame = encode(payload)
-            until = time.monotonic() + deadline
+            frame, until = encode(payload), time.monotonic() + deadline
             try:
                 self._socket.settimeout(deadline)
                 self._socket.sendall(frame)

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 from ..core import brief, refuse_constant
 
-THOUGHT = "<think>"
-END_OF_THOUGHT = "</think>"
+THOUGHT, END_OF_THOUGHT = "<think>", "</think>"
 DEEPEST = 64  # brackets of a call nest at most this deep
 LARGEST = 10_000  # and a call holds at most this many; both bound the time that one call can take
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")

@@ -268,8 +268,7 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     linux.die_with(parent)
     os.setsid()
-    own = os.getpid()
-    signals = {signal.SIGTERM, signal.SIGCHLD}
+    own, signals = os.getpid(), {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     ours, theirs = messages.pair()
     if not (worker := os.fork()):

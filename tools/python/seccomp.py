@@ -208,8 +208,7 @@ def judge(listener: int, folder: str | None = None) -> None:
     session, its forks and what they start do not exist. Modes and times of files of the machine the judge changes
     itself, in their folder only: the path that a program gives may be another by the time the kernel reads it.
     """
-    bench = _Bench(folder)
-    poll = select.poll()
+    bench, poll = _Bench(folder), select.poll()
     poll.register(listener, select.POLLIN)
     while not poll.poll()[0][1] & select.POLLHUP:
         notice = bytearray(_NOTICE.size)

@@ -34,10 +34,7 @@ def cache_folder(of: str = "search") -> Path:
 
 def digest(parts: Iterable[object]) -> str:
     """Return a sha256 that tells any two sequences of JSON values apart."""
-    made = hashlib.sha256()
-    for part in parts:
-        made.update(json.dumps(part).encode() + b"\n")
-    return made.hexdigest()
+    return hashlib.sha256(b"".join(json.dumps(part).encode() + b"\n" for part in parts)).hexdigest()
 
 
 def kept(folder: Path | None, key: str, make: Callable[[], Arrays]) -> Arrays:

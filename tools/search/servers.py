@@ -14,8 +14,7 @@ from . import Passage, Retriever, SearchFailure, split_contents
 
 SERVERS = ("search-r1", "elastic")
 TOKEN = "TURNGYM_SEARCH_TOKEN"  # what a server of Search-R1's protocol asks for, where it asks for something
-KEY = "TURNGYM_ELASTIC_API_KEY"
-BASIC = "TURNGYM_ELASTIC_BASIC"
+KEY, BASIC = "TURNGYM_ELASTIC_API_KEY", "TURNGYM_ELASTIC_BASIC"
 FIXES = {
     Fault.TIMEOUT: "give it more time (deadline) or less to do",
     Fault.STATUS: "the server's log may say why",

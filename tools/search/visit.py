@@ -99,11 +99,9 @@ class Visit(StatelessTool):
         return ToolResult(Status.OK, self._show(page))
 
     def _show(self, page: Page) -> str:
-        text, title, complete = decode(page.body, page.charset, page.kind in HTML), "", True
-        if page.kind in HTML:
-            title, text, complete = read_html(text, page.url, self.max_chars, self.links)
-        else:
-            text = plain(text)
+        text, is_html = decode(page.body, page.charset, page.kind in HTML), page.kind in HTML
+        read = read_html(text, page.url, self.max_chars, self.links) if is_html else ("", plain(text), True)
+        title, text, complete = read
         if not complete or len(text) > self.max_chars:
             text = f"{text[: self.max_chars].rstrip()}\n[the rest of the page is cut]"
         head = f"{title}\n{page.url}" if title else page.url
