@@ -110,9 +110,8 @@ class Tags(Format):
     def _spell(self, call: ToolCall) -> str:
         tag = self._of(call.name)
         if not isinstance(body := call.arguments.get(tag.argument), str):
-            raise ValueError(
-                f"the format {self.name} spells {tag.tool} with the argument {tag.argument!r} alone: {call}"
-            )
+            only = f"with the argument {tag.argument!r} alone"
+            raise ValueError(f"the format {self.name} spells {tag.tool} {only}: {call}")
         frame = "\n" if "\n" in body or body != body.strip(" \t") else ""
         return f"<{tag.name}>{frame}{body}{frame}</{tag.name}>"
 

@@ -74,13 +74,9 @@ class PythonTool:
     def schema(self) -> dict[str, Any]:
         """One argument, `code`."""
         memory = "Variables are kept between calls." if self.persistent else "Every call starts afresh."
-        return make_schema(
-            self.name,
-            f"Run Python code. You see what it prints and the value of a last expression. {memory} "
-            f"A call may take {self.timeout:g} seconds.",
-            {"code": {"type": "string", "description": "the Python program to run"}},
-            ["code"],
-        )
+        what = f"Run Python code. You see what it prints and the value of a last expression. {memory}"
+        code = {"type": "string", "description": "the Python program to run"}
+        return make_schema(self.name, f"{what} A call may take {self.timeout:g} seconds.", {"code": code}, ["code"])
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Run `arguments["code"]`; the text is its output, with a last line in brackets when the session ended."""

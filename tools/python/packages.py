@@ -62,9 +62,8 @@ def owned(packages: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         folder = _folder(distribution)
         found.setdefault(str(folder), set()).update(_entries(folder, _files(distribution)))
     order = {str(Path(entry).resolve()): position for position, entry in enumerate(sys.path)}
-    return {
-        folder: tuple(sorted(found[folder])) for folder in sorted(found, key=lambda one: order.get(one, len(order)))
-    }
+    ordered = sorted(found, key=lambda folder: order.get(folder, len(order)))
+    return {folder: tuple(sorted(found[folder])) for folder in ordered}
 
 
 def installed() -> set[str]:
@@ -164,10 +163,9 @@ def make_view(allowed: tuple[str, ...] = ()) -> View:
     shown |= {f"{folder}/{entry}" for folder, entries in packages.items() for entry in entries}
     seen = tuple(sorted(path for path in shown if _nearest(path, shown - {path}) <= _nearest(path, hidden)))
     unseen = tuple(sorted(path for path in hidden if _nearest(path, shown) > _nearest(path, hidden - {path})))
-    listed = {path for path in {str(Path(one).parent) for one in unseen} if _PYTHON.fullmatch(Path(path).name)}
-    listed = {path for path in listed if _nearest(path, seen) > _nearest(path, unseen)} | set(
-        filter(os.path.isdir, ["/usr"])
-    )
+    above = [path for path in {str(Path(one).parent) for one in unseen} if _PYTHON.fullmatch(Path(path).name)]
+    listed = [path for path in above if _nearest(path, seen) > _nearest(path, unseen)]
+    listed += filter(os.path.isdir, ["/usr"])
     readable = tuple(part for path in seen for part in _readable(path, seen, unseen))
     return View(seen, unseen, packages, plain(sys.prefix), plain(sys.exec_prefix), readable, tuple(listed))
 

@@ -99,12 +99,9 @@ class Search:
     @property
     def schema(self) -> dict[str, Any]:
         best = "passage that fits" if self.k == 1 else f"{self.k} passages that fit"
-        return make_schema(
-            self.name,
-            f"Search a collection of texts. You see the {best} your query best.",
-            {"query": {"type": "string", "description": "what to look for"}},
-            ["query"],
-        )
+        what = f"Search a collection of texts. You see the {best} your query best."
+        query = {"type": "string", "description": "what to look for"}
+        return make_schema(self.name, what, {"query": query}, ["query"])
 
     @property
     def longest(self) -> int:  # how many characters a result can have

@@ -77,12 +77,9 @@ class Visit(StatelessTool):
 
     @property
     def schema(self) -> dict[str, Any]:
-        return make_schema(
-            self.name,
-            "Read a page of the internet by its URL. You see its title and its text.",
-            {"url": {"type": "string", "description": "the page's URL, from http:// or https:// on"}},
-            ["url"],
-        )
+        what = "Read a page of the internet by its URL. You see its title and its text."
+        url = {"type": "string", "description": "the page's URL, from http:// or https:// on"}
+        return make_schema(self.name, what, {"url": url}, ["url"])
 
     def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Read the page at `arguments["url"]`; what stands in the way is the text of the result."""
