@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from . import messages
-from .messages import MAX_FRAME, encode, read_exactly, read_frame
 
 START_SECONDS = 60.0  # until a worker of a pool must be ready
 CPU_SECONDS = 3600  # of such a worker, so that one whose parent was killed in the middle of an answer ends some day
@@ -116,11 +115,11 @@ class Child:
         with self._asking:
             if not self._usable:
                 raise Died("the child has already ended")
-            frame, until = encode(payload), time.monotonic() + deadline
+            frame, until = messages.encode(payload), time.monotonic() + deadline
             try:
                 self._socket.settimeout(deadline)
                 self._socket.sendall(frame)
-                reply = read_frame(self._socket, until)
+                reply = messages.read_frame(self._socket, until)
                 self._errors.truncate(0)  # not before a request: why a child ended at its start is in it
                 return reply
             except TimeoutError:
@@ -292,7 +291,7 @@ def _end(process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes
     # The child sees the end of its stream; its own end of the socket closes when it exits.
     with contextlib.suppress(EOFError, OSError):
         sock.shutdown(socket.SHUT_WR)
-        read_exactly(sock, MAX_FRAME, time.monotonic() + 3.0)
+        messages.read_exactly(sock, messages.MAX_FRAME, time.monotonic() + 3.0)
     _signal_end(process)
     process.wait()
     _release(sock, errors)

@@ -85,7 +85,9 @@ class PythonTool:
         if problem := _refuse(arguments["code"]):
             return ToolResult(Status.REJECTED, problem)
         run = self._run(arguments["code"])
-        text = cut_middle(_visible(run.output.decode(errors="replace")), self.max_output)
+        # Control characters are spelt out, which a terminal would obey; a flood of them takes as long as other text.
+        lines = (line.replace("\r", "\\x0d") for line in run.output.decode(errors="replace").split("\r\n"))
+        text = cut_middle("\r\n".join(lines).translate(_SPELT), self.max_output)
         if run.over:
             restarted = "; the session was restarted" if self.persistent else ""
             gap = "\n" if text and not text.endswith("\n") else ""
@@ -147,8 +149,3 @@ def _refuse(code: str) -> str | None:
     except UnicodeEncodeError as error:
         return f"not run: the character {code[error.start]!r} at position {error.start} is a lone surrogate"
     return f"not run: the code is {size} bytes long; at most {SOURCE_CAP} are allowed" if size > SOURCE_CAP else None
-
-
-def _visible(text: str) -> str:
-    """Spell out control characters, which a terminal would obey; a flood of them takes as long as other text."""
-    return "\r\n".join(line.replace("\r", "\\x0d") for line in text.split("\r\n")).translate(_SPELT)

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 
 from .. import messages
-from ..messages import inherited_sockets, read_frame, write_frame
 from . import linux
 from .boundary import Boundary, Groups, Stock
 from .isolation import HOME, KINDS, View, enter_namespaces, remove_folder, take_packages
@@ -36,8 +35,8 @@ def main(level: str, folder: str) -> None:
     """Serve the parent on the inherited socket; without namespaces, sessions work in directories under `folder`."""
     _fix_addresses()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    notes, *queues, life = inherited_sockets(len(KINDS) + 2)
-    view = View(**read_frame(life))
+    notes, *queues, life = messages.inherited_sockets(len(KINDS) + 2)
+    view = View(**messages.read_frame(life))
     groups, counted = None, "counted twenty times a second"
     try:
         groups = Groups()  # first, since there are none in the file tree of programs
@@ -47,12 +46,13 @@ def main(level: str, folder: str) -> None:
         _prepare(level, view)
         take_packages(view, folder)
     except OSError as error:
-        write_frame(life, {"refused": str(error)})
+        messages.write_frame(life, {"refused": str(error)})
         if groups:
             groups.close()
         return
     supervisor = Supervisor(life, level, folder, groups)
-    write_frame(life, {"stop": STOP[level], "memory": f"limited by the kernel, and {counted}" if groups else counted})
+    memory = f"limited by the kernel, and {counted}" if groups else counted
+    messages.write_frame(life, {"stop": STOP[level], "memory": memory})
     try:
         supervisor.serve(notes, dict(zip(KINDS, queues)))
     finally:

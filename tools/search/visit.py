@@ -206,25 +206,21 @@ def _read_tag(page: _Reader, text: str, opening: re.Match[str]) -> int | None:
     if opening[2] is None:
         closer = "-->" if opening[0] == "<!--" else ">"
         # An empty comment may be written <!-->, so its end is looked for from its own dashes on.
-        end = text.find(closer, opening.end() - 2 * (closer == "-->"))
-        return None if end < 0 else end + len(closer)
+        closed = text.find(closer, opening.end() - 2 * (closer == "-->"))
+        return None if closed < 0 else closed + len(closer)
     if (rest := _REST.match(text, opening.end())) is None:
         return None
     name = opening[2].lower()
     if opening[1]:
         page.close(name)
     elif name in _RAW:
-        return _read_raw(page, text, name, rest.end())
+        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, rest.end())
+        if name == "title" and not page.hidden and not page.title:
+            page.title = _tidy(_LONG_NUMBER.sub("\ufffd", text[rest.end() : end.start() if end else None]))[:TITLE]
+        return end.start() if end else None
     else:
         page.open(name, rest[0])
     return rest.end()
-
-
-def _read_raw(page: _Reader, text: str, name: str, start: int) -> int | None:
-    end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, start)
-    if name == "title" and not page.hidden and not page.title:
-        page.title = _tidy(_LONG_NUMBER.sub("\ufffd", text[start : end.start() if end else None]))[:TITLE]
-    return end.start() if end else None
 
 
 def _is_hidden(rest: str) -> bool:
