@@ -268,10 +268,9 @@ def _retry_after(value: str) -> float:
     """Return the seconds that a server asks for, as a number or as a date; else 0 (RFC 9110, section 10.2.3)."""
     if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)
-    try:
+    with suppress(ValueError, OverflowError, OSError):
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, OverflowError, OSError):
-        return 0.0
+    return 0.0
 
 
 _clients: weakref.WeakSet[JsonClient] = weakref.WeakSet()

@@ -190,10 +190,9 @@ def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
 
 def landlock_version() -> int:
     """Return the version of the kernel's Landlock; 0 where it has none, or where it is disabled or forbidden."""
-    try:
+    with contextlib.suppress(OSError):
         return syscall("landlock", _CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION)
-    except OSError:
-        return 0
+    return 0
 
 
 def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Sequence[str] = ()) -> int:

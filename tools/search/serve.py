@@ -11,7 +11,7 @@ import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -96,10 +96,9 @@ def _listen(host: str, port: int, token: str) -> socket.socket:
 
 
 def _is_loopback(host: str) -> bool:
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return host == "localhost"
 
 
 def _server(app: "_App") -> Any:
