@@ -187,7 +187,7 @@ def test_an_interrupt_while_asking_costs_the_worker_and_no_more(make, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(process, "read_frame", interrupt)
+        patch.setattr(process.messages, "read_frame", interrupt)
         with pytest.raises(KeyboardInterrupt):
             pool.ask({}, 30)
     assert pool.ask({}, 30)["pid"] != first

@@ -212,7 +212,7 @@ def test_an_interrupted_request_ends_the_child_so_that_its_late_reply_answers_no
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process, "read_frame", interrupt)
+    monkeypatch.setattr(process.messages, "read_frame", interrupt)
     with pytest.raises(KeyboardInterrupt):
         child.request({"n": 2}, 30.0)
     assert not child.alive
