@@ -142,8 +142,8 @@ class Interpreter:
                     module.__dict__[name] = None
 
     def _flush(self) -> None:
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            if not stream.closed:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
                 stream.flush()
 
     def _open_streams(self) -> None:
@@ -203,11 +203,9 @@ def _traceback(error: BaseException, from_exception: Any = traceback.TracebackEx
             part.filename = "<python>"
         pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
     text = "".join(report.format())
-    return (
-        _suggested(error, text)
-        if sys.version_info < (3, 12) and isinstance(error, NameError | AttributeError)
-        else text
-    )
+    if sys.version_info < (3, 12) and isinstance(error, NameError | AttributeError):
+        return _suggested(error, text)
+    return text
 
 
 def _suggested(error: BaseException, text: str) -> str:

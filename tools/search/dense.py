@@ -24,9 +24,8 @@ class Dense:
     """A back end that finds the passages whose vectors fit that of the query best.
 
     `encode` turns n texts into an array [n, d]; it is called from any thread. The prefixes are put before each query
-    and each passage, which is its title, a line break and its text: "query: " and "passage: " for the E5 models.
-
-    Raises ValueError where there are no passages, or `encode` does not return one finite vector a text.
+    and each passage, which is its title, a line break and its text: "query: " and "passage: " for the E5 models. Raises
+    ValueError where there are no passages, or `encode` does not return one finite vector a text.
     """
 
     def __init__(
