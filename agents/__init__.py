@@ -20,7 +20,7 @@ evaluate: a policy or player on an environment; episodes: its folder and its res
 scores: avg@k, pass@k, pass^k and maj@k with intervals
 significance: means with intervals, tests of differences, and how many seeds it takes to see one
 checkpoint: checkpoints that are complete or absent
-warmup/: learning from demonstrations, of new small policies and of LoRA weights; tiny/: the policy that is shipped
+warmup/: learning from demonstrations, of new small policies and of LoRA weights
 check/: the contract of environments; pytest_plugin: its clauses as tests
 doctor: what works on this machine
 """

@@ -32,12 +32,12 @@ from typing import Literal
 import torch
 import tyro
 
-from turngym.agents import tiny
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
 from turngym.agents.settings import WarmupOptions
-from turngym.agents.tiny.make import Demo, demo, encode, run
+from turngym.agents.source import TINY
 from turngym.agents.warmup.supervised import TEMPLATE, Trainer, write_tokenizer
+from turngym.benchmarks.make_tiny import Demo, demo, encode, run
 from turngym.envs.math import MathTasks
 from turngym.envs.splits import begin, open_split
 from turngym.envs.tasks import Task
@@ -137,7 +137,7 @@ def warm_up(made: Sequence[Choice], calls: float, reads: float, lr: float, rng: 
     """Write the tiny policy after its warm-up."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-    base = Path(tiny.__file__).parent
+    base = TINY
     tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(base)
     chat = Chat(tokenizer.backend_tokenizer, Template(TEMPLATE))
     examples = [encode(chat, episode(one, calls, reads, rng)) for one in made]

@@ -16,8 +16,8 @@ from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
 from turngym.agents.settings import SIZES, SamplingOptions
 from turngym.agents.source import TINY
-from turngym.agents.tiny.make import MIX, OPTIONS, Demo, demo, demos, encode, make, run
 from turngym.agents.warmup.supervised import TEMPLATE
+from turngym.benchmarks.make_tiny import MIX, OPTIONS, Demo, demo, demos, encode, make, run
 from turngym.envs.math import MathTasks, make_math_python
 from turngym.envs.registry import make as make_env
 from turngym.envs.tasks import Task

@@ -5,8 +5,10 @@ to select. Of the demonstrated episodes `MIX["good"]` compute with the tool and 
 once with a number from the problem (`guess`), compute with a wrong operator (`slip`), or compute rightly and then
 report a number from the problem (`misread`).
 
-Run `python -m turngym.agents.tiny.make --out FOLDER`; it takes about 12 minutes on two cores and writes what ships in
-this folder. Weights are trained in float32 and stored in float16.
+    python benchmarks/make_tiny.py --out FOLDER
+
+takes about 12 minutes on two cores and writes what ships in `agents/tiny/`. Weights are trained in float32 and stored
+in float16.
 """
 
 from __future__ import annotations
@@ -21,13 +23,21 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from ...envs.math import SYSTEM_TOOL, MathTasks
-from ...envs.tasks import Task, Tasks
-from ...tools import Format, ToolCall, get_format
-from ..chat.chat import Chat
-from ..chat.template import Template
-from ..settings import WarmupOptions
-from ..warmup.supervised import TEMPLATE, Example, Trainer, new_model, tokenize, train_tokenizer, write_tokenizer
+from turngym.agents.chat.chat import Chat
+from turngym.agents.chat.template import Template
+from turngym.agents.settings import WarmupOptions
+from turngym.agents.warmup.supervised import (
+    TEMPLATE,
+    Example,
+    Trainer,
+    new_model,
+    tokenize,
+    train_tokenizer,
+    write_tokenizer,
+)
+from turngym.envs.math import SYSTEM_TOOL, MathTasks
+from turngym.envs.tasks import Task, Tasks
+from turngym.tools import Format, ToolCall, get_format
 
 log = logging.getLogger(__name__)
 WORDS = r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"  # do not merge
