@@ -7,6 +7,7 @@ What the engines share is here too: a turn in progress and the rule by which it 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from hashlib import blake2b
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,36 +240,57 @@ class StopRule:
         return any(closer in tail for closer in closers)
 
 
-class OpenSession(Protocol):
-    """What `check_turn` looks at."""
+class OpenSession(ABC):
+    """What the sessions of engines share: a conversation's tokens, and the version of the weights that drew there."""
 
-    version: int | None
-    closed: bool
+    engine: Any
+    drawing: Any  # what draws a turn now, if any
+
+    def __init__(self, tokens: list[int]) -> None:
+        self.tokens = tokens
+        self.version: int | None = None
+        self.closed = False
 
     @property
-    def tokens(self) -> list[int]: ...
+    def length(self) -> int:
+        return len(self.tokens)
 
+    def turn(self, tokens: NDArray[np.int32], sampling: Sampling, cut: Cut | None) -> Generation:
+        """Return the turn to draw behind `tokens`, of at most 0 tokens where they leave no room in the context.
 
-def check_turn(session: OpenSession, policy: Policy, drawing: bool, tokens: NDArray[np.int32], cut: Cut | None) -> None:
-    """Check that a session can draw behind `tokens`.
+        Raises RuntimeError where the session is closed, is drawing, or began with other weights; ValueError where an id
+        is outside the vocabulary, there is no token at all, or the cut has no closers.
+        """
+        policy: Policy = self.engine.policy
+        if self.closed or self.drawing:
+            what = "closed" if self.closed else "drawing a turn"
+            raise RuntimeError(f"the session is {what}; open or fork another")
+        if self.version not in (None, policy.version):
+            raise RuntimeError(
+                f"the session began with weights {self.version} and the policy is at {policy.version}; end sessions "
+                "before the policy is updated"
+            )
+        if not self.tokens and not len(tokens):
+            raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
+        outside = tokens[(tokens < 0) | (tokens >= policy.vocabulary)]
+        if len(outside):
+            raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
+        if cut is not None and not (cut.closers and all(cut.closers)):
+            raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")
+        room = self.engine.max_context - self.length - len(tokens)
+        return Generation(sampling, max(min(sampling.max_tokens, room), 0), cut)
 
-    Raises RuntimeError where it is closed, is drawing, or began with other weights; ValueError where an id is outside
-    the vocabulary, there is no token at all, or the cut has no closers.
-    """
-    if session.closed or drawing:
-        raise RuntimeError(f"the session is {'closed' if session.closed else 'drawing a turn'}; open or fork another")
-    if session.version not in (None, policy.version):
-        raise RuntimeError(
-            f"the session began with weights {session.version} and the policy is at {policy.version}; end sessions "
-            "before the policy is updated"
-        )
-    if not session.tokens and not len(tokens):
-        raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
-    outside = tokens[(tokens < 0) | (tokens >= policy.vocabulary)]
-    if len(outside):
-        raise ValueError(f"tokens hold id {outside[0]}; the policy's ids lie in 0..{policy.vocabulary - 1}")
-    if cut is not None and not (cut.closers and all(cut.closers)):
-        raise ValueError(f"the cut's closers are {cut.closers}; it needs texts, and none that is empty")
+    def fork(self, length: int | None = None) -> Self:
+        """Return an independent sibling (see `Session`). Raises RuntimeError where a turn is being drawn."""
+        if self.drawing:
+            raise RuntimeError("the session is drawing; fork it between two turns")
+        twin = self._twin(self.length if length is None else length)
+        twin.version = self.version
+        return twin
+
+    @abstractmethod
+    def _twin(self, length: int) -> Self:
+        """Return a sibling with the first `length` tokens; ValueError where it cannot have them."""
 
 
 @contextmanager

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...engine import Completion, Cut, Generation, Sampling, StopRule, check_turn, evaluating, keyed_rng
+from ...engine import Completion, Cut, OpenSession, Sampling, StopRule, evaluating, keyed_rng
 from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
 from .decoder import Decoder
 from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, paying_threads, set_threads
-from .sampler import RowSampling, sample
+from .sampler import sample
 from .scheduler import Gathering, Request, Scheduler, Sequence
 from .weights import Weights, unusual
 
@@ -177,8 +177,7 @@ class TorchEngine:
             if request is not None and sequence.cached == len(sequence.tokens) - 1:
                 drawing[row] = request
                 settings[row] = request.sampling, request.uniforms[len(request.tokens)]
-        how = RowSampling.of(settings)
-        drawn = await self._work(lambda: sample(self._runner.decode(slots, lengths, tokens), how))
+        drawn = await self._work(lambda: sample(self._runner.decode(slots, lengths, tokens), settings))
         for sequence in running:
             sequence.cached += 1
         self._accept(drawing, drawn)
@@ -222,21 +221,16 @@ class TorchEngine:
                 request.future.set_exception(error)
 
 
-class TorchSession:
+class TorchSession(OpenSession):
     """One conversation on a `TorchEngine`."""
 
     def __init__(self, engine: TorchEngine, sequence: Sequence) -> None:
+        super().__init__(sequence.tokens)
         self.engine, self.sequence = engine, sequence
-        self.version: int | None = None
-        self.closed = False
 
     @property
-    def tokens(self) -> list[int]:
-        return self.sequence.tokens
-
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
+    def drawing(self) -> Request | None:
+        return self.sequence.request
 
     async def sample(
         self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
@@ -247,23 +241,13 @@ class TorchSession:
         id is outside the vocabulary, there is nothing to begin with, or the cut has no closers; FloatingPointError
         where the policy's logits are not finite.
         """
-        sequence = self.sequence
-        check_turn(self, self.engine.policy, sequence.request is not None, tokens, cut)
-        version = self.engine.policy.version
-        room = self.engine.max_context - self.length - len(tokens)
-        if room <= 0:
-            return Generation(sampling, 0, cut).completion("context", version)
+        sequence, turn, version = self.sequence, self.turn(tokens, sampling, cut), self.engine.policy.version
+        if not turn.most:
+            return turn.completion("context", version)
         self.version = version
         sequence.append(tokens)
-        most = min(sampling.max_tokens, room)
-        sequence.request = Request(
-            sampling=sampling,
-            most=most,
-            cut=cut,
-            sequence=sequence,
-            uniforms=keyed_rng(key).random(most),
-            future=asyncio.get_running_loop().create_future(),
-        )
+        uniforms, future = keyed_rng(key).random(turn.most), asyncio.get_running_loop().create_future()
+        sequence.request = Request(sampling, turn.most, cut, sequence=sequence, uniforms=uniforms, future=future)
         try:
             self.engine.begin(sequence.request)
             return await sequence.request.future
@@ -273,15 +257,12 @@ class TorchSession:
         finally:
             sequence.request = None
 
-    def fork(self, length: int | None = None) -> "TorchSession":
-        """Return an independent sibling: its prefix is copied where a slot is free, else fed when it next draws.
+    def _twin(self, length: int) -> "TorchSession":
+        """Return a sibling whose prefix is copied where a slot is free, else fed when it next draws.
 
-        Raises RuntimeError where a turn is being drawn; ValueError where the length cuts through what was fed at once.
+        Raises ValueError where the length cuts through what was fed at once.
         """
-        if self.sequence.request is not None:
-            raise RuntimeError("the session is drawing; fork it between two turns")
-        twin = TorchSession(self.engine, self.sequence.fork(self.length if length is None else length))
-        twin.version = self.version
+        twin = TorchSession(self.engine, self.sequence.fork(length))
         if twin.length:
             self.engine.scheduler.share(self.sequence, twin.sequence)
         return twin

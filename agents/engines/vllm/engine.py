@@ -26,10 +26,10 @@ from ...engine import (
     EngineFailure,
     EngineFault,
     Generation,
+    OpenSession,
     Sampling,
     Stop,
     StopRule,
-    check_turn,
     keyed_rng,
 )
 from ...policy import Policy
@@ -133,39 +133,31 @@ class VllmEngine:
         server.inspected = True
 
 
-class VllmSession:
+class VllmSession(OpenSession):
     """One conversation on a `VllmEngine`; `home` decides which server draws its turns, the same for a whole tree."""
 
-    def __init__(self, engine: VllmEngine) -> None:
-        self.engine = engine
-        self.tokens: list[int] = []
-        self.home, self.closed = b"", False
-        self.version: int | None = None
-        self._task: asyncio.Task[Completion] | None = None
-
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
+    def __init__(self, engine: VllmEngine, tokens: Sequence[int] = (), home: bytes = b"") -> None:
+        super().__init__([*tokens])
+        self.engine, self.home = engine, home
+        self.drawing: asyncio.Task[Completion] | None = None
 
     async def sample(
         self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
     ) -> Completion:
-        """Append `tokens` int32 [q], then draw one turn; raises what `check_turn` does (see `engine.Session`)."""
-        check_turn(self, self.engine.policy, self._task is not None, tokens, cut)
+        """Append `tokens` int32 [q], then draw one turn; raises what `turn` does (see `engine.Session`)."""
+        turn = self.turn(tokens, sampling, cut)
         if 0 < (given := sampling.temperature) < LEAST_TEMPERATURE:
             raise ValueError(f"temperature is {given}; vLLM raises it to {LEAST_TEMPERATURE}: use that, or 0")
         version = self.engine.check()
-        room = self.engine.max_context - self.length - len(tokens)
-        turn = Generation(sampling, min(sampling.max_tokens, room), cut)
-        if room <= 0:
+        if not turn.most:
             return turn.completion("context", version, estimate=True)
         self.version = version
         self.home = self.home or np.asarray(tokens, np.int32).tobytes()
         self.tokens.extend(int(token) for token in tokens)
-        self._task = asyncio.get_running_loop().create_task(self._draw(turn, key, version))
+        self.drawing = asyncio.get_running_loop().create_task(self._draw(turn, key, version))
         self.engine.drawing.add(self)
         try:
-            return await self._task
+            return await self.drawing
         except BaseException as error:
             if self.closed and isinstance(error, asyncio.CancelledError):
                 raise RuntimeError("the session was closed while it drew a turn") from None
@@ -173,22 +165,17 @@ class VllmSession:
             raise
         finally:
             self.engine.drawing.discard(self)
-            self._task = None
+            self.drawing = None
 
-    def fork(self, length: int | None = None) -> VllmSession:
-        if self._task is not None:
-            raise RuntimeError("the session is drawing; fork it between two turns")
-        length = self.length if length is None else length
+    def _twin(self, length: int) -> VllmSession:
         if not 0 <= length <= self.length:
             raise ValueError(f"length is {length}; the session has {self.length} tokens")
-        twin = VllmSession(self.engine)
-        twin.tokens, twin.home, twin.version = self.tokens[:length], self.home, self.version
-        return twin
+        return VllmSession(self.engine, self.tokens[:length], self.home)
 
     def close(self) -> None:
         self.closed = True
-        if self._task is not None:
-            self._task.cancel()
+        if self.drawing is not None:
+            self.drawing.cancel()
 
     async def _draw(self, turn: Generation, key: tuple[int, ...], version: int) -> Completion:
         """Draw a turn: ask, and ask on where a server stopped at a text that completes nothing."""

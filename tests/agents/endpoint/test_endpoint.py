@@ -13,9 +13,9 @@ import pytest
 
 import turngym
 from turngym import __main__ as cli
+from turngym.agents import endpoint as client
 from turngym.agents import evaluate
-from turngym.agents.endpoint import Conversation, Endpoint, Refused, client
-from turngym.agents.endpoint.client import Gate
+from turngym.agents.endpoint import Conversation, Endpoint, Gate, Refused
 from turngym.agents.engine import EngineFault
 from turngym.agents.journal import read_sealed, read_trees
 from turngym.agents.players import play

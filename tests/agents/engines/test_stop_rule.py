@@ -130,9 +130,9 @@ class Script:
         return np.array(self.tokens[:count], np.float64)
 
 
-def dictate(logits: torch.Tensor, settings: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    nothing = np.zeros(len(settings.uniform), np.float32)
-    return settings.uniform.astype(np.int64), nothing, nothing
+def dictate(logits: torch.Tensor, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    nothing = np.zeros(len(rows), np.float32)
+    return np.array([uniform for _, uniform in rows], np.int64), nothing, nothing
 
 
 @pytest.fixture(scope="module")

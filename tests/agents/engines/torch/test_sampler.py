@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from turngym.agents.engine import Sampling
-from turngym.agents.engines.torch.sampler import RowSampling, sample
+from turngym.agents.engines.torch.sampler import sample
 
 
 def test_draws_follow_the_tempered_and_truncated_distribution():
@@ -15,7 +15,7 @@ def test_draws_follow_the_tempered_and_truncated_distribution():
     cases |= {(1.0, 1.0, 3): base * [0, 1, 1, 1, 0, 0, 0], (0.0, 1.0, 0): base * [0, 1, 0, 0, 0, 0, 0]}
     for (temperature, top_p, top_k), weight in cases.items():
         want = weight / weight.sum()
-        settings = RowSampling(uniform, np.full(n, temperature, np.float32), np.full(n, top_p), np.full(n, top_k))
+        settings = [(Sampling(temperature, top_p, top_k), each) for each in uniform]
         token, logp, entropy = sample(logits.expand(n, -1), settings)
         share = np.bincount(token, minlength=7) / n
         assert np.abs(share - want).max() < 5 * 0.5 / np.sqrt(n)
@@ -27,4 +27,4 @@ def test_draws_follow_the_tempered_and_truncated_distribution():
 def test_the_extreme_uniforms_draw_tokens_that_have_probability():
     logits = torch.tensor([-torch.inf, 0.0, 0.0, -torch.inf]).repeat(2, 1)
     settings = [(Sampling(), uniform) for uniform in (0.0, np.nextafter(1.0, 0.0))]
-    assert sample(logits, RowSampling.of(settings))[0].tolist() == [2, 1]
+    assert sample(logits, settings)[0].tolist() == [2, 1]

@@ -1,4 +1,4 @@
-"""Requests to a model behind a URL: so many at a time, tried again, counted, and written down.
+"""A model behind OpenAI's `/chat/completions`, without torch: requests that are written down, and an episode as a chat.
 
 A request that has failed for good is an `EngineFailure`, never an answer. What would meet every request alike is
 `Refused`: a wrong key, a wrong address, and whatever the first request meets, which is sent alone. The key is sent in a
@@ -11,7 +11,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,15 +20,18 @@ from typing import Any
 
 import httpx
 
-from ...envs import Message
-from ...envs.registry import named_values
-from ...tools.http import Fault, HttpFailure, Limits, Node, ShapeError, serialize
-from ...tools.http.client import JsonClient, address
-from ..engine import EngineFailure, EngineFault, Sampling, keyed_rng
-from ..journal import append_sealed, read_sealed
-from ..players import ContextFull
-from ..settings import API_KEY, EndpointOptions
-from ..trajectory import Key
+from ..envs import Message, TextEnv
+from ..envs.question import QuestionEnv
+from ..envs.registry import named_values
+from ..tools import Format, ToolCall
+from ..tools.formats.core import load_json
+from ..tools.http import Fault, HttpFailure, Limits, Node, ShapeError, serialize
+from ..tools.http.client import JsonClient, address
+from .engine import EngineFailure, EngineFault, Sampling, keyed_rng
+from .journal import append_sealed, read_sealed
+from .players import Action, ContextFull
+from .settings import API_KEY, EndpointOptions
+from .trajectory import Key
 
 MAX_BYTES = 64 * 2**20
 BACKOFF, LONGEST = 0.5, 60.0  # seconds: of the first pause, on average, and of the longest that is not asked for
@@ -36,9 +39,7 @@ PATIENCE = 600.0  # seconds: a server that asks for a longer pause has failed
 SECRET = 12  # characters; a shorter key is a placeholder such as EMPTY, which an answer may well hold
 PASSING = (408, 409, 425, 429)  # and all from 500 on
 ALWAYS = (401, 402, 404)  # what is true of every request
-_TOO_LONG = re.compile(
-    r"context[ _](length|size|window)|maximum (model length|number of tokens)|prompt is too long", re.I
-)
+_TOO_LONG = r"(?i)context[ _](length|size|window)|maximum (model length|number of tokens)|prompt is too long"
 _FAULTS = {Fault.CONNECT: EngineFault.CONNECT, Fault.TIMEOUT: EngineFault.TIMEOUT, Fault.STATUS: EngineFault.STATUS}
 
 
@@ -69,13 +70,14 @@ class Answer:
         if not choices:
             raise ShapeError("choices is empty")
         message, usage = choices[0]["message"], root.object().get("usage")
+        counts = [isinstance(usage, dict) and usage.get(f"{name}_tokens") for name in ("prompt", "completion")]
         calls = message["tool_calls"].array() if message.object().get("tool_calls") else []
         return cls(
             _text(message),
             _call(calls[0]) if calls else None,
             str(choices[0].object().get("finish_reason") or ""),
             str(root.object().get("model") or ""),
-            *(_count(usage, name) for name in ("prompt_tokens", "completion_tokens")),
+            *(count if type(count) is int else 0 for count in counts),
         )
 
 
@@ -95,9 +97,8 @@ def _call(call: Node) -> Call:
     return Call(str(call.object().get("id") or ""), function["name"].string(), Node(text).string())
 
 
-def _count(usage: Any, name: str) -> int:
-    count = usage.get(name) if isinstance(usage, dict) else None
-    return count if type(count) is int else 0
+def _digest(request: dict[str, Any]) -> bytes:
+    return sha256(serialize(request)).digest()
 
 
 @dataclass
@@ -184,10 +185,9 @@ class Endpoint:
         self._key = _key(options.api_key_env)
         limits = Limits(options.timeout, 1, MAX_BYTES)
         self._client = JsonClient(self.url, authorization=self._key and f"Bearer {self._key}", limits=limits)
-        self._gate, self._lock = Gate(options.concurrency), threading.Lock()
+        self._gate, self._lock, self.usage = Gate(options.concurrency), threading.Lock(), Usage()
         self._journal: Path | None = None
-        self._answers: dict[Key, tuple[str, Answer]] = {}  # of a journal, by key, with the digest of the request
-        self.usage = Usage()
+        self._answers: dict[Key, tuple[bytes, Answer]] = {}  # of a journal, by key, with the digest of the request
 
     def open(self, journal: Path) -> None:
         """Write requests and answers down in a file, and ask for none again that was answered there.
@@ -214,7 +214,7 @@ class Endpoint:
         Refused where no request would be answered.
         """
         request = self._request(key, messages, tools)
-        digest, answer = self._answers.pop(key, ("", None))
+        digest, answer = self._answers.pop(key, (b"", None))
         if answer is not None and digest == _digest(request):
             return answer
         try:
@@ -253,8 +253,8 @@ class Endpoint:
         request |= {"tools": list(tools)} if tools else {}
         request |= {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
         request |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
-        request["seed"] = int(keyed_rng((self.seed, *key)).integers(2**31))
-        return {name: value for name, value in {**request, **self._fields}.items() if value != "none"}
+        request |= {"seed": int(keyed_rng((self.seed, *key)).integers(2**31)), **self._fields}
+        return {name: value for name, value in request.items() if value != "none"}
 
     def _once(self, key: Key, request: dict[str, Any]) -> Answer:
         try:
@@ -270,15 +270,16 @@ class Endpoint:
         with self._lock:
             if (before := self.usage.model) and before != answer.model:
                 what = f"{self.url}: model {answer.model!r} answered, and {before!r} did before"
-                fix = "let that one answer, and add --resume, or begin another evaluation"
-                raise Refused(self._hidden(f"{what}; {fix}"))
+                raise Refused(
+                    self._hidden(f"{what}; let that one answer, and add --resume, or begin another evaluation")
+                )
             self._count(answer)
         self._write(key, request, answer=data)
         return answer
 
     def _failure(self, failure: HttpFailure, tools: bool) -> Exception:
         what, status = self._hidden(f"{self.url}: {failure.what}"), failure.status
-        if 400 <= status < 500 and _TOO_LONG.search(what):
+        if 400 <= status < 500 and re.search(_TOO_LONG, what):
             return ContextFull(what)
         page = failure.fault is Fault.MALFORMED and re.search(r"in b['\"](\\[nrt]|\s)*<", what)
         spent = "insufficient_quota" in what
@@ -299,10 +300,8 @@ class Endpoint:
         if fault is Fault.CONNECT:
             return "; check --base-url, and whether the server runs"
         if tools and status:
-            return (
-                "; if it takes no tools, start it with them (vLLM: --enable-auto-tool-choice --tool-call-parser NAME), "
-                "or add --tool-calls text"
-            )
+            start = "start it with them (vLLM: --enable-auto-tool-choice --tool-call-parser NAME)"
+            return f"; if it takes no tools, {start}, or add --tool-calls text"
         return "; fields of requests are changed by --request NAME=VALUE, and left out by NAME=none" if status else ""
 
     def _count(self, answer: Answer) -> None:
@@ -323,10 +322,6 @@ class Endpoint:
         return text
 
 
-def _digest(request: dict[str, Any]) -> str:
-    return sha256(serialize(request)).hexdigest()
-
-
 def _key(variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key and variable != API_KEY:
@@ -334,3 +329,72 @@ def _key(variable: str) -> str:
     if not re.fullmatch(r"[!#-\[\]-~]*", key):
         raise ValueError(f"the environment variable {variable} holds no key: it has blanks, quotes or other characters")
     return key
+
+
+class Conversation:
+    """Plays one episode: `task` and `sample` name it. The player of `turngym eval --model NAME --base-url URL`.
+
+    A structured call is played as the text of its format, behind what was said with it. The model gets it back as a
+    call, with what the environment answered as the result. Thoughts that a server returns apart are not sent back.
+    """
+
+    def __init__(self, endpoint: Endpoint, task: int, sample: int = 0) -> None:
+        self.endpoint, self.key = endpoint, (sample, task)
+        self.messages, self.tools = list[Message](), list[dict[str, Any]]()
+        self._turn, self._call = 0, ""  # the id of the call that is to be answered
+
+    def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> Action | None:
+        """Return what the model says; None where the token budget is spent.
+
+        Raises EngineFailure where it says nothing, after all tries, or the server keeps its answer back; ContextFull
+        where the chat is too long for it; Refused where the server refuses what every request asks for.
+        """
+        if not self._turn and self.endpoint.options.tool_calls == "structured" and isinstance(env, QuestionEnv):
+            self.tools = info["tools"]
+        self.messages += map(self._heard, info["messages"])
+        answer = self.endpoint.ask((*self.key, self._turn), self.messages, self.tools)
+        if answer is None:
+            return None
+        if answer.finish == "content_filter":
+            raise EngineFailure(EngineFault.STATUS, f"{self.endpoint.url} kept its answer back (content_filter)")
+        self._turn += 1
+        text = self._spoken(env, answer)
+        return Action(text, "length" if answer.finish == "length" else "end", answer.completion_tokens)
+
+    def _heard(self, message: Message) -> Message:
+        """Return what the environment says as the chat needs it: an answer to a call names the call."""
+        call, self._call = self._call, ""
+        if call:
+            return {"role": "tool", "tool_call_id": call, "content": message["content"]}
+        role = "user" if message["role"] == "tool" else message["role"]
+        return {"role": role, "content": message["content"]}
+
+    def _spoken(self, env: TextEnv, answer: Answer) -> str:
+        if answer.call is None or not (self.tools and isinstance(env, QuestionEnv)):
+            self.messages.append({"role": "assistant", "content": answer.content})
+            return answer.content
+        self._call = answer.call.id or f"call_{self._turn}"
+        text, arguments = spell(env.format, answer.call)
+        called = {"id": self._call, "type": "function", "function": {"name": answer.call.name, "arguments": arguments}}
+        self.messages.append({"role": "assistant", "content": answer.content or None, "tool_calls": [called]})
+        names = tuple(env.toolbox.tools)
+        whole, alone = (env.format.parse(each, names) for each in (f"{answer.content}\n{text}", text))
+        same = (whole.call, whole.error) == (alone.call, alone.error)
+        return f"{answer.content}\n{text}" if answer.content and same else text
+
+
+def spell(style: Format, call: Call) -> tuple[str, str]:
+    """Return the text of a structured call, and its arguments as a server takes them back.
+
+    Those that are no JSON object stand in the text as they are, for the environment to say what is wrong with them; a
+    server, which refuses them, gets an object that holds them.
+    """
+    try:
+        arguments = load_json(call.arguments or "{}", "the text")
+        if not isinstance(arguments, dict):
+            raise ValueError("it is no object")
+        return style.render(ToolCall(call.name, arguments)), call.arguments or "{}"
+    except ValueError:
+        before, _, after = style.render(ToolCall(call.name, {})).rpartition("{}")
+        wrong = json.dumps(call.arguments).replace("</", "<\\/")
+        return f"{before}{wrong}{after}", json.dumps({"malformed": call.arguments})
