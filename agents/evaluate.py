@@ -25,17 +25,10 @@ from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
 from ..tools import Format
-from .chat.pieces import VOCABULARY, vocabulary
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
 from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, Progress, write_result
-from .journal import (
-    locked,
-    origin_of,
-    writable,
-    write_file,
-    write_trees,
-)
+from .journal import VOCABULARY, locked, origin_of, writable, write_file, write_trees
 from .players import PLAYERS, play_all
 from .scores import Episode, NoScore, Report, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
@@ -258,6 +251,7 @@ def _play(evaluation: Evaluation, done: Progress) -> dict[str, Any]:
 
 
 def _roll_out(evaluation: Evaluation, done: Progress) -> None:
+    from .chat.chat import vocabulary
     from .policy import load_policy
     from .rollout.collect import collect
 

@@ -31,6 +31,7 @@ _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "e
 _SEAL = b', "crc32": "%08x"}\n'  # of all that stands in front of it
 _SEALED = len(_SEAL % 0)
 LONGEST = 1 << 20  # bytes of a header
+VOCABULARY = "vocabulary.json"  # of a run or an evaluation: what its tokens stand for
 _DAMAGE = (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..agents.chat.chat import Chat
-from ..agents.chat.pieces import VOCABULARY, vocabulary
+from ..agents.chat.chat import Chat, vocabulary
 from ..agents.checkpoint import latest, steps
 from ..agents.engine import Sampling
 from ..agents.engines import open_engine
 from ..agents.evaluate import actor_in, checked_chat, pick_tasks
-from ..agents.journal import Incident, locked, writable, write_file
+from ..agents.journal import VOCABULARY, Incident, locked, writable, write_file
 from ..agents.model_folder import TEMPLATE_FILE
 from ..agents.settings import Deadlines, EngineChoice, check_device, flat
 from ..agents.source import FITTED, Source, find, max_tokens, suited

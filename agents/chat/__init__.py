@@ -1,7 +1,7 @@
 """Conversations as tokens.
 
-chat: messages to token ids and back, where control tokens come only from the template; whether a template fits
+chat: messages to token ids and back, where control tokens come only from the template; whether a template fits;
+    the bytes of each token
 template: chat templates, which of them preserve prefixes, and the stock ones of the usual models
 rendering: what a template writes, and how much work it may do
-pieces: the bytes of each token
 """

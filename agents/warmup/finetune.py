@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -27,7 +26,7 @@ from ..checkpoint import read_state, save
 from ..evaluate import checked_chat, cut
 from ..journal import append_line, locked, writable, write_file
 from ..memory import check_fits
-from ..model_folder import read_bytes
+from ..model_folder import read_toml
 from ..settings import LoraOptions, MachineOptions, WarmupOptions, check_device
 from ..source import Source, find, max_tokens, suited
 from .pretrain import CHECKPOINTS, Progress, demonstrations, resumable
@@ -55,8 +54,8 @@ class Finetune:
     machine: MachineOptions
 
     def to_json(self) -> dict[str, Any]:
-        found = {"policy": self.policy, "env": self.env, "data": self.data}
-        found |= {"options": json.dumps(self.options, default=list)}
+        options = json.dumps(self.options, default=list)
+        found = {"policy": self.policy, "env": self.env, "data": self.data, "options": options}
         return found | asdict(self.training) | asdict(self.lora) | self.machine.loading()
 
 
@@ -76,9 +75,8 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
     """Return what `run` needs. Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix."""
     for part in (settings.training, settings.lora, settings.machine):
         part.check()
-    plain = WarmupOptions()
     for name in ("size", "vocabulary"):
-        if (value := getattr(settings.training, name)) != getattr(plain, name):
+        if (value := getattr(settings.training, name)) != getattr(WarmupOptions, name):
             raise ValueError(f"{name} is {value!r}, which is for policies made from nothing; leave it or --policy out")
     check_device(settings.machine.device)
     settings.machine.check_dtype()
@@ -97,8 +95,7 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
         check_levels(split.env)
         next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
         chat = checked_chat(source, split.env)
-    file = out / CONFIG
-    before = tomllib.loads(read_bytes(file).decode()).get("warmup", {}) if file.is_file() else {}
+    before = read_toml(out / CONFIG).get("warmup", {}) if (out / CONFIG).is_file() else {}
     checkpoint = resumable(out, before, settings.to_json(), resume)
     if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
@@ -167,8 +164,7 @@ def _demonstrations(prepared: Prepared) -> Iterator[Example]:
     settings, chat, training = prepared.settings, prepared.chat, prepared.settings.training
     if prepared.split is not None:
         env, ends = prepared.split.env, cut(prepared.split.env, chat)
-        played = demonstrations(env, training.episodes, training.noise, training.seed, prepared.split.tasks)
-        for one in played:
+        for one in demonstrations(env, training.episodes, training.noise, training.seed, prepared.split.tasks):
             yield tokenize(chat, one.opening, one.tools, one.says, one.answers, ends)
         return
     for number, (where, messages) in enumerate(conversations(Path(settings.data).expanduser())):

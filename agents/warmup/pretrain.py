@@ -154,18 +154,19 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     """Play, make the tokenizer, train and write the folder, telling of each episode and step."""
     import torch
 
-    from .supervised import Trainer, new_model, write_tokenizer
+    from ..chat.chat import Chat
+    from ..chat.template import Template
+    from .supervised import TEMPLATE, Trainer, new_model, train_tokenizer, write_tokenizer
 
-    settings, out = prepared.settings, prepared.out
+    settings, split, out, began = prepared.settings, prepared.split, prepared.out, time.monotonic()
     training = settings.training
-    began = time.monotonic()
     write_file(out / SETTINGS, json.dumps(settings.to_json(), indent=1) + "\n")
     played: list[Demonstration] = []
-    split = prepared.split
     for one in demonstrations(split.env, training.episodes, training.noise, training.seed, split.tasks):
         played.append(one)
         yield Progress(len(played), training.episodes)
-    chat = _chat(played, settings)
+    texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
+    chat = Chat(train_tokenizer(texts, training.vocabulary), Template(TEMPLATE))
     if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
         raise ValueError(
             f"{settings.env} has changed since the warm-up in {out} was started; start again in another folder"
@@ -188,15 +189,6 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     yield Progress(training.steps, training.steps, note=f"made in {time.monotonic() - began:.0f} s")
-
-
-def _chat(played: list[Demonstration], settings: Settings) -> Chat:
-    from ..chat.chat import Chat
-    from ..chat.template import Template
-    from .supervised import TEMPLATE, train_tokenizer
-
-    texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
-    return Chat(train_tokenizer(texts, settings.training.vocabulary), Template(TEMPLATE))
 
 
 def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Example]:
@@ -232,14 +224,12 @@ def resumable(out: Path, before: Mapping[str, Any], now: dict[str, Any], resume:
     """
     if not resume:
         if before or (out / "config.json").exists():
-            raise ValueError(
-                f"{out} already holds a policy; continue with --resume, or choose another folder with --out"
-            )
+            what = f"{out} already holds a policy"
+            raise ValueError(f"{what}; continue with --resume, or choose another folder with --out")
         return None
     if not before:
         raise FileNotFoundError(f"{out} holds no warm-up to resume; leave --resume out to start one")
     for name, value in json.loads(json.dumps(now)).items():
-        if before.get(name) != value:
-            was = before.get(name)
+        if (was := before.get(name)) != value:
             raise ValueError(f"{name} is {value!r}, but the warm-up in {out} was started with {was!r}; use that")
     return latest(out / CHECKPOINTS)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises
 RISE = 5  # the same for LoRA weights; then it falls linearly to a tenth
-_MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
 PADDING, CONTEXT, TARGET = range(3)
 PAD, START, END = SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (
@@ -205,7 +204,9 @@ class Trainer:
             if name not in tensors or tensors[name].shape != self.weights[name].shape:
                 raise ValueError(f"{file} does not fit the model at {name}; begin the warm-up again")
             self.weights[name].copy_(tensors[name])
-            moments.update({part[len(name) + 1 :]: tensors[part] for part in tensors if part.startswith(f"{name}/")})
+            own = {part[len(name) + 1 :]: tensors[part] for part in tensors if part.startswith(f"{name}/")}
+            device = self.weights[name].device  # where the optimizer keeps all but the number of steps
+            moments.update({part: each if part == "step" else each.to(device) for part, each in own.items()})
         self.step = step
 
 
@@ -229,18 +230,7 @@ class Tuner(Trainer):
 
     def save(self, folder: Path) -> None:
         self.policy.save_adapter(folder / "adapter")
-        moments = {f"{name}/{part}": parts[part] for name, parts in self._moments() for part in _MOMENTS}
-        save_file(moments, folder / "optimizer.safetensors")
-
-    def load(self, folder: Path, step: int) -> None:
-        self.policy.load_adapter(folder / "adapter")
-        header(file := folder / "optimizer.safetensors")  # a damaged file is named
-        tensors = load_file(file)
-        for name, moments in self._moments():
-            device = self.weights[name].device
-            moments.update({part: tensors[f"{name}/{part}"].to(device) for part in _MOMENTS})
-            moments["step"] = torch.tensor(float(step))
-        self.step = step
+        super().save(folder)
 
 
 def descend(loss: Tensor, weights: Iterable[Tensor], rate: float, *optimizers: torch.optim.Optimizer) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from turngym.agents import evaluate
 from turngym.agents.chat.chat import Chat
-from turngym.agents.chat.pieces import VOCABULARY
 from turngym.agents.chat.template import TemplateError
-from turngym.agents.journal import Origin, read_origin, read_trees
+from turngym.agents.journal import VOCABULARY, Origin, read_origin, read_trees
 from turngym.agents.replay import replay_journal
 from turngym.agents.scores import from_trees, summarize
 from turngym.agents.settings import MachineOptions, SamplingOptions

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from turngym.agents.chat.pieces import VOCABULARY
-from turngym.agents.journal import Incident, Origin, write_file
+from turngym.agents.journal import VOCABULARY, Incident, Origin, write_file
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import StopReason
 from turngym.training.config import TrainConfig, to_toml

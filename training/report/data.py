@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
-from ...agents.chat.pieces import VOCABULARY
-from ...agents.journal import read_origin, unsealed
+from ...agents.journal import VOCABULARY, read_origin, unsealed
 from ..run_folder import CONFIG, INCIDENTS, METRICS, SUMMARY
 
 EVAL, SETTINGS, TREES, EPISODES, COMPARE = "eval.json", "settings.json", "trees.jsonl", "episodes.jsonl", "compare.json"

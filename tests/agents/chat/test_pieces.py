@@ -5,7 +5,7 @@ import json
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from turngym.agents.chat.pieces import pieces, vocabulary
+from turngym.agents.chat.chat import pieces, vocabulary
 
 TEXT = "héllo  wörld\n\t漢字 🙂 <|im_end|>x"
 
