@@ -124,13 +124,8 @@ def _joined(paths: Sequence[Tree]) -> Tree:
 
 
 def write_result(folder: Path, report: Report, levels: Mapping[str, str], options: Mapping[str, Any]) -> None:
-    found = {
-        "eval": FORMAT,
-        "journal": sha256_of(folder / TREES),
-        **report.to_json(),
-        "levels": levels,
-        "options": options,
-    }
+    found = {"eval": FORMAT, "journal": sha256_of(folder / TREES), **report.to_json()}
+    found |= {"levels": levels, "options": options}
     write_file(folder / REPORT, json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
@@ -143,10 +138,8 @@ def read_result(folder: Path, what: str) -> dict[str, Any]:
         raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")
     result = read_json(folder / REPORT)
     if (found := result.get("eval")) != FORMAT:
-        raise ValueError(
-            f"{folder / REPORT} is of format {found}, not {FORMAT}; the command of that evaluation with --resume plays "
-            "nothing and writes it again"
-        )
+        fix = "the command of that evaluation with --resume plays nothing and writes it again"
+        raise ValueError(f"{folder / REPORT} is of format {found}, not {FORMAT}; {fix}")
     schema = read_json(SCHEMA)
     for name in schema["required"]:
         kinds = schema["properties"][name]["type"]
@@ -183,9 +176,8 @@ def read_against(folder: Path, env: TextEnv, tasks: Collection[int]) -> list[Epi
     with closing(env.fork()) as twin:
         for tree in trees:
             if tree.turns[0].info and begin(twin, tree.task, tree.key[0])[0] != tree.turns[0].text:
-                raise ValueError(
-                    f"{what} asked task {tree.task} ({tree.task_id}) in another text; evaluate that one again"
-                )
+                asked = f"asked task {tree.task} ({tree.task_id}) in another text"
+                raise ValueError(f"{what} {asked}; evaluate that one again")
     return episodes
 
 
@@ -280,13 +272,8 @@ def _inspect(folder: Path, result: Mapping[str, Any]) -> str:
     means = {"accuracy": result["success"]["value"], "mean": result["reward"]}
     means |= {f"pass@{k}": one["value"] for k, one in result["pass_at"].items()}
     metrics = {name: {"name": name, "value": value} for name, value in means.items()}
-    spec = {
-        "created": _when(folder),
-        "task": origin.env,
-        "task_args": origin.options,
-        "model": model,
-        "metadata": settings,
-    }
+    spec = {"created": _when(folder), "task": origin.env, "task_args": origin.options}
+    spec |= {"model": model, "metadata": settings}
     spec |= {"dataset": {"name": origin.env, "samples": len(ids), "sample_ids": ids}}
     spec |= {"config": {"epochs": settings["samples"]}, "packages": {"turngym": origin.turngym}}
     score = {"name": "reward", "scorer": "turngym", "scored_samples": done, "metrics": metrics}

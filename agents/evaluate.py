@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -62,10 +63,9 @@ class Evaluation:
     @property
     def keys(self) -> list[Key]:
         """Key and branch of each episode: those of a player differ in their seed, those of a policy in their branch."""
-        each = [(task, sample) for task in self.tasks for sample in range(self.samples)]
-        if self.source is None:
-            return [(sample, 0, task, 0) for task, sample in each]
-        return [(self.seed, 0, task, sample) for task, sample in each]
+        each = product(self.tasks, range(self.samples))
+        player = self.source is None
+        return [(sample, 0, task, 0) if player else (self.seed, 0, task, sample) for task, sample in each]
 
     def settings(self) -> dict[str, Any]:
         """Return all that the episodes depend on, as JSON data."""
@@ -89,21 +89,18 @@ class Evaluation:
         if out is None or not (used := [name for name in FILES if (out / name).exists()]):
             return
         if not self.resume:
-            raise ValueError(
-                f"{out} holds an evaluation ({used[0]}); add --resume to finish it, or choose another folder with --out"
-            )
+            what = f"{out} holds an evaluation ({used[0]})"
+            raise ValueError(f"{what}; add --resume to finish it, or choose another folder with --out")
         try:
             before = dict(json.loads((out / SETTINGS).read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise ValueError(
-                f"{out} cannot be resumed: {SETTINGS} cannot be read ({error}); choose another folder with --out"
-            ) from None
+            what = f"{out} cannot be resumed: {SETTINGS} cannot be read ({error})"
+            raise ValueError(f"{what}; choose another folder with --out") from None
         for name in {**settings, **before}:
             if before.get(name) != settings.get(name):
-                raise ValueError(
-                    f"{name} is {settings.get(name)!r}, but the evaluation in {out} was begun with "
-                    f"{before.get(name)!r}; resume it with that, or choose another folder with --out"
-                )
+                what = f"{name} is {settings.get(name)!r}, but the evaluation in {out} was begun with"
+                fix = "resume it with that, or choose another folder with --out"
+                raise ValueError(f"{what} {before.get(name)!r}; {fix}")
 
 
 def prepare(
@@ -133,9 +130,8 @@ def prepare(
     if episodes < 1 or samples < 1:
         raise ValueError(f"episodes is {episodes} and samples is {samples}; both need to be at least 1")
     if wrong := [k for k in ks if not 1 <= k <= samples]:
-        raise ValueError(
-            f"k is {wrong[0]}, and a task has {samples} samples; take one from 1 to {samples}, or more --samples"
-        )
+        what = f"k is {wrong[0]}, and a task has {samples} samples"
+        raise ValueError(f"{what}; take one from 1 to {samples}, or more --samples")
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more")
     for settings in (sampling, machine, choice, endpoint):
@@ -221,9 +217,8 @@ def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree], usage
     failures = [str(leaf.info.get("error", leaf.stop)) for tree in trees for leaf in tree.leaves if not leaf.rewarded]
     missing, first = len(done.missing), "".join(failures[:1])
     if missing == len(done.wanted):
-        raise ValueError(
-            "no episode was over when the token budget was spent; add --resume and a larger --token-budget"
-        )
+        what = "no episode was over when the token budget was spent"
+        raise ValueError(f"{what}; add --resume and a larger --token-budget")
     try:
         report = summarize(from_trees(trees), evaluation.ks)
     except NoScore as error:
@@ -300,7 +295,6 @@ def cut(env: TextEnv, chat: Chat) -> Cut | None:
 
 
 def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) -> Actor:
-    """Return who acts in `env`."""
     from .rollout.path import Actor
 
     return Actor(engine, chat, end_ids, cut(env, chat), _format(env))

@@ -69,10 +69,9 @@ def converted(file: Path) -> Path:
         needed, cache = 2 * sum(kinds.values()), folder.parent
         for what, free in (("memory", free_bytes("cpu")), (f"disk of {cache}", shutil.disk_usage(cache).free)):
             if free is not None and needed + (64 << 20) > free:
-                raise ValueError(
-                    f"the converted model takes {needed / GIB:.2f} GiB, and the {what} has {free / GIB:.2f} GiB free; "
-                    "free some, or set XDG_CACHE_HOME to a folder on a larger disk"
-                )
+                lacks = f"takes {needed / GIB:.2f} GiB, and the {what} has {free / GIB:.2f} GiB free"
+                fix = "free some, or set XDG_CACHE_HOME to a folder on a larger disk"
+                raise ValueError(f"the converted model {lacks}; {fix}")
         log.warning("converting %s, once, into %s; its weights are %s", file, folder, stored)
         with TemporaryDirectory(dir=folder.parent, prefix=".") as spare:
             made = Path(spare) / "model"
@@ -105,9 +104,8 @@ def _read(file: Path) -> tuple[dict[str, Any], list[Any]]:
         fields = {name: field.contents() for name, field in reader.fields.items()}
         whole = all(tensor.data_offset + tensor.n_bytes <= file.stat().st_size for tensor in reader.tensors)
     except Exception as error:  # what a damaged file may be wrong in is without end
-        raise ValueError(
-            f"{file} is no whole GGUF file ({type(error).__name__}: {error!s:.200}); get it again"
-        ) from None
+        why = f"{type(error).__name__}: {error!s:.200}"
+        raise ValueError(f"{file} is no whole GGUF file ({why}); get it again") from None
     if not whole or not reader.tensors:
         raise ValueError(f"{file} is no whole GGUF file: it ends before its tensors do; get it again")
     if (found := fields.get("general.architecture")) not in ARCHITECTURES:
@@ -123,9 +121,8 @@ def _read(file: Path) -> tuple[dict[str, Any], list[Any]]:
         raise _refusal(file, f"has the tokenizer {kind!r}, {cut!r}; gpt2 can be read, with {known}")
     template = fields.get("tokenizer.chat_template")
     if not isinstance(template, str) or not template.strip():
-        raise ValueError(
-            f"{file} has no chat template: it is a base model, or was saved without; take the instruct version"
-        )
+        why = "it is a base model, or was saved without; take the instruct version"
+        raise ValueError(f"{file} has no chat template: {why}")
     return fields, reader.tensors
 
 
@@ -168,8 +165,7 @@ def _convert(file: Path, fields: dict[str, Any], count: int, made: Path) -> None
         config.pop(name, None)
     cut = fields.get("tokenizer.ggml.pre")  # transformers does not read it
     first: list[Any] = [pre_tokenizers.Digits(True)] if cut == "smollm" else []
-    if cut in _SPLITS:
-        first = [pre_tokenizers.Split(Regex(_SPLITS[cut]), "isolated")]
+    first += [pre_tokenizers.Split(Regex(_SPLITS[cut]), "isolated")] if cut in _SPLITS else []
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut not in _SPLITS)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*first, last])
     tokenizer.save(str(made / "tokenizer.json"))

@@ -77,18 +77,15 @@ def origin_of(env: TextEnv) -> Origin:
     Raises ValueError where the environment was not made by its id, or an option is not JSON data.
     """
     if env.spec is None:
-        raise ValueError(
-            f"{type(env).__name__} was made without an id, so its journal could not say what made it: "
-            "register it with Gymnasium and use turngym.envs.registry.make"
-        )
+        what = f"{type(env).__name__} was made without an id, so its journal could not say what made it"
+        raise ValueError(f"{what}: register it with Gymnasium and use turngym.envs.registry.make")
     options = {}
     for name, value in env.spec.kwargs.items():
         try:
             options[name] = json.loads(json.dumps(value, default=_path, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"option {name} of {env.spec.id} is {value!r}; a journal can hold JSON ({error})"
-            ) from None
+            what = f"option {name} of {env.spec.id} is {value!r}"
+            raise ValueError(f"{what}; a journal can hold JSON ({error})") from None
     return Origin(env.spec.id, options)
 
 
@@ -190,20 +187,16 @@ def _header(path: Path, file: BinaryIO) -> tuple[Origin, int]:
             raise ValueError("trees is no number, env no text or options no object")
         return origin, count
     except _DAMAGE as error:
-        raise ValueError(
-            f"{path}, line 1: not the header of a journal of format {FORMAT} ({error}); "
-            "read it with the turngym that wrote it, or write it again"
-        ) from error
+        what = f"{path}, line 1: not the header of a journal of format {FORMAT} ({error})"
+        raise ValueError(f"{what}; read it with the turngym that wrote it, or write it again") from error
 
 
 def _line(tree: Tree) -> bytes:
     try:
         return _sealed(to_json(tree))
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"tree {tree.key} cannot be written ({error}): statistics must be finite, and the info of an "
-            "environment must be JSON data"
-        ) from error
+        rule = "statistics must be finite, and the info of an environment must be JSON data"
+        raise ValueError(f"tree {tree.key} cannot be written ({error}): {rule}") from error
 
 
 def _sealed(data: Mapping[str, Any]) -> bytes:
@@ -221,8 +214,7 @@ def unsealed(line: bytes) -> bytes:
 
 def _opened(line: bytes) -> dict[str, Any]:
     text = unsealed(line).decode("utf-8", "surrogatepass")
-    data: dict[str, Any] = json.loads(text, parse_constant=refuse_constant)
-    return data
+    return json.loads(text, parse_constant=refuse_constant)  # type: ignore[no-any-return]
 
 
 def _turn_json(turn: Turn) -> dict[str, Any]:
@@ -259,9 +251,8 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BlockingIOError(
-                f"another process is writing {folder}; wait until it has ended, or choose another folder with --out"
-            ) from None
+            fix = "wait until it has ended, or choose another folder with --out"
+            raise BlockingIOError(f"another process is writing {folder}; {fix}") from None
         yield
     finally:
         os.close(handle)
@@ -275,9 +266,8 @@ def writable(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise PermissionError(
-            f"cannot write to {folder} ({error.strerror}); choose another folder with --out"
-        ) from error
+        what = f"cannot write to {folder} ({error.strerror})"
+        raise PermissionError(f"{what}; choose another folder with --out") from error
 
 
 def sync(path: Path) -> None:

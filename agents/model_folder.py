@@ -60,7 +60,6 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -115,13 +114,12 @@ def model_folder(name: str | Path, weights: bool = True) -> Path:
     or one of its files is missing, and ValueError where a file is damaged, or leads to code or out of the folder.
     """
     if "://" in str(name):
-        raise FileNotFoundError(
-            f"{name} is a URL, and a policy is a folder or a hub model; for a vLLM server give that too, with "
-            "--engine vllm --server URL; to evaluate a model behind a URL: --model NAME --base-url URL"
-        )
+        server, model = "--engine vllm --server URL", "--model NAME --base-url URL"
+        what = f"{name} is a URL, and a policy is a folder or a hub model; for a vLLM server give that too, with"
+        raise FileNotFoundError(f"{what} {server}; to evaluate a model behind a URL: {model}")
     folder = Path(name).expanduser()
     if not folder.exists() and not str(name).startswith((".", "/", "~")) and str(name).count("/") <= 1:
-        folder = _download(str(name), *(() if weights else (SMALL,)))
+        folder = _download(str(name), [*SMALL, *[WEIGHTS] * weights])
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{str(folder)!r} is not a folder; name `tiny`, a run folder, a model folder or a hub model such as "
@@ -135,16 +133,14 @@ def model_folder(name: str | Path, weights: bool = True) -> Path:
     return folder
 
 
-def _download(name: str, patterns: tuple[str, ...] = (*SMALL, WEIGHTS)) -> Path:
+def _download(name: str, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=[*patterns]))
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__}); check "
-            "the spelling, the connection, or give a folder"
-        ) from error
+        what = f"{name!r} is neither a folder here nor a hub model that can be fetched ({type(error).__name__})"
+        raise FileNotFoundError(f"{what}; check the spelling, the connection, or give a folder") from error
 
 
 def check_folder(folder: Path, weights: bool = True) -> None:
@@ -179,10 +175,9 @@ def check_folder(folder: Path, weights: bool = True) -> None:
             for number in value if isinstance(value, list) else [value]:
                 most = {"num_hidden_layers": tensors, "max_position_embeddings": 1 << 31}.get(name, largest)
                 if number is not None and (type(number) is not int or not 0 < number <= most):
-                    raise ValueError(
-                        f"{folder / CONFIG} sets {name} to {value!r:.80}, which does not fit its weights of {tensors} "
-                        f"tensors, none longer than {largest}; save the model again with save_pretrained"
-                    )
+                    what = f"{folder / CONFIG} sets {name} to {value!r:.80}, which does not fit its weights of"
+                    shape = f"{tensors} tensors, none longer than {largest}"
+                    raise ValueError(f"{what} {shape}; save the model again with save_pretrained")
 
 
 def _weights(folder: Path) -> list[Path]:
@@ -194,9 +189,8 @@ def _weights(folder: Path) -> list[Path]:
     names = list(files.values())
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", name):
-            raise ValueError(
-                f"{folder / INDEX} takes weights from {name!r}; they must be *.safetensors files in its own folder"
-            )
+            rule = "they must be *.safetensors files in its own folder"
+            raise ValueError(f"{folder / INDEX} takes weights from {name!r}; {rule}")
     found = [folder / name for name in sorted(set(names))]
     for file in found:
         if not file.is_file():
@@ -226,7 +220,5 @@ def _check_setting(file: Path, key: str, value: Any) -> None:
     elif file.name != "tokenizer_config.json" and isinstance(value, str) and key not in _NAMES:
         bad = bad or "/" in value or "\\" in value
     if bad:
-        raise ValueError(
-            f"{file} sets {key} to {value!r:.80}, which names code or files outside the folder; turngym loads "
-            "safetensors with the code of transformers alone: remove it"
-        )
+        what = f"{file} sets {key} to {value!r:.80}, which names code or files outside the folder"
+        raise ValueError(f"{what}; turngym loads safetensors with the code of transformers alone: remove it")

@@ -72,8 +72,7 @@ class Policy:
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {_peft_name(name): p.detach().cpu().contiguous() for name, p in self.trainable_parameters().items()}
         save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-        config = self.model.peft_config[ADAPTER].to_dict()
-        config["inference_mode"] = True
+        config = {**self.model.peft_config[ADAPTER].to_dict(), "inference_mode": True}
         text = json.dumps(config, indent=2, sort_keys=True, default=sorted)
         (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
 
@@ -89,19 +88,15 @@ class Policy:
         saved = read_json(folder / "adapter_config.json")
         rank, alpha = saved.get("r"), saved.get("lora_alpha")
         if self.lora is None or (rank, alpha) != (self.lora.rank, self.lora.alpha):
-            raise ValueError(
-                f"{folder} holds LoRA weights of rank {rank}, alpha {alpha}, but the policy has {self.lora}; load the "
-                "policy with the same LoraOptions"
-            )
+            what = f"{folder} holds LoRA weights of rank {rank}, alpha {alpha}, but the policy has {self.lora}"
+            raise ValueError(f"{what}; load the policy with the same LoraOptions")
         header(folder / "adapter_model.safetensors")  # a damaged file is named
         tensors = load_file(folder / "adapter_model.safetensors")
         mine = {_peft_name(name): p for name, p in self.trainable_parameters().items()}
         kinds = [{name: (one.shape, one.dtype) for name, one in some.items()} for some in (mine, tensors)]
         if differing := sorted({name for name, _ in kinds[0].items() ^ kinds[1].items()}):
-            raise ValueError(
-                f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}; load the "
-                "policy from the same model with the same LoraOptions"
-            )
+            what = f"{folder} does not fit: {len(differing)} LoRA matrices differ, the first is {differing[0]}"
+            raise ValueError(f"{what}; load the policy from the same model with the same LoraOptions")
         for name, parameter in mine.items():
             parameter.copy_(tensors[name])
 
@@ -216,9 +211,8 @@ def _with_lora(base: Any, lora: LoraOptions, seed: int) -> Any:
     targets = set(lora.targets) or linear
     if unknown := sorted(targets - linear):
         raise ValueError(f"targets name {unknown[0]!r}, which is no linear layer of the model; it has {sorted(linear)}")
-    config = LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, target_modules=sorted(targets), lora_dropout=0.0, task_type="CAUSAL_LM"
-    )
+    shape = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": sorted(targets)}
+    config = LoraConfig(**shape, lora_dropout=0.0, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # A tied head is meant to be adapted without the embedding: only the head's output changes.
         warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")
@@ -236,8 +230,6 @@ def _end_ids(folder: Path, base: Any, tokenizer: Tokenizer) -> frozenset[int]:
     ids = {eos} if isinstance(eos, int) else set(eos or ())
     if not all(isinstance(index, int) for index in ids):
         raise ValueError(f"{folder} has the eos_token_id {eos!r:.80}; it must be a token's id, or a list of ids")
-    names = ["<|im_end|>"]
     settings = folder / "tokenizer_config.json"
-    if settings.is_file():
-        names += [special_tokens(read_json(settings)).get("eos_token", "")]
+    names = ["<|im_end|>", special_tokens(read_json(settings) if settings.is_file() else {}).get("eos_token", "")]
     return frozenset(ids | {i for name in names if (i := tokenizer.token_to_id(name)) is not None})

@@ -89,17 +89,15 @@ class Source:
         """Raise ValueError where LoRA cannot be put on the layers named, as far as the model's files tell."""
         lora = self.lora()
         if targets and lora is not None and set(targets) != set(lora.targets):
-            raise ValueError(
-                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {lora.targets} and stays there; "
-                f"leave targets out, or begin with the model: --policy {self.folder}"
+            what = (
+                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {lora.targets} and stays there"
             )
+            raise ValueError(f"{what}; leave targets out, or begin with the model: --policy {self.folder}")
         known = sorted(layer_names(self.folder)) if targets else []
         for name in targets:
             if name not in known:
-                raise ValueError(
-                    f"targets name {name!r}, which is no layer of {self.folder}; {did_you_mean(name, known)}it has "
-                    f"{', '.join(known)}"
-                )
+                hint = f"{did_you_mean(name, known)}it has {', '.join(known)}"
+                raise ValueError(f"targets name {name!r}, which is no layer of {self.folder}; {hint}")
 
 
 def suited(env_id: str, options: Mapping[str, Any], source: Source | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..agents.engines.torch.weights import packs
+from ..agents.engines.torch.decoder import packs
 
 
 @contextmanager

@@ -223,10 +223,8 @@ class TreeGrower:
             self.branch_of[node] = path.branch
         path.node = node
         if path.leaf is not None:
-            spawn = path.spawn
-            path.leaf = replace(
-                path.leaf, node=node, parent=path.parent, fork=spawn.node, token=spawn.token, trained=spawn.trained
-            )
+            fork, token, trained = path.spawn.node, path.spawn.token, path.spawn.trained
+            path.leaf = replace(path.leaf, node=node, parent=path.parent, fork=fork, token=token, trained=trained)
         else:
             assert path.env is not None and path.session is not None
             snapshot, length = path.env.snapshot(), path.session.length
@@ -307,7 +305,5 @@ def shuffled_scores(trees: Sequence[Tree], key: tuple[int, ...]) -> list[Tree]:
     """Return the trees with their scores dealt out at random among all rewarded paths."""
     scores = [leaf.score for tree in trees for leaf in tree.leaves if leaf.rewarded]
     dealt = iter(np.random.default_rng(key).permutation(np.array(scores)).tolist())
-    return [
-        replace(tree, leaves=[replace(leaf, score=next(dealt)) if leaf.rewarded else leaf for leaf in tree.leaves])
-        for tree in trees
-    ]
+    leaves = ([replace(one, score=next(dealt)) if one.rewarded else one for one in tree.leaves] for tree in trees)
+    return [replace(tree, leaves=own) for tree, own in zip(trees, leaves)]

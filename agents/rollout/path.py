@@ -5,7 +5,7 @@ Invariant: every wait of a rollout has a deadline, so that nothing that never an
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -154,18 +154,18 @@ class FirstTurn:
     later: Sampling | None = None  # of the turns behind it; None leaves it to the rollout
 
     def prefix(self, tree: Tree) -> Turn:
-        prefix = Turn.unsampled(-1, "assistant", "", NO_TOKENS)
-        if self.twin >= 0:
-            twin = tree.turns[self.twin]
-            columns = {name: getattr(twin, name)[: self.copied] for name in _COLUMNS}
-            prefix = replace(twin, **columns, twin=self.twin, copied=self.copied)
-        if self.forced is None:
-            return prefix
-        token = Turn.unsampled(-1, "assistant", "", np.array([self.forced], np.int32))
-        joined: dict[str, Any] = {
-            name: np.concatenate((getattr(prefix, name), getattr(token, name))) for name in _COLUMNS
-        }
-        return replace(prefix, **joined)
+        forced = NO_TOKENS if self.forced is None else np.array([self.forced], np.int32)
+        given = Turn.unsampled(-1, "assistant", "", forced)
+        if self.twin < 0:
+            return given
+        twin = tree.turns[self.twin]
+        columns = {name: getattr(twin, name)[: self.copied] for name in _COLUMNS}
+        prefix = replace(twin, **columns, twin=self.twin, copied=self.copied)
+        return replace(prefix, **_behind(prefix, vars(given)))
+
+
+def _behind(turn: Turn, columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: np.concatenate((getattr(turn, name), columns[name])) for name in _COLUMNS}
 
 
 @dataclass(eq=False)
@@ -196,12 +196,11 @@ class Path:
         return Leaf.ended(self.node, self.branch, stop, self.score, info)
 
     def failure(self, error: Exception) -> PathFailed:
+        info = {"error": f"{type(error).__name__}: {error}"}
         if isinstance(error, Overdue):
             info = {"error": str(error), "deadline": error.deadline}
         elif isinstance(error, EngineFailure):
             info = {"error": str(error), "engine": str(error.fault)}
-        else:
-            info = {"error": f"{type(error).__name__}: {error}"}
         return PathFailed(self.end(StopReason.INFRA_ERROR, info))
 
 
@@ -216,9 +215,8 @@ class Driver:
         path.ends, tree = self.watch.episode(), path.tree
         env = await self.fork(template, path)
         try:
-            observation, info = await self.call(
-                lambda: begin(env, tree.task, tree.key[0]), path, "resetting the environment"
-            )
+            resetting = partial(begin, env, tree.task, tree.key[0])
+            observation, info = await self.call(resetting, path, "resetting the environment")
         except BaseException:
             await self.close(env)
             raise
@@ -237,10 +235,8 @@ class Driver:
         path.node = tree.add(replace(turn, reward=result.reward, info=result.info))
         if result.stop is not None and not earns_reward(result.stop):
             raise PathFailed(path.end(result.stop, result.info))
-        if result.stop is not None:
-            return path.end(result.stop, result.info)
-        if drawn.stop == "context":
-            return path.end(StopReason.CONTEXT, result.info)
+        if stop := result.stop or (StopReason.CONTEXT if drawn.stop == "context" else None):
+            return path.end(stop, result.info)
         message = result.messages[0]
         tokens = self.actor.chat.reply(result.messages, int(turn.tokens[-1]))
         path.node = tree.add(Turn.unsampled(path.node, str(message["role"]), str(message["content"]), tokens))
@@ -267,9 +263,8 @@ class Driver:
             return drawn, None
         if not (np.isfinite(drawn.logp).all() and np.isfinite(drawn.entropy).all()):
             raise path.failure(ValueError(f"the engine drew turn {path.turn} with numbers that are not finite"))
-        columns: dict[str, Any] = {"tokens": drawn.tokens, "sampled": np.ones(len(drawn.tokens), np.bool_)}
-        columns |= {"logp_roll": drawn.logp, "entropy": drawn.entropy}
-        columns = {name: np.concatenate((getattr(prefix, name), new)) for name, new in columns.items()}
+        sampled = np.ones(len(drawn.tokens), np.bool_)
+        columns = _behind(prefix, {**vars(drawn), "sampled": sampled, "logp_roll": drawn.logp})
         text = chat.text(columns["tokens"], self.actor.end_ids)
         return drawn, Turn(
             parent=path.node,

@@ -3,8 +3,7 @@
 engine: `TorchEngine` and its sessions
 scheduler: conversations, which of them hold the slots of the cache, and what is fed next
 runner: what computes forward passes whose numbers do not depend on the batch; through transformers where need be
-decoder: those of the usual architectures, written out, with their cache
-weights: their matrices, LoRA added, packed for the processor
+decoder: those of the usual architectures, written out; their matrices, LoRA added, packed for the processor
 sampler: tokens from logits
 """
 

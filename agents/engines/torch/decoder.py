@@ -1,18 +1,166 @@
-"""Forward passes written out for the usual architectures, over packed weights and a cache of one tensor."""
+"""Forward passes written out for the usual architectures, over packed weights and a cache of one tensor.
+
+The weights are a policy's own with its LoRA update added, laid out so that a pass has few products: queries, keys and
+values are one matrix, gate and up another, and the norm in front of a matrix is part of it. Rows of queries and keys
+are in pairs, as the rotation of a position takes them. The policy's own weights stay as they are, also where head and
+embedding are one matrix. On a CPU that has oneDNN a matrix is packed for the processor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import linear, rms_norm, silu
 
 from .runner import WINDOW, Part, Runner
-from .weights import Layer, Weights
 
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+PACKED_ROWS = 64  # for which a packed matrix is laid out
+_ROPES = ("default", "linear", "llama3", "yarn")
 BLOCK = WINDOW  # positions that a decode reads at a time
 GRAIN = 32_767  # numbers that torch never cuts among threads
+
+
+def unusual(model: Any) -> str:
+    """Return what of a model's architecture the engine's own decoder does not compute; "" where it computes all."""
+    config = model.config
+    if config.model_type not in FAMILIES:
+        return f"model_type {config.model_type}"
+    if config.hidden_act != "silu":
+        return f"hidden_act {config.hidden_act}"
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") not in _ROPES or rope.get("partial_rotary_factor", 1) != 1:
+        return f"rope {rope}"
+    return ""
+
+
+class Matrix:
+    """A matrix `[n, d]` with a bias, which `load` replaces."""
+
+    def __init__(self) -> None:
+        self._weight: Tensor | None = None
+        self._bias: Tensor | None = None
+        self.packed = False
+
+    def load(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.packed = weight.device.type == "cpu" and weight.dtype == torch.float32 and packs()
+        self._weight = None  # the former one is freed first
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS) if self.packed else weight
+        self._bias = bias
+
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """Return the product with `x` `[r, d]`, plus the bias, plus `added` `[r, n]`."""
+        if not self.packed:
+            product = linear(x, self._weight, self._bias)  # type: ignore[arg-type]
+            return product if added is None else product.add_(added)
+        if added is None:
+            return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")  # type: ignore[no-any-return]
+        return torch.ops.mkldnn._linear_pointwise(x, added, self._weight, self._bias, "add")  # type: ignore[no-any-return]
+
+
+def packs() -> bool:
+    """Return whether this torch packs matrices for the processor."""
+    return bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer. `norms` `[heads, d]` are those of queries and keys, where the model has them; `window` is its own."""
+
+    attend: Matrix  # to queries, keys and values
+    output: Matrix
+    rise: Matrix  # to gate and up
+    fall: Matrix
+    norms: Tensor | None
+    window: int | None
+
+
+class Weights:
+    """All matrices of a causal LM of `transformers`. Raises ValueError where it is not one of the usual (`unusual`)."""
+
+    def __init__(self, model: Any) -> None:
+        if found := unusual(model):
+            raise ValueError(f"the decoder does not compute {found}; it computes {', '.join(FAMILIES)}")
+        self.config = config = model.config
+        self._model = model
+        self.heads = int(config.num_attention_heads)
+        self.shared = int(getattr(config, "num_key_value_heads", None) or self.heads)
+        self.size = int(getattr(config, "head_dim", None) or config.hidden_size // self.heads)
+        self.eps = float(config.rms_norm_eps)
+        self.embedding: Tensor = model.get_input_embeddings().weight
+        window = getattr(config, "sliding_window", None)
+        kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+        windows = [window if kind == "sliding_attention" else None for kind in kinds]
+        self.layers = [
+            Layer(Matrix(), Matrix(), Matrix(), Matrix(), self._norms(layer), own)
+            for layer, own in zip(model.model.layers, windows, strict=True)
+        ]
+        self.head = Matrix()
+        self.load()
+
+    @property
+    def packed(self) -> bool:
+        """Whether the matrices are packed for the processor."""
+        return self.head.packed
+
+    @torch.no_grad()
+    def load(self) -> None:
+        pair, order = self.heads + self.shared, torch.arange(self.size).view(2, -1).T.flatten()
+        rows = torch.cat([order + self.size * head for head in range(pair)])
+        for layer, given in zip(self.layers, self._model.model.layers):
+            own, inner = given.self_attn, given.mlp
+            weight, bias = _merged([own.q_proj, own.k_proj, own.v_proj], given.input_layernorm)
+            scaled = self.size**-0.5 if layer.norms is None else 1.0
+            for part in (weight, bias):
+                if part is not None:
+                    part[: len(rows)] = part[rows.to(part.device)]
+                    part[: self.heads * self.size] *= scaled
+            layer.attend.load(weight, bias)
+            layer.output.load(*_merged([own.o_proj]))
+            layer.rise.load(*_merged([inner.gate_proj, inner.up_proj], given.post_attention_layernorm))
+            layer.fall.load(*_merged([inner.down_proj]))
+        self.head.load(*_merged([self._model.get_output_embeddings()], self._model.model.norm))
+
+    def rotations(self, positions: int) -> Tensor:
+        """Return the rotation of each pair at positions 0 to `positions`, complex64 `[positions, d / 2]`."""
+        where = torch.arange(positions, device=self.embedding.device)[None]
+        cos, sin = self._model.model.rotary_emb(torch.zeros(1, device=where.device), where)
+        return torch.complex(cos[0, :, : self.size // 2], sin[0, :, : self.size // 2])
+
+    def _norms(self, layer: Any) -> Tensor | None:
+        if not hasattr(layer.self_attn, "q_norm"):
+            return None
+        order = torch.arange(self.size).view(2, -1).T.flatten()
+        query, key = (norm.weight.detach()[order] for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm))
+        parts = [(query * self.size**-0.5).expand(self.heads, -1), key.expand(self.shared, -1)]
+        return torch.cat(parts)
+
+
+def _merged(modules: Sequence[Any], norm: Any = None) -> tuple[Tensor, Tensor | None]:
+    """Return weight `[n, d]` and bias `[n]` of several layers as one, with the weights of the norm in front of them."""
+    weights, biases = [], []
+    for module in modules:
+        plain = getattr(module, "base_layer", module)
+        weight = plain.weight.detach().float()
+        for name in getattr(module, "active_adapters", ()):
+            up, down = (part[name].weight.float() for part in (module.lora_B, module.lora_A))
+            weight = torch.addmm(weight, up, down, alpha=module.scaling[name])
+        weights.append(weight)
+        biases.append(plain.bias)
+    fresh = len(weights) == 1 and weights[0].data_ptr() != plain.weight.data_ptr()
+    whole = weights[0] if fresh else torch.cat(weights)  # never the model's own, which stay as they are
+    if norm is not None:
+        whole *= norm.weight.detach().float()
+    kind = plain.weight.dtype
+    some = next((bias for bias in biases if bias is not None), None)
+    if some is None:
+        return whole.to(kind), None
+    parts = [torch.zeros(len(w), device=w.device) if b is None else b.detach().float() for w, b in zip(weights, biases)]
+    return whole.to(kind), torch.cat(parts).to(kind)
 
 
 class Decoder(Runner):
@@ -25,7 +173,6 @@ class Decoder(Runner):
         self._turns = weights.rotations(0)
 
     def refresh(self) -> None:
-        """Take the weights as they are now."""
         self.weights.load()
 
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
@@ -97,7 +244,6 @@ class Several:
         self.index, self.positions = part.index[:, None], part.positions
 
     def write(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
-        """Put what is new where it belongs."""
         keys[self.index, :, :, self.positions] = key
         values[self.index, :, self.positions] = value
 
@@ -142,16 +288,14 @@ class Single:
         self.scores = torch.full((len(counts) * blocks, BLOCK), torch.finfo(torch.float32).min)
 
     def write(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
-        """Put what is new where it belongs."""
         keys.view(-1).scatter_(0, self.key_at, key.flatten())  # half to two thirds of the time of brackets, as below
         values.view(-1, values.shape[-1]).index_copy_(0, self.value_at, value.reshape(-1, values.shape[-1]))
 
     def read(self, query: Tensor, keys: Tensor, values: Tensor, size: int | None) -> Tensor:
         """Return `[r, heads * d]`."""
         d = query.shape[-1]
-        bags = self._bags(
-            keys.view(-1, BLOCK), self.key_rows, self.key_starts, query.reshape(-1, d).index_select(0, self.owner)
-        )
+        queries = query.reshape(-1, d).index_select(0, self.owner)
+        bags = self._bags(keys.view(-1, BLOCK), self.key_rows, self.key_starts, queries)
         self.scores.index_copy_(0, self.place, bags.add_(self.masks[size]))
         mixed = self.scores.view(query.shape[0] * query.shape[2], -1).softmax(-1)
         weights = mixed.view(-1, BLOCK).index_select(0, self.place)  # a quarter of the time of brackets

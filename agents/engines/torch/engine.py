@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from ...engine import Completion, Cut, OpenSession, Sampling, StopRule, evaluating, keyed_rng
 from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
-from .decoder import Decoder
+from .decoder import Decoder, Weights, unusual
 from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, paying_threads, set_threads
 from .sampler import sample
 from .scheduler import Gathering, Request, Scheduler, Sequence
-from .weights import Weights, unusual
 
 T = TypeVar("T")
 
@@ -130,7 +129,6 @@ class TorchEngine:
         return self.policy.version, *(parameter._version for parameter in self.policy.model.parameters())
 
     def begin(self, request: Request) -> None:
-        """Take a turn into the batch."""
         if not self._open:
             raise RuntimeError("the engine is closed; open another")
         self.scheduler.add(request)
@@ -159,7 +157,6 @@ class TorchEngine:
             raise
 
     async def _prefill(self, batch: list[Sequence]) -> None:
-        """Feed the next chunk of every sequence of the batch."""
         slots, spans = _slots(batch), [sequence.chunk or (0, 0) for sequence in batch]
         chunks = [np.array(sequence.tokens[slice(*span)], np.int64) for sequence, span in zip(batch, spans)]
         await self._work(lambda: self._runner.prefill(slots, [start for start, _ in spans], chunks))

@@ -30,7 +30,6 @@ WINDOW = 64  # and see a multiple of this many positions; below 64 small heads t
 
 
 def ceil_to(n: int, multiple: int) -> int:
-    """`n` rounded up to a multiple."""
     return -(-n // multiple) * multiple
 
 
@@ -111,10 +110,8 @@ class Runner(ABC):
         """Make room for `slots` rows of `width` positions, at least doubling so that growth costs linear time."""
         if slots <= self._slots and width <= self._width:
             return
-        if slots > self._slots:
-            self._slots = max(ceil_to(slots, 8), 2 * self._slots)
-        if width > self._width:
-            self._width = max(ceil_to(width, WINDOW), 2 * self._width)
+        self._slots = max(ceil_to(slots, 8), 2 * self._slots) if slots > self._slots else self._slots
+        self._width = max(ceil_to(width, WINDOW), 2 * self._width) if width > self._width else self._width
         for layer, old in enumerate(self._cache):
             have, heads, size, wide = old[0].shape
             self._cache[layer] = keys, values = self._room(heads, size, old[0].dtype)
@@ -122,7 +119,6 @@ class Runner(ABC):
 
     @torch.inference_mode()
     def copy(self, source: int, targets: Sequence[int], length: int) -> None:
-        """Give slots `targets` the first `length` tokens of slot `source`."""
         self.reserve(max(targets) + 1, 0)
         index = self._tensor(np.array(targets))
         for keys, values in self._cache:
@@ -208,14 +204,12 @@ def check_supported(config: Any, max_context: int) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
     if kinds != {"full_attention"} or (not hasattr(config, "layer_types") and window and window < max_context):
-        raise ValueError(
-            f"the model has {sorted(kinds)} layers, window {window}; the torch engine runs full attention only"
-        )
+        what = f"the model has {sorted(kinds)} layers, window {window}"
+        raise ValueError(f"{what}; the torch engine runs full attention only")
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if rope in ("dynamic", "longrope"):
-        raise ValueError(
-            f"the model's rope_type is {rope!r}, which depends on the batch; set another in its config.json"
-        )
+        what = f"the model's rope_type is {rope!r}, which depends on the batch"
+        raise ValueError(f"{what}; set another in its config.json")
 
 
 def batch_dependence(make: Callable[[], Runner], vocabulary: int, rows: int) -> str:

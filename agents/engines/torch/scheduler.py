@@ -69,9 +69,8 @@ class Sequence:
         """Return a sequence of the first `length` tokens; ValueError where that cuts through what was fed at once."""
         cuts = any(stop > length > start + 1 for start, stop in self.chunks.items())
         if not 0 <= length <= len(self.tokens) or cuts:
-            raise ValueError(
-                f"length is {length}; a fork of this session of {len(self.tokens)} tokens cannot begin there"
-            )
+            what = f"a fork of this session of {len(self.tokens)} tokens"
+            raise ValueError(f"length is {length}; {what} cannot begin there")
         chunks = {start: stop for start, stop in self.chunks.items() if stop <= length}
         marks = {stop: mark for stop, mark in self.marks.items() if stop <= length}
         return Sequence(self.tokens[:length], chunks, marks)
@@ -209,7 +208,6 @@ class Scheduler:
             self.copies.append((source, [target], length))
 
     def _seat(self, sequence: Sequence) -> int:
-        """Take the lowest free slot."""
         slot = sequence.slot = self.slots.index(None)
         self.slots[slot] = sequence
         return slot

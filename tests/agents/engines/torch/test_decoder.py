@@ -19,9 +19,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from turngym.agents.engines.torch.decoder import Decoder
+from turngym.agents.engines.torch.decoder import Decoder, Weights, unusual
 from turngym.agents.engines.torch.runner import Fallback, Runner, check_supported
-from turngym.agents.engines.torch.weights import Weights, unusual
 
 SIZES: dict[str, Any] = {
     "vocab_size": 300,
