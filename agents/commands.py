@@ -142,9 +142,8 @@ class Replay(Shown):
             from .replay import replay_journal
 
             played = failed = 0
-            for result in replay_journal(
-                self.journal, task=self.task, branch=self.branch, options=self.options.kwargs(), env_id=self.env
-            ):
+            chosen = {"task": self.task, "branch": self.branch}
+            for result in replay_journal(self.journal, **chosen, options=self.options.kwargs(), env_id=self.env):
                 if result.divergence is not None:
                     console.print(f"[bold red]diverged[/bold red]  {escape(str(result.divergence))}")
                     return 1
@@ -255,14 +254,13 @@ class ServeSearch(Shown):
     def _token(self) -> str:
         if self.token_env is not None and self.token_file is not None:
             raise ValueError("--token-env and --token-file are both given; give one")
+        token, lack = "", ""
         if self.token_file is not None:
             token, lack = self.token_file.read_text().strip(), f"--token-file: {self.token_file} is empty"
         elif self.token_env is not None:
             token = os.environ.get(self.token_env, "")
             lack = f"--token-env: the environment variable {self.token_env} is not set or empty"
-        else:
-            return ""
-        if not token:
+        if lack and not token:
             raise ValueError(lack)
         return token
 

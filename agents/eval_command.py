@@ -121,10 +121,9 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table = Table("what", Column("value", overflow="fold"), box=None)
     table.add_row("episodes", f"{report.episodes} ({report.tasks} tasks, {report.failed} failed and not scored)")
     table.add_row(f"success, avg@{report.samples}", str(report.success))
-    for k, value in report.pass_at.items():
-        table.add_row(f"pass@{k}", str(value))
-    for k, value in report.pass_hat.items():
-        table.add_row(f"pass^{k}", str(value))
+    for name, values in (("pass@", report.pass_at), ("pass^", report.pass_hat)):
+        for k, value in values.items():
+            table.add_row(f"{name}{k}", str(value))
     if report.maj is not None:
         table.add_row(f"maj@{report.samples}", str(report.maj))
     table.add_row("mean reward", f"{report.reward:.3f}")

@@ -32,7 +32,6 @@ MARK = "turngym_env"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
     config.addinivalue_line("markers", f"{MARK}(env_id, **options): the environment that `turngym_clause` checks")
 
 
@@ -64,9 +63,8 @@ def turngym_clause(request: pytest.FixtureRequest) -> Callable[[], None]:
 
         result = run(clause, case)
         if not result.ok:
-            pytest.fail(
-                f"{case.env_id} breaks the clause {result.name} ({result.about}): {result.problem}", pytrace=False
-            )
+            what = f"{case.env_id} breaks the clause {result.name} ({result.about})"
+            pytest.fail(f"{what}: {result.problem}", pytrace=False)
 
     return hold
 
@@ -86,9 +84,8 @@ def declared(root: Path) -> list[str]:
     name = project["name"]
     found = [entry.id for entry in entries() if _normal(entry.package) == _normal(name) and not entry.needs]
     if not found:
-        raise pytest.UsageError(
-            f"{name} is installed without entry points of the group {GROUP}; install it anew, or {advice}"
-        )
+        what = f"{name} is installed without entry points of the group {GROUP}"
+        raise pytest.UsageError(f"{what}; install it anew, or {advice}")
     return found
 
 

@@ -58,28 +58,22 @@ class EngineChoice:
     """Options of the server that turngym starts, as `name=value`: `gpu-memory-utilization=0.5`."""
 
     def check(self) -> None:
-        """Raise ValueError where the parts do not fit each other."""
         _require(self, ["engine"], ENGINES.__contains__, f"one of {', '.join(ENGINES)}")
         for name in ("server", "server_option"):
             if self.engine != "vllm" and (value := getattr(self, name)):
                 raise ValueError(f"{name} is {value!r}, but the engine is {self.engine}; add --engine vllm")
         if self.server and self.server_option:
-            raise ValueError(
-                f"server_option is {self.server_option!r}, but the server {self.server[0]} is already running; "
-                "leave one of the two out"
-            )
+            what = f"server_option is {self.server_option!r}, but the server {self.server[0]} is already running"
+            raise ValueError(f"{what}; leave one of the two out")
 
     def check_installed(self) -> None:
         """Raise ValueError where a server would have to be started that is not installed here."""
         if self.own_server and find_spec("vllm") is None:
-            raise ValueError(
-                "engine vllm starts a server, and vllm is not installed here: pip install 'turngym[vllm]', or name a "
-                "running server with --server http://127.0.0.1:8000"
-            )
+            fix = "pip install 'turngym[vllm]', or name a running server with --server http://127.0.0.1:8000"
+            raise ValueError(f"engine vllm starts a server, and vllm is not installed here: {fix}")
 
     @property
     def own_server(self) -> bool:
-        """Whether a server has to be started."""
         return self.engine == "vllm" and not self.server
 
 
@@ -107,7 +101,6 @@ class EndpointOptions:
     """Other fields of each request as `name=value`, such as `reasoning_effort=low`; `none` leaves a field out."""
 
     def check(self) -> None:
-        """Raise ValueError for a value out of range, or a part without the other."""
         for one, other in (("model", "base_url"), ("base_url", "model")):
             if getattr(self, one) and not getattr(self, other):
                 flags = [f"--{name.replace('_', '-')}" for name in (one, other)]
@@ -187,10 +180,8 @@ class MachineOptions:
         """Raise ValueError for bfloat16 where this processor is slower with it than with float32, unless asked for."""
         narrow = (self.device, self.dtype, self.slow_dtype) == ("cpu", "bfloat16", False)
         if narrow and find_spec("torch") and (ratio := slowness()) > SLOW:
-            raise ValueError(
-                f"dtype is 'bfloat16', whose products take {ratio:.1f} times as long as float32's on this processor; "
-                "use --dtype float32, or add --slow-dtype for the memory that bfloat16 spares"
-            )
+            what = f"dtype is 'bfloat16', whose products take {ratio:.1f} times as long as float32's on this processor"
+            raise ValueError(f"{what}; use --dtype float32, or add --slow-dtype for the memory that bfloat16 spares")
 
 
 def slowness() -> float:
@@ -213,9 +204,8 @@ def check_device(name: str) -> None:
     torch = find_spec("torch")
     if kind == "cpu" or torch is None or torch.origin is None:  # without torch it is missing, which is said elsewhere
         return
-    built = re.findall(
-        r"^(cuda|hip)\b.*= '", Path(torch.origin).with_name("version.py").read_text("utf-8"), re.MULTILINE
-    )
+    version = Path(torch.origin).with_name("version.py").read_text("utf-8")
+    built = re.search(r"^(cuda|hip)\b.*= '", version, re.MULTILINE)
     if kind == "mps":
         wrong = "" if sys.platform == "darwin" else "only Macs have it"
     elif not built:

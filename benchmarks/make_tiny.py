@@ -50,7 +50,6 @@ OPTIONS = WarmupOptions(120_000, 1875, 64, 2e-3, size="small", vocabulary=640, c
 
 def make(out: Path, options: WarmupOptions = OPTIONS) -> None:
     """Make the tokenizer, train the model on each episode once, write the folder `out`."""
-    torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
     out.mkdir(parents=True, exist_ok=True)
     form = get_format("hermes")
@@ -58,7 +57,7 @@ def make(out: Path, options: WarmupOptions = OPTIONS) -> None:
     tokenizer = make_tokenizer(list(demos(tasks, form, 8_000, seed=options.seed + 1)))
     write_tokenizer(tokenizer, out, options.context)
     chat = Chat(tokenizer, Template(TEMPLATE))
-    model = new_model(chat, options.size, options.context)
+    model = new_model(chat, options.size, options.context, options.seed)
     examples = [encode(chat, one) for one in demos(tasks, form, options.episodes, seed=options.seed)]
     trainer = Trainer(model, options)
     for loss in trainer.learn(examples):

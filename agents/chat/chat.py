@@ -65,10 +65,9 @@ class Chat:
             ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
             found = tokenizer.encode(str.__str__(text), add_special_tokens=False).ids
             if ours != [index for index in found if index in self.encoder.added]:
-                raise TemplateError(
-                    f"{template.name} has a chat template that puts control tokens together from pieces that "
-                    "cannot be told from a message's text; write them out as strings in chat_template.jinja"
-                )
+                what = "that puts control tokens together from pieces that cannot be told from a message's text"
+                fix = "write them out as strings in chat_template.jinja"
+                raise TemplateError(f"{template.name} has a chat template {what}; {fix}")
 
     @classmethod
     def from_folder(cls, folder: str | Path, template: Path | None = None) -> Chat:
@@ -80,10 +79,8 @@ class Chat:
         folder = Path(folder)
         path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{folder} has no tokenizer.json; save the model's tokenizer there: "
-                "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
-            )
+            fix = "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
+            raise FileNotFoundError(f"{folder} has no tokenizer.json; save the model's tokenizer there: {fix}")
         tokenizer = read_tokenizer(path)
         try:
             add_named_tokens(tokenizer, read_json(config) if config.is_file() else {})
@@ -96,12 +93,10 @@ class Chat:
 
         What an assistant says in an opening is a worked example: its calls have the tokens that a policy would draw.
         """
-        shown = [
-            {**message, "content": self.encoder.drawn(message["content"])}
-            if message["role"] == "assistant"
-            else message
-            for message in messages
-        ]
+        drawn = (
+            {"content": self.encoder.drawn(one["content"])} if one["role"] == "assistant" else {} for one in messages
+        )
+        shown = [{**message, **own} for message, own in zip(messages, drawn)]
         return self.encoder.encode(self.template.render(shown, tools, generate=True))
 
     def reply(self, messages: Sequence[Message], last: int | None) -> NDArray[np.int32]:
@@ -119,9 +114,7 @@ class Chat:
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
         """Return what the policy said, without the token that ended it; a thought that the template `opened` too."""
-        ids = [int(token) for token in tokens]
-        if ids and ids[-1] in end_ids:
-            ids.pop()
+        ids = tokens[:-1].tolist() if len(tokens) and int(tokens[-1]) in end_ids else tokens.tolist()
         return self.opened + str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def end_ids(self) -> frozenset[int]:
@@ -279,10 +272,8 @@ def add_named_tokens(tokenizer: Tokenizer, config: Mapping[str, Any]) -> None:
         add([AddedToken(text, special=bool(entry.get("special")), **flags)])
         known.add(text)
         if tokenizer.token_to_id(text) != index:
-            raise ValueError(
-                f"tokenizer_config.json gives the token {text!r} the id {index}, tokenizer.json gives it "
-                f"{tokenizer.token_to_id(text)}; save the tokenizer again with save_pretrained"
-            )
+            what = f"tokenizer_config.json gives the token {text!r} the id {index}, tokenizer.json gives it"
+            raise ValueError(f"{what} {tokenizer.token_to_id(text)}; save the tokenizer again with save_pretrained")
     lists = [config.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")]
     more = [token_text(entry) for one in lists for entry in (one.values() if isinstance(one, Mapping) else one)]
     named = [*special_tokens(config).values(), *filter(None, more)]

@@ -139,8 +139,7 @@ def _size(value: Any) -> tuple[int, int]:
         if isinstance(value, str):
             characters += len(value)
         elif isinstance(value, dict):
-            left += value.keys()
-            left += value.values()
+            left += [*value.keys(), *value.values()]
         elif isinstance(value, range):
             items += len(value)
         elif isinstance(value, Namespace):
@@ -233,7 +232,6 @@ class MarkedEnvironment(ImmutableSandboxedEnvironment):
             raise SecurityError("it calls str.format, which no chat template needs")
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute what a template computes, in bounded sizes."""
         numbers = isinstance(left, int | float) and isinstance(right, int | float)
         _spend(left, right, repeating=operator == "*" and not numbers)
         if operator == "+" and isinstance(left, str) and isinstance(right, str):

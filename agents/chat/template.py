@@ -60,9 +60,8 @@ class Template:
         try:
             self._template = _compiled(source)
         except jinja2.TemplateSyntaxError as error:
-            raise TemplateError(
-                f"{name} has a chat template that is not jinja (line {error.lineno}): {error}"
-            ) from error
+            where = f"(line {error.lineno}): {error}"
+            raise TemplateError(f"{name} has a chat template that is not jinja {where}") from error
         except (ValueError, RecursionError, SyntaxError, OverflowError, MemoryError) as error:
             raise TemplateError(f"{name} has a chat template that cannot be used: {error}") from None
 
@@ -81,10 +80,8 @@ class Template:
         if source and not isinstance(source, str):
             raise TemplateError(f"{folder} has a chat template that is a {type(source).__name__}; it must be a text")
         if not source:
-            raise FileNotFoundError(
-                f"{folder} has no chat template: put one in chat_template.jinja (a base model has none; use its "
-                "instruct version or write a ChatML template)"
-            )
+            fix = "a base model has none; use its instruct version or write a ChatML template"
+            raise FileNotFoundError(f"{folder} has no chat template: put one in chat_template.jinja ({fix})")
         return cls(source, special_tokens(config), str(file or folder))
 
     @property
@@ -136,7 +133,6 @@ class Template:
         return made if isinstance(made, MarkedText) else MarkedText(made)
 
     def turn_end(self) -> MarkedText:
-        """Return the text the template writes after an assistant's content."""
         return self._turn_texts[1]
 
     def after_turn(self, messages: Sequence[Message]) -> MarkedText:

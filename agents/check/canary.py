@@ -187,9 +187,8 @@ def _watched(watch: Detector, what: str, work: Callable[[], Any]) -> None:
     try:
         watch.look(what, work())
     except Exception as error:
-        watch.look(
-            f"an exception ({type(error).__name__}) instead of {what}", "".join(traceback.format_exception(error))
-        )
+        where = f"an exception ({type(error).__name__}) instead of {what}"
+        watch.look(where, "".join(traceback.format_exception(error)))
 
 
 def _mistakes(env: TextEnv, watch: Detector) -> None:

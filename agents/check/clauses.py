@@ -116,9 +116,8 @@ def check_seeds(case: Case) -> str:
             if seen > 1:
                 break
         if seen == 1 and task_count(used) > 1:
-            raise Broken(
-                f"{SEEDS} seeds give one and the same episode; on_reset must draw from its rng, also what it hides"
-            )
+            fix = "on_reset must draw from its rng, also what it hides"
+            raise Broken(f"{SEEDS} seeds give one and the same episode; {fix}")
     return f"{len(case.scenarios)} episodes; {SEEDS} seeds give {seen} different ones"
 
 
@@ -132,13 +131,9 @@ def check_process(case: Case) -> str:
     spec = spec_of(case.env_id)
     if not isinstance(spec.entry_point, str):
         return f"not checked: {case.env_id} is registered with an object; register it by name, as 'module:factory'"
-    request = {
-        "id": case.env_id,
-        "entry_point": spec.entry_point,
-        "kwargs": spec.kwargs,
-        "options": dict(case.options),
-        "scenarios": [(scenario.seed, scenario.actions) for scenario in case.scenarios],
-    }
+    request = {"id": case.env_id, "entry_point": spec.entry_point, "kwargs": spec.kwargs}
+    played = [(scenario.seed, scenario.actions) for scenario in case.scenarios]
+    request |= {"options": dict(case.options), "scenarios": played}
     try:
         text = json.dumps(request)
     except TypeError as error:

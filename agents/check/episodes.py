@@ -58,13 +58,10 @@ class Case:
         """Two experts' episodes, one of tools and words, and one whose end the expert leaves to chance."""
         with self.bare() as env:
             golds = [Scenario(seed, expert(env, seed)) for seed in range(self.seed, self.seed + 3)]
-            tried = words(env, self.seed)
-            calls = tuple(example_calls(env))
-        return (
-            *golds[:2],
-            Scenario(self.seed + 3, (*calls, *calls, *tried)),
-            Scenario(golds[2].seed, (*golds[2].actions[:-1], *tried)),
-        )
+            env.action_space.seed(self.seed)
+            words, calls = [env.action_space.sample() for _ in range(3)], tuple(example_calls(env))
+        tried = Scenario(self.seed + 3, (*calls, *calls, *words))
+        return (*golds[:2], tried, Scenario(golds[2].seed, (*golds[2].actions[:-1], *words)))
 
     def episode(self, scenario: Scenario) -> list[str]:
         with self.bare() as env:
@@ -86,7 +83,6 @@ def play(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
 
 
 def episode(env: gymnasium.Env[str, str], scenario: Scenario) -> list[str]:
-    """Return what is seen of an episode from its reset on."""
     return [moment(*env.reset(seed=scenario.seed)), *play(env, scenario.actions)]
 
 
@@ -125,11 +121,6 @@ def expert(env: TextEnv, seed: int, task: int | None = None) -> tuple[str, ...]:
     except Exception:
         return ()
     return tuple(actions)
-
-
-def words(env: TextEnv, seed: int) -> tuple[str, ...]:
-    env.action_space.seed(seed)
-    return tuple(env.action_space.sample() for _ in range(3))
 
 
 def example_calls(env: TextEnv, text: str | None = None) -> Iterator[str]:

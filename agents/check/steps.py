@@ -134,10 +134,8 @@ def _check_step(env: TextEnv, where: str, turn: int, answer: tuple[Any, ...]) ->
 def _check_observation(env: TextEnv, where: str, observation: Any) -> None:
     if not env.observation_space.contains(observation):
         shown = f"{len(observation)} characters" if isinstance(observation, str) else f"a {type(observation).__name__}"
-        raise Broken(
-            f"{where}: the observation ({shown}, {observation!r:.80}) is not in {env.observation_space}; shorten it "
-            "or give the environment a larger space"
-        )
+        what = f"{where}: the observation ({shown}, {observation!r:.80}) is not in {env.observation_space}"
+        raise Broken(f"{what}; shorten it or give the environment a larger space")
 
 
 def _check_info(where: str, info: Mapping[str, Any]) -> None:
@@ -160,10 +158,9 @@ def check_tasks(case: Case) -> str:
             one, other = (str(_begin(env, task, seed)[1]["task_id"]) for seed in (case.seed, case.seed + 1))
             ids.add(one)
             if one != other:
-                raise Broken(
-                    f"task {task} has the id {one!r} with seed {case.seed} and {other!r} with the next; in on_reset, "
-                    "begin the task options['task'] where it is given, and draw one from rng where it is not"
-                )
+                what = f"task {task} has the id {one!r} with seed {case.seed} and {other!r} with the next"
+                fix = "begin the task options['task'] where it is given, and draw one from rng where it is not"
+                raise Broken(f"{what}; in on_reset, {fix}")
         if count > 1 and len(ids) == len(set(_seen(env, case, count))) == 1:
             raise Broken(f"all {count} tasks are one and the same episode; in on_reset, begin the task options['task']")
     return f"{count} tasks; {_check_splits(case)}"
@@ -179,10 +176,8 @@ def _check_splits(case: Case) -> str:
         try:
             env = make(case.env_id, **{**case.options, "split": split})
         except (ValueError, LookupError) as error:
-            raise Broken(
-                f"it cannot be made with split={split!r} ({type(error).__name__}: {error}); training takes train and "
-                "valid, evaluation test"
-            ) from error
+            what = f"it cannot be made with split={split!r} ({type(error).__name__}: {error})"
+            raise Broken(f"{what}; training takes train and valid, evaluation test") from error
         with closing(env):
             seen[split] = _seen(env, case, task_count(env))
         same = next((other for other in seen if other != split and seen[other] == seen[split]), None)

@@ -87,9 +87,7 @@ def warm_up(split: Split, start: Start, seed: int, out: Path, threads: int = 1) 
     """Train a model into `out`, yielding step and divergence (nats). Raises ValueError if it stays far off."""
     teacher, rng = Teacher(split, start), random.Random(f"exact/{seed}")
     torch.set_num_threads(threads)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = new_model(teacher.chat, SIZE, CONTEXT)
+    model = new_model(teacher.chat, SIZE, CONTEXT, seed)
     optimizer = torch.optim.AdamW(model.parameters(), LR, betas=(0.9, 0.98), weight_decay=0.01)
     for step in range(1, MOST + 1):
         far = _divergence(model, [teacher.episode(rng) for _ in range(BATCH)])

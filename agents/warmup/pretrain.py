@@ -168,16 +168,13 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
     chat = Chat(train_tokenizer(texts, training.vocabulary), Template(TEMPLATE))
     if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
-        raise ValueError(
-            f"{settings.env} has changed since the warm-up in {out} was started; start again in another folder"
-        )
+        what = f"{settings.env} has changed since the warm-up in {out} was started"
+        raise ValueError(f"{what}; start again in another folder")
     write_file(out / TOKENIZER, chat.tokenizer.to_str())
     examples = _examples(chat, played, prepared)
     yield Progress(len(played), training.episodes, note=_about(played, examples, chat))
     torch.set_num_threads(training.threads)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(training.seed)
-        model = new_model(chat, training.size, training.context)
+    model = new_model(chat, training.size, training.context, training.seed)
     trainer = Trainer(model, training, CONTEXT_WEIGHT)
     if prepared.checkpoint is not None:
         trainer.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
@@ -200,10 +197,9 @@ def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> li
     examples = [example for example in tokenized if len(example.tokens) <= context]
     if 2 * len(examples) < len(tokenized):
         longest = max(len(example.tokens) for example in tokenized)
-        raise ValueError(
-            f"context is {context} tokens, and {len(tokenized) - len(examples)} of {len(tokenized)} episodes are longer"
-            f" (up to {longest}); ask for more with --context, or for shorter episodes with --option max_turns=N"
-        )
+        what = f"{len(tokenized) - len(examples)} of {len(tokenized)} episodes are longer (up to {longest})"
+        fix = "ask for more with --context, or for shorter episodes with --option max_turns=N"
+        raise ValueError(f"context is {context} tokens, and {what}; {fix}")
     return examples
 
 

@@ -111,7 +111,7 @@ def tokenize(
     return Example(np.array(tokens, np.int32), np.array(assistant, np.bool_))
 
 
-def new_model(chat: Chat, size: str, context: int) -> Any:
+def new_model(chat: Chat, size: str, context: int, seed: int) -> Any:
     """Return a Qwen3 model that knows nothing, of one of `SIZES`.
 
     Weights are drawn as wide as a model this narrow needs. The head begins as the embedding, so that copying a token is
@@ -119,23 +119,23 @@ def new_model(chat: Chat, size: str, context: int) -> Any:
     """
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=chat.tokenizer.get_vocab_size(),
-            eos_token_id=chat.tokenizer.token_to_id(END),
-            pad_token_id=chat.tokenizer.token_to_id(PAD),
-            num_key_value_heads=SIZES[size]["num_attention_heads"],
-            head_dim=32,
-            max_position_embeddings=context,
-            rope_theta=10000.0,
-            tie_word_embeddings=False,
-            **SIZES[size],
-        )
+    config = Qwen3Config(
+        vocab_size=chat.tokenizer.get_vocab_size(),
+        eos_token_id=chat.tokenizer.token_to_id(END),
+        pad_token_id=chat.tokenizer.token_to_id(PAD),
+        num_key_value_heads=SIZES[size]["num_attention_heads"],
+        head_dim=32,
+        max_position_embeddings=context,
+        rope_theta=10000.0,
+        tie_word_embeddings=False,
+        **SIZES[size],
     )
-    for weight in model.parameters():
-        if weight.ndim == 2:
-            torch.nn.init.normal_(weight, std=SIZES[size]["hidden_size"] ** -0.5)
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.normal_(std=config.hidden_size**-0.5)
         model.lm_head.weight.copy_(model.model.embed_tokens.weight)
     return model
 

@@ -54,19 +54,9 @@ class CompletionRequest:
     def body(self, model: str, name: str) -> bytes:
         """Return the request under a name; it sets whatever a server has defaults for."""
         sampling = self.sampling if self.sampling.temperature else Sampling(0.0)  # greedy turns are not truncated
-        asked = {
-            "model": model,
-            "prompt": self.prompt,
-            "request_id": name,
-            "max_tokens": self.most,
-            "seed": self.seed,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "logprobs": self.top,
-            "stop": list(self.stops),
-            "stop_token_ids": sorted(self.ends),
-        }
+        asked = {"model": model, "prompt": self.prompt, "request_id": name, "max_tokens": self.most, "seed": self.seed}
+        asked |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+        asked |= {"logprobs": self.top, "stop": list(self.stops), "stop_token_ids": sorted(self.ends)}
         return serialize(asked | FIXED)
 
 

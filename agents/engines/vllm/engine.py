@@ -261,7 +261,6 @@ class Fleet:
         self._places = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     def place(self) -> asyncio.Semaphore:
-        """Return what holds a place for a turn, in `async with`."""
         places = asyncio.Semaphore(self.in_flight * len(self.servers))
         return self._places.setdefault(asyncio.get_running_loop(), places)
 

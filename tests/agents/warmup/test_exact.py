@@ -70,7 +70,7 @@ def test_a_policy_nears_its_table_and_a_seed_gives_the_same_weights(tmp_path, mo
 def test_divergence_is_that_of_kullback_and_leibler():
     torch.manual_seed(0)
     teacher = teacher_of("ManyWays")
-    model = exact.new_model(teacher.chat, "mini", 64)
+    model = exact.new_model(teacher.chat, "mini", 64, 0)
     episodes = [teacher.episode(random.Random(i)) for i in range(3)]
     expected = []
     for tokens, targets in episodes:  # one by one, without padding

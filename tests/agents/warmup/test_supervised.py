@@ -39,9 +39,7 @@ def options():
 
 
 def model():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return new_model(CHAT, "small", 64)
+    return new_model(CHAT, "small", 64, 0)
 
 
 EXAMPLES = [tokenize(CHAT, ASK, [], ["go", "to"], [[{"role": "user", "content": "tell"}]]) for _ in range(5)]
@@ -171,5 +169,5 @@ def test_muon_learns_the_matrices_and_adamw_the_rest(options):
 
 
 def test_sizes_are_in_order_and_all_can_be_made():
-    parameters = [new_model(CHAT, size, 64).num_parameters() for size in SIZES]
+    parameters = [new_model(CHAT, size, 64, 0).num_parameters() for size in SIZES]
     assert parameters == sorted(parameters) and parameters[0] < 0.8e6 < parameters[1] < 1.2e6
