@@ -13,7 +13,7 @@ model_folder: the files of a model, found and checked before anything is loaded
 chat/: conversations as tokens
 rollout/: paths and trees that a policy grows in copies of an environment
 trajectory: trees, turns, leaves and branches; one step of an environment
-players: episodes of experts and scripts, without a policy; person: of who sits at the terminal
+players: episodes of experts and scripts, without a policy, and of who sits at the terminal
 journal: trees on disk, incidents, and writes that survive a crash
 replay: the episodes of a journal played again
 evaluate: a policy or player on an environment; episodes: its folder and its result, also for other programs

@@ -55,7 +55,13 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
         for path in (*temporary.rglob("*"), temporary):
             sync(path)
-        _name(temporary, final)
+        if os.path.lexists(final):  # it stays a checkpoint until the other one has its name
+            aside = final.with_name(f"{final.name}.old")
+            if os.path.lexists(aside):
+                _remove(aside)
+            final.rename(aside)
+        temporary.rename(final)
+        sync(folder)
     except Exception as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if not isinstance(error, OSError):
@@ -129,17 +135,6 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] != _number(checkpoint):
         raise CheckpointError(f"{checkpoint / STATE} is not the state of step {_number(checkpoint)}")
     return state
-
-
-def _name(temporary: Path, final: Path) -> None:
-    """Give a checkpoint its name. One that has it stays a checkpoint until then."""
-    if os.path.lexists(final):
-        aside = final.with_name(f"{final.name}.old")
-        if os.path.lexists(aside):
-            _remove(aside)
-        final.rename(aside)
-    temporary.rename(final)
-    sync(final.parent)
 
 
 def _manifest(checkpoint: Path) -> dict[str, str]:

@@ -23,6 +23,7 @@ from ..envs.registry import EnvOptions, check_levels, entries, make
 from ..envs.splits import begin, make_with_examples
 from ..tools.progress import Work
 from .eval_command import Environment
+from .players import play_at_terminal
 from .settings import LoraOptions, MachineOptions, WarmupOptions
 from .terminal import Shown, console, mistakes
 
@@ -82,14 +83,12 @@ class Play:
     options: Environment = EnvOptions()
 
     def run(self) -> int:
-        from .person import play
-
         with mistakes():
             env = make_with_examples(self.env, self.options.kwargs())
             check_levels(env)
             _, info = env.reset(seed=self.seed) if self.task is None else begin(env, self.task, self.seed)
         with mistakes(), closing(env):
-            play(env, info["messages"], console)
+            play_at_terminal(env, info["messages"], console)
         return 0
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,8 @@ def declared(root: Path) -> list[str]:
     if "name" not in project:
         raise pytest.UsageError(f"{file} names no project, so its environments are not known; {advice}")
     name = project["name"]
-    found = [entry.id for entry in entries() if _normal(entry.package) == _normal(name) and not entry.needs]
+    same = partial(re.compile(r"[-_.]+").sub, "-")  # names of projects compare so, in any case
+    found = [one.id for one in entries() if same(one.package).lower() == same(name).lower() and not one.needs]
     if not found:
         what = f"{name} is installed without entry points of the group {GROUP}"
         raise pytest.UsageError(f"{what}; install it anew, or {advice}")
@@ -99,8 +101,3 @@ def environment(mark: pytest.Mark) -> tuple[str, Mapping[str, Any]]:
 def _name(case: Case) -> str:
     options = ", ".join(f"{name}={value!r:.20}" for name, value in case.options.items())
     return f"{case.env_id}({options})" if options else case.env_id
-
-
-def _normal(name: str) -> str:
-    """Return a project's name as the packaging standards compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -76,7 +76,6 @@ def replay(env: TextEnv, tree: Tree) -> Divergence | None:
 
 
 def replay_path(env: TextEnv, tree: Tree, leaf: Leaf) -> Replayed:
-    """Take one path of a tree again in a fork of `env`."""
     nodes, key = [tree.turns[node] for node in tree.path(leaf)], (*tree.key, leaf.branch)
     if not leaf.rewarded and (nodes[-1].role == "assistant" or (leaf.node == 0 and not nodes[0].info)):
         nodes.pop()  # the action, or the opening, that was not answered

@@ -153,30 +153,26 @@ def from_trees(trees: Iterable[Tree]) -> list[Episode]:
 
 
 def _episode(tree: Tree, leaf: Leaf) -> Episode:
-    replies = [tree.turns[node] for node in tree.replies(leaf)]
+    replies, info = [tree.turns[node] for node in tree.replies(leaf)], tree.last_info(leaf)
     used_tool, ends = bool(leaf.info.get("used_tool", False)), [turn.ended for turn in replies]
     drawn, cut = len(ends) - ends.count(""), ends.count("length")
     called = [turn.info["tool_status"] == "ok" for turn in replies if "tool_status" in turn.info]
-    how = (leaf.outcome, leaf.stop, leaf.score, len(ends), used_tool, _search(tree, leaf), drawn, cut)
+    search: dict[str, float] = {}
+    if "searches" in info:
+        search = {name: info[name] for name in ("searches", "f1", "sub_em") if name in info}
+        search |= {f"recall@{k}": share for k, share in info.get("recall", {}).items()}
+    how = (leaf.outcome, leaf.stop, leaf.score, len(ends), used_tool, search, drawn, cut)
     return Episode(
         tree.task,
         *how,
         *tree.rewards(leaf),
-        answer=None if (answer := tree.last_info(leaf).get("answer")) is None else str(answer),
+        answer=None if (answer := info.get("answer")) is None else str(answer),
         calls=len(called),
         errors=called.count(False),
         tokens=sum(turn.counted or int(turn.sampled.sum()) for turn in replies),
         task_id=tree.task_id,
         category=str(tree.turns[0].info.get("category", "")),
     )
-
-
-def _search(tree: Tree, leaf: Leaf) -> dict[str, float]:
-    info = tree.last_info(leaf)
-    if "searches" not in info:
-        return {}
-    figures: dict[str, float] = {name: info[name] for name in ("searches", "f1", "sub_em") if name in info}
-    return figures | {f"recall@{k}": share for k, share in info.get("recall", {}).items()}
 
 
 def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:
@@ -225,6 +221,7 @@ def summarize(episodes: Sequence[Episode], ks: Sequence[int] = ()) -> Report:
     tasks = grouped(rewarded, lambda one: one.task)
     kinds = {one.task: one.category for one in episodes if one.category}  # one that could not begin does not know it
     by_task = [_task(own, kinds.get(task, "")) for task, own in grouped(episodes, lambda one: one.task).items()]
+    categories = sorted(grouped(by_task, lambda one: one.category).items())
     samples = min(map(len, tasks.values()))
     counts = [(len(own), sum(one.won for one in own)) for own in tasks.values()]
     wins = [episode for episode in rewarded if episode.won]
@@ -256,9 +253,7 @@ def summarize(episodes: Sequence[Episode], ks: Sequence[int] = ()) -> Report:
         search=_means(rewarded),
         cut=sum(episode.cut for episode in rewarded) / drawn if drawn else None,
         rewards=_parts(rewarded),
-        by_category={name: _category(own) for name, own in sorted(grouped(by_task, lambda one: one.category).items())}
-        if kinds
-        else {},
+        by_category={name: _category(own) for name, own in categories if kinds},
         by_task=by_task,
     )
 
@@ -306,8 +301,7 @@ def interval(values: Sequence[float], episodes: int) -> Interval:
     data = np.asarray(values, np.float64)
     mean, tasks = float(data.mean()), len(data)
     spread = float(data.var(ddof=1)) / tasks if tasks > 1 else 0.0
-    effective = min(mean * (1 - mean) / spread, float(episodes)) if spread > 0 else float(tasks)
-    effective = max(effective, 1.0)
+    effective = max(min(mean * (1 - mean) / spread, float(episodes)) if spread > 0 else float(tasks), 1.0)
     centre = (mean + _Z**2 / (2 * effective)) / (1 + _Z**2 / effective)
     half = _Z / (1 + _Z**2 / effective) * math.sqrt(mean * (1 - mean) / effective + _Z**2 / (4 * effective**2))
     return Interval(mean, max(centre - half, 0.0), min(centre + half, 1.0))

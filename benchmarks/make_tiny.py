@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
@@ -72,7 +72,10 @@ def make_tokenizer(corpus: list[Demo]) -> Tokenizer:
     opener, _, closer = call.partition("0")
     frame = SYSTEM_TOOL + "\nTools: python\nsystem\nuser\nassistant\ntool\n"
     texts = [part for one in corpus for part in (frame, one.prompt, *one.says, *one.results)]
-    return train_tokenizer(texts, OPTIONS.vocabulary, (opener, closer), WORDS)
+    texts = [text.replace(opener, "").replace(closer, "") for text in texts]
+    tokenizer = train_tokenizer(texts, OPTIONS.vocabulary - 2, WORDS)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (opener, closer)])
+    return tokenizer
 
 
 def encode(chat: Chat, one: Demo) -> Example:

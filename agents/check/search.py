@@ -24,11 +24,8 @@ _MOST = 1000  # changed files of a folder: others write there too, and a call ha
 
 def search(head: str, tail: str, since: float) -> list[str]:
     """Return where `head` is directly followed by `tail`; of temporary files, those changed `since` (Unix time)."""
-    found = []
-    for place, data in _places(since):
-        if place not in found and _holds(data, head.encode(), tail.encode()):
-            found.append(place)
-    return found
+    found = (place for place, data in _places(since) if _holds(data, head.encode(), tail.encode()))
+    return list(dict.fromkeys(found))
 
 
 def _holds(data: bytes, head: bytes, tail: bytes) -> bool:
@@ -63,10 +60,11 @@ def _files(folder: Path, since: float) -> Iterator[bytes]:
                 known = path.lstat()
             except OSError:
                 continue
-            left -= known.st_mtime >= since
-            if left > 0 and known.st_mtime >= since and stat.S_ISDIR(known.st_mode):
+            if known.st_mtime < since or (left := left - 1) <= 0:
+                continue
+            if stat.S_ISDIR(known.st_mode):
                 folders.append(path)
-            elif left > 0 and known.st_mtime >= since and stat.S_ISREG(known.st_mode):
+            elif stat.S_ISREG(known.st_mode):
                 yield _read(str(path))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -58,26 +58,22 @@ class Example:
     assistant: NDArray[np.bool_]
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, fixed: Sequence[str] = (), words: str = WORDS) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, words: str = WORDS) -> Tokenizer:
     """Train a BPE of at most `vocabulary` tokens on `texts`: digits are single tokens, `words` do not merge.
 
-    Each of `fixed` (long texts that the agent says again and again) becomes a token of its own. Any text can be
-    encoded: the alphabet holds all bytes.
+    Any text can be encoded: the alphabet holds all bytes.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words), "isolated"), level])
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(SPECIAL) - len(fixed),
+        vocab_size=vocabulary - len(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    for part in fixed:
-        texts = [text.replace(part, "") for text in texts]
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens(list(SPECIAL))
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed])
     return tokenizer
 
 
@@ -161,17 +157,16 @@ class Trainer:
 
     def learn(self, examples: Sequence[Example]) -> Iterator[float]:
         """Take the steps that are left, yielding the loss of each on the agent's tokens (nats a token)."""
-        for batch in left(examples, self.options, self.step):
-            losses, own = self._losses(batch)
-            weight = torch.where(own, 1.0, self.context_weight)
-            descend(
-                (losses * weight).sum() / weight.sum(),
-                self.weights.values(),
-                self.options.lr * self._share(),
-                *self.optimizers,
-            )
-            self.step += 1
-            yield float(losses[own].detach().mean())
+        options, lengths = self.options, [len(example.tokens) for example in examples]
+        while self.step < options.steps:
+            epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
+            for pick in batches(lengths, options.batch, (options.seed, epoch))[at : at + options.steps - self.step]:
+                losses, own = self._losses([examples[i] for i in pick])
+                weight = torch.where(own, 1.0, self.context_weight)
+                loss, rate = (losses * weight).sum() / weight.sum(), options.lr * self._share()
+                descend(loss, self.weights.values(), rate, *self.optimizers)
+                self.step += 1
+                yield float(losses[own].detach().mean())
 
     def _share(self) -> float:
         share = min((self.step + 1) / WARM, 1.0)
@@ -244,15 +239,6 @@ def descend(loss: Tensor, weights: Iterable[Tensor], rate: float, *optimizers: t
         raise ValueError("the gradient is not finite; use a smaller --lr")
     for optimizer in optimizers:
         optimizer.step()
-
-
-def left(examples: Sequence[Example], options: WarmupOptions, step: int) -> Iterator[list[Example]]:
-    lengths = [len(example.tokens) for example in examples]
-    while step < options.steps:
-        epoch, at = divmod(step, max(len(examples) // options.batch, 1))
-        for pick in batches(lengths, options.batch, (options.seed, epoch))[at : at + options.steps - step]:
-            yield [examples[i] for i in pick]
-            step += 1
 
 
 def batches(lengths: Sequence[int], size: int, seed: tuple[int, ...]) -> list[list[int]]:

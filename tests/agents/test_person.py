@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from turngym.agents import person
+from turngym.agents import players
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.envs.registry import make
 from turngym.tools.formats import FORMATS
@@ -38,7 +38,7 @@ def played(env, *lines, task=None):
 
     console.input = answer
     _, info = env.reset(seed=0, options={} if task is None else {"task": task})
-    person.play(env, info["messages"], console)
+    players.play_at_terminal(env, info["messages"], console)
     env.close()
     assert not left
     before, _, after = console.file.getvalue().partition("=====")
@@ -65,7 +65,7 @@ def test_an_expert_of_a_world_is_asked_before_it_moves():
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_call_that_is_shown_is_one_in_every_format(name):
     env = make("turngym/MathPython-v0", format=name, max_turns=1)
-    shown = list(person._rules(env))[1]
+    shown = list(players._rules(env))[1]
     parsed = env.format.parse(shown, ["python"])
     assert parsed.call.arguments == {"code": "…"} and parsed.error is None
     lines = shown.splitlines()

@@ -14,10 +14,8 @@ def test_words_merge_digits_do_not_and_any_text_comes_back():
     assert tokenizer.decode(tokenizer.encode("naïve 漢字 🙂\n\t").ids) == "naïve 漢字 🙂\n\t"
 
 
-def test_the_vocabulary_is_no_larger_than_asked_for_and_fixed_texts_are_in_it():
-    tokenizer = train_tokenizer(TEXTS, 270, ("go to desk",))
-    assert tokenizer.get_vocab_size() <= 270
-    assert tokenizer.encode("go to desk 3", add_special_tokens=False).tokens[0] == "go to desk"
+def test_the_vocabulary_is_no_larger_than_asked_for():
+    assert train_tokenizer(TEXTS, 270).get_vocab_size() <= 270
 
 
 def test_what_is_written_is_a_chat_format(tmp_path):

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from turngym.agents.engine import Sampling
-from turngym.agents.engines.torch.sampler import sample
+from turngym.agents.engines.torch.engine import sample
 
 
 def test_draws_follow_the_tempered_and_truncated_distribution():
