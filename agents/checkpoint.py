@@ -66,9 +66,8 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         shutil.rmtree(temporary, ignore_errors=True)
         if not isinstance(error, OSError):
             raise
-        raise CheckpointError(
-            f"the checkpoint {final} cannot be written ({error}); earlier ones are intact: free disk space and resume"
-        ) from error
+        what = f"the checkpoint {final} cannot be written ({error})"
+        raise CheckpointError(f"{what}; earlier ones are intact: free disk space and resume") from error
     past = [path for path in steps(folder) if path == final or _number(path) < step]
     for path in steps(folder):
         if path not in past[-KEPT:]:
@@ -104,10 +103,8 @@ def latest(
             on_incident(Incident("checkpoint", fault))
         return path
     if faults:
-        raise CheckpointError(
-            f"all {len(faults)} checkpoints in {folder} are damaged: {'; '.join(faults)}; restore a copy, or remove "
-            "them to start again"
-        )
+        what = f"all {len(faults)} checkpoints in {folder} are damaged: {'; '.join(faults)}"
+        raise CheckpointError(f"{what}; restore a copy, or remove them to start again")
     return None
 
 

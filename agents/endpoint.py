@@ -270,9 +270,8 @@ class Endpoint:
         with self._lock:
             if (before := self.usage.model) and before != answer.model:
                 what = f"{self.url}: model {answer.model!r} answered, and {before!r} did before"
-                raise Refused(
-                    self._hidden(f"{what}; let that one answer, and add --resume, or begin another evaluation")
-                )
+                fix = "let that one answer, and add --resume, or begin another evaluation"
+                raise Refused(self._hidden(f"{what}; {fix}"))
             self._count(answer)
         self._write(key, request, answer=data)
         return answer

@@ -266,10 +266,8 @@ class OpenSession(ABC):
             what = "closed" if self.closed else "drawing a turn"
             raise RuntimeError(f"the session is {what}; open or fork another")
         if self.version not in (None, policy.version):
-            raise RuntimeError(
-                f"the session began with weights {self.version} and the policy is at {policy.version}; end sessions "
-                "before the policy is updated"
-            )
+            what = f"the session began with weights {self.version} and the policy is at {policy.version}"
+            raise RuntimeError(f"{what}; end sessions before the policy is updated")
         if not self.tokens and not len(tokens):
             raise ValueError("tokens is empty and so is the session; begin with at least 1 token")
         outside = tokens[(tokens < 0) | (tokens >= policy.vocabulary)]

@@ -75,12 +75,10 @@ def check_fits(
     if there is not None and takes.total > there:
         smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
         kept = f", {takes.cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
-        raise TooLarge(
-            f"{folder} does not fit: {takes.weights / GIB:.1f} GiB of weights in {dtype}, {takes.lora / GIB:.2f} GiB "
-            f"of LoRA weights{kept} and {takes.optimizer / GIB:.2f} GiB for their optimizer need "
-            f"{takes.total / GIB:.1f} GiB; {device} has {there / GIB:.1f} GiB free; use a smaller model{smaller} or "
-            "a larger device"
-        )
+        parts = f"{takes.weights / GIB:.1f} GiB of weights in {dtype}, {takes.lora / GIB:.2f} GiB of LoRA weights{kept}"
+        parts += f" and {takes.optimizer / GIB:.2f} GiB for their optimizer need {takes.total / GIB:.1f} GiB"
+        fix = f"use a smaller model{smaller} or a larger device"
+        raise TooLarge(f"{folder} does not fit: {parts}; {device} has {there / GIB:.1f} GiB free; {fix}")
     return takes
 
 

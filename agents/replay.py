@@ -192,6 +192,5 @@ def _bits(value: Any) -> str:
 def _shortened(one: str, other: str) -> list[str]:
     parts = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
     start = max(parts - SHOWN // 4, 0) if max(len(one), len(other)) > SHOWN else 0
-    return [
-        f"{'…' * (start > 0)}{text[start : start + SHOWN]}{'…' * (len(text) > start + SHOWN)}" for text in (one, other)
-    ]
+    end = start + SHOWN
+    return [f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}" for text in (one, other)]

@@ -89,10 +89,9 @@ class Source:
         """Raise ValueError where LoRA cannot be put on the layers named, as far as the model's files tell."""
         lora = self.lora()
         if targets and lora is not None and set(targets) != set(lora.targets):
-            what = (
-                f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {lora.targets} and stays there"
-            )
-            raise ValueError(f"{what}; leave targets out, or begin with the model: --policy {self.folder}")
+            what = f"targets is {tuple(targets)}, but the adapter in {self.adapter} is on {lora.targets}"
+            fix = f"leave targets out, or begin with the model: --policy {self.folder}"
+            raise ValueError(f"{what} and stays there; {fix}")
         known = sorted(layer_names(self.folder)) if targets else []
         for name in targets:
             if name not in known:

@@ -93,10 +93,10 @@ class Chat:
 
         What an assistant says in an opening is a worked example: its calls have the tokens that a policy would draw.
         """
-        drawn = (
-            {"content": self.encoder.drawn(one["content"])} if one["role"] == "assistant" else {} for one in messages
-        )
-        shown = [{**message, **own} for message, own in zip(messages, drawn)]
+        shown = [dict(message) for message in messages]
+        for message in shown:
+            if message["role"] == "assistant":
+                message["content"] = self.encoder.drawn(message["content"])
         return self.encoder.encode(self.template.render(shown, tools, generate=True))
 
     def reply(self, messages: Sequence[Message], last: int | None) -> NDArray[np.int32]:

@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def open_engine(
-    choice: EngineChoice,
-    policy: Policy,
-    folder: Path,
-    deadline: float = 600.0,
-    threads: int | None = None,
+    choice: EngineChoice, policy: Policy, folder: Path, deadline: float = 600.0, threads: int | None = None
 ) -> Iterator[TorchEngine | VllmEngine]:
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
@@ -56,10 +52,8 @@ def open_engine(
             from .vllm.server import VllmServer
 
             if choice.own_server:
-                file = folder / "server.log"
-                server = stack.enter_context(
-                    VllmServer(policy, log=file, options=choice.server_option, report=log.info)
-                )
+                own = VllmServer(policy, log=folder / "server.log", options=choice.server_option, report=log.info)
+                server = stack.enter_context(own)
                 fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
             else:
                 fleet = Fleet(choice.server, deadline=deadline)

@@ -146,10 +146,9 @@ class TreeGrower:
         if spawn.token and node < len(turns):
             node = turns[node].parent
         if node not in self.points or spawn.token > len(turns[spawn.node].tokens):
-            raise ValueError(
-                f"the plan asked for a path behind token {spawn.token} of turn {spawn.node} of tree {self.tree.key}; "
-                "paths begin behind the prompt or an answer of the environment (token 0), or inside an agent's turn"
-            )
+            rule = "paths begin behind the prompt or an answer of the environment (token 0), or inside an agent's turn"
+            where = f"token {spawn.token} of turn {spawn.node} of tree {self.tree.key}"
+            raise ValueError(f"the plan asked for a path behind {where}; {rule}")
         sampling = self.driver.sampling
         most = min(spawn.max_tokens or sampling.max_tokens, sampling.max_tokens)
         temperature = sampling.temperature if spawn.temperature is None else spawn.temperature

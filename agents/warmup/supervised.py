@@ -67,11 +67,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, words: str = WORDS) -
     tokenizer.decoder = decoders.ByteLevel()
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words), "isolated"), level])
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(SPECIAL),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    size, alphabet = vocabulary - len(SPECIAL), pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer

@@ -118,10 +118,9 @@ class TorchEngine:
             return lambda: Fallback(base, device, self.max_context)
         needed, there = sum(part.nbytes for part in base.parameters()), free_bytes(str(device))
         if there is not None and needed > there:
-            raise TooLarge(
-                f"the rollout's own copy of the weights of {self.policy.folder} needs {needed / GIB:.1f} GiB; {device} "
-                f"has {there / GIB:.1f} GiB free; use a smaller model, a larger device or --engine vllm"
-            )
+            what = f"the rollout's own copy of the weights of {self.policy.folder} needs {needed / GIB:.1f} GiB"
+            fix = "use a smaller model, a larger device or --engine vllm"
+            raise TooLarge(f"{what}; {device} has {there / GIB:.1f} GiB free; {fix}")
         weights = Weights(base)
         return lambda: Decoder(weights, device)
 
@@ -186,10 +185,9 @@ class TorchEngine:
                 continue
             (token, logp, entropy), sequence = (column[row].item() for column in drawn), request.sequence
             if not np.isfinite(entropy):
-                raise FloatingPointError(
-                    f"the policy's logits are not finite after {len(sequence.tokens)} tokens (entropy {entropy}); "
-                    f"its weights (version {self.policy.version}) are broken: go back to a checkpoint"
-                )
+                what = f"the policy's logits are not finite after {len(sequence.tokens)} tokens (entropy {entropy})"
+                broken = f"its weights (version {self.policy.version}) are broken: go back to a checkpoint"
+                raise FloatingPointError(f"{what}; {broken}")
             request.tokens.append(token)
             request.logp.append(logp)
             request.entropy.append(entropy)
