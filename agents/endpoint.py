@@ -171,10 +171,7 @@ class Gate:
 
 
 class Endpoint:
-    """A model behind a URL, for any number of threads; `seed` is that of requests and of pauses between tries.
-
-    Raises ValueError where an option is wrong, or the key is not there.
-    """
+    """A model behind a URL, for any number of threads. Raises ValueError: a wrong option, or there is no key."""
 
     def __init__(self, options: EndpointOptions, sampling: Sampling = Sampling(), seed: int = 0) -> None:  # noqa: B008
         options.check()
@@ -190,10 +187,7 @@ class Endpoint:
         self._answers: dict[Key, tuple[bytes, Answer]] = {}  # of a journal, by key, with the digest of the request
 
     def open(self, journal: Path) -> None:
-        """Write requests and answers down in a file, and ask for none again that was answered there.
-
-        Raises ValueError where what is there is damaged.
-        """
+        """Write requests and answers into a file, which are not asked again. Raises ValueError: it is damaged."""
         self._journal = journal
         for row in read_sealed(journal):
             if "answer" in row:

@@ -157,10 +157,7 @@ class Engine(Protocol):
         """Return a new, empty conversation."""
 
     async def sync(self) -> None:
-        """Draw from now on with the policy's weights as they are now; no session may be open.
-
-        Raises EngineFailure where that cannot be had, or cannot be verified.
-        """
+        """Draw with the policy's weights as they are now; no session may be open. Raises EngineFailure: it cannot."""
 
     def close(self) -> None:
         """Release threads, memory and connections; open sessions end."""

@@ -210,10 +210,7 @@ def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: End
 
 
 def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
-    """Return the report with what an endpoint took, what was not played, and why the first failure failed.
-
-    Raises ValueError: no episode was over, or none has a score (NoScore).
-    """
+    """Return the report; ValueError where no episode was over, or none has a score (NoScore)."""
     failures = [str(leaf.info.get("error", leaf.stop)) for tree in trees for leaf in tree.leaves if not leaf.rewarded]
     missing, first = len(done.missing), "".join(failures[:1])
     if missing == len(done.wanted):
@@ -273,10 +270,7 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
 
 
 def checked_chat(source: Source, env: TextEnv) -> Chat:
-    """Return the chat format of a policy, checked to be able to speak with `env`.
-
-    Raises TemplateError: the template is not prefix-preserving, or cannot carry what the environment says.
-    """
+    """Return the chat format of a policy; TemplateError where its template cannot speak with `env`."""
     from .chat.chat import Chat, check_fit
 
     chat = Chat.from_folder(source.folder, source.template)

@@ -242,10 +242,7 @@ def _path(value: Any) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes that ask for the same out of a folder. Leaves nothing behind, however the process ends.
-
-    Raises BlockingIOError where another one is in it.
-    """
+    """Keep other processes out of a folder; nothing is left behind. Raises BlockingIOError where one is in it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -280,10 +277,7 @@ def sync(path: Path) -> None:
 
 
 def write_file(path: Path, content: str | Iterable[bytes]) -> None:
-    """Write a file under a temporary name first, so that it is complete, or what it was before.
-
-    Raises OSError where it cannot be written; `path` is what it was before.
-    """
+    """Write a file under a temporary name first: it is complete, or (OSError) what it was before."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -302,10 +296,7 @@ def append_sealed(path: Path, data: Mapping[str, Any], *, synced: bool = True) -
 
 
 def read_sealed(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the data of each line that `append_sealed` wrote, if any; a last line that was left unfinished is none.
-
-    Raises ValueError where a line is not what was written.
-    """
+    """Yield the data of each line that `append_sealed` finished. Raises ValueError where one was changed."""
     if not path.exists():
         return
     with path.open("rb") as file:

@@ -144,10 +144,7 @@ def _download(name: str, patterns: list[str]) -> Path:
 
 
 def check_folder(folder: Path, weights: bool = True) -> None:
-    """Make sure that a model folder holds settings and weights, and nothing that leads out of it or to code.
-
-    Without `weights` they are not looked at. Raises ValueError where it does not: file, what is in it, and the fix.
-    """
+    """Raise ValueError where a model folder leads out of it or to code, or lacks what it names; `weights` too."""
     for name in ("adapter_config.json", "custom_generate"):
         if (folder / name).exists():
             raise ValueError(f"{folder} holds {name}, so it is no plain model folder; save the model alone there")

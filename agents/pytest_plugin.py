@@ -71,10 +71,7 @@ def turngym_clause(request: pytest.FixtureRequest) -> Callable[[], None]:
 
 
 def declared(root: Path) -> list[str]:
-    """Return the ids of the environments that the package in the folder `root` declares.
-
-    Raises pytest.UsageError where it has no name, or is installed without such a declaration.
-    """
+    """Return the ids of what the package in `root` declares. Raises pytest.UsageError where that cannot be known."""
     from ..envs.registry import GROUP, entries
 
     advice = f"mark the test with @pytest.mark.{MARK}(env_id, **options)"

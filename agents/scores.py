@@ -278,10 +278,7 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def pass_hat_k(samples: int, correct: int, k: int) -> float:
-    """Return the unbiased chance that all of k samples are right, pass^k (2406.12045, Sec. 4).
-
-    Raises ValueError: fewer than `k` samples, or more correct ones than samples.
-    """
+    """Return the unbiased chance that all of k samples are right (2406.12045, Sec. 4). Raises as `pass_at_k`."""
     _check_counts(f"pass^{k}", samples, correct, k)
     return math.comb(correct, k) / math.comb(samples, k)
 

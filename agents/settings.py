@@ -285,10 +285,7 @@ def flat(settings: Any) -> dict[str, Any]:
 
 
 def changed(settings: T, values: Mapping[str, Any]) -> T:
-    """Return settings with other values, which are given by the names of fields, nested ones included.
-
-    Raises TypeError where there is no field of a name.
-    """
+    """Return settings with other values by the names of fields, nested ones too; TypeError for an unknown name."""
     known, new = flat(settings), dict[str, Any]()
     if unknown := sorted(values.keys() - known.keys()):
         raise TypeError(f"{type(settings).__name__} has no field {', '.join(unknown)}")

@@ -188,10 +188,7 @@ def max_tokens(source: Source | None) -> int:
 
 
 def layer_names(folder: Path) -> set[str]:
-    """Return the last parts of the names of all matrices within layers of the weights in `folder`, and `lm_head`.
-
-    Linear layers are among them, unless a model's file and its code call them otherwise.
-    """
+    """Return the last parts of the names of all matrices within layers, linear ones among them, and `lm_head`."""
     found = {"lm_head"}  # where the head shares the embedding's matrix, the files do not name it
     for file in folder.glob("*.safetensors"):
         for name, entry in header(file).items():

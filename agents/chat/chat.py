@@ -257,10 +257,7 @@ def read_tokenizer(file: Path) -> Tokenizer:
 
 
 def add_named_tokens(tokenizer: Tokenizer, config: Mapping[str, Any]) -> None:
-    """Add the control tokens that a `tokenizer_config.json` names and the tokenizer lacks, as transformers does.
-
-    Raises ValueError where a token would get another id than the config says.
-    """
+    """Add the control tokens that a `tokenizer_config.json` names; ValueError where one would get another id there."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     listed = sorted((int(index), entry) for index, entry in config.get("added_tokens_decoder", {}).items())
     for index, entry in listed:

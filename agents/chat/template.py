@@ -163,10 +163,7 @@ class Template:
         return text[at:] if at > text.rfind("</think>") else ""
 
     def answered_call(self) -> tuple[MarkedText, MarkedText] | None:
-        """Return a call without a word, and the same with its answer and the next turn opened.
-
-        It is what TRL's `is_chat_template_prefix_preserving` looks at. None where no tools' answers are taken.
-        """
+        """Return a call and the same with its answer, as TRL's check compares them; None where no tool may answer."""
         forms: tuple[Any, ...] = ({}, "{}")  # some templates take arguments only as a string
         for arguments in forms:
             call = {"type": "function", "function": {"name": "f", "arguments": arguments}}

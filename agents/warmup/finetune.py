@@ -106,10 +106,7 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
 
 
 def run(prepared: Prepared) -> Iterator[Progress]:
-    """Play or read the demonstrations, and train, telling of each episode and step.
-
-    Raises BlockingIOError where another process warms up in the folder, ValueError where too few demonstrations fit.
-    """
+    """Play or read demonstrations, and train, telling of each episode and step. Raises BlockingIOError, ValueError."""
     with locked(prepared.out):
         yield from _run(prepared)
 

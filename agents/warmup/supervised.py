@@ -59,10 +59,7 @@ class Example:
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, words: str = WORDS) -> Tokenizer:
-    """Train a BPE of at most `vocabulary` tokens on `texts`: digits are single tokens, `words` do not merge.
-
-    Any text can be encoded: the alphabet holds all bytes.
-    """
+    """Train a BPE of at most `vocabulary` tokens: digits are single, `words` do not merge, any text can be encoded."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -254,10 +254,7 @@ class TorchSession(OpenSession):
             sequence.request = None
 
     def _twin(self, length: int) -> "TorchSession":
-        """Return a sibling whose prefix is copied where a slot is free, else fed when it next draws.
-
-        Raises ValueError where the length cuts through what was fed at once.
-        """
+        """Return a sibling: a copy where a slot is free, else fed when it draws. Raises as `Sequence.fork`."""
         twin = TorchSession(self.engine, self.sequence.fork(length))
         if twin.length:
             self.engine.scheduler.share(self.sequence, twin.sequence)

@@ -174,10 +174,7 @@ class SlotCache(Cache):
 
 
 class Fallback(Runner):
-    """Runs a causal LM of `transformers` (rotary positions, given 4-D masks) over a slot cache.
-
-    Raises ValueError where the model's attention has a window or a rotation that depends on the batch.
-    """
+    """Runs a causal LM of `transformers` over a slot cache; ValueError where rows would depend on the batch."""
 
     def __init__(self, model: Any, device: torch.device, max_context: int) -> None:
         super().__init__(device)

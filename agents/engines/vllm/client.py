@@ -175,10 +175,7 @@ class Endpoint:
 
 
 def read_completion(answer: bytes, request: CompletionRequest, model: str, sent: str) -> Drawn:
-    """Check an answer and return what it holds.
-
-    Raises EngineFailure: MALFORMED, MISMATCH, NUMBERS or VERSION: it is not what was asked for; STATUS: it was aborted.
-    """
+    """Check an answer; raises EngineFailure: what was not asked for, or STATUS where the server aborted it."""
     try:
         root = Node(json.loads(answer.decode()))  # NaN and infinity are let through, to be named as what they are
         if (named := root["model"].string()) != model:
