@@ -222,19 +222,14 @@ class StopRule:
 
     def completes(self, tokens: list[int], cut: Cut, text: DecodedText) -> bool:
         """Return whether the newest token completes what `cut` looks for; `text` is kept between calls for a turn."""
-        return self._closes(tokens, cut.closers) and cut.complete(text.extend(tokens, self._decode))
-
-    def _closes(self, tokens: list[int], closers: tuple[str, ...]) -> bool:
-        """Return False only where the newest token cannot hold the end of a closing text."""
         piece = self._pieces.get(tokens[-1])
         if piece is None:
             piece = self._pieces[tokens[-1]] = self._decode(tokens[-1:])
         # The tail is decoded only where this token can hold a closer's last character, perhaps a part of it.
-        if not any(closer[-1] in piece for closer in closers) and "\ufffd" not in piece:
+        if not any(closer[-1] in piece for closer in cut.closers) and "\ufffd" not in piece:
             return False
-        longest = max(len(closer.encode()) for closer in closers)
-        tail = self._decode(tokens[-longest - 1 :])
-        return any(closer in tail for closer in closers)
+        tail = self._decode(tokens[-max(len(closer.encode()) for closer in cut.closers) - 1 :])
+        return any(closer in tail for closer in cut.closers) and cut.complete(text.extend(tokens, self._decode))
 
 
 class OpenSession(ABC):

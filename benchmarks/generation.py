@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -120,7 +120,7 @@ def engine(policy: Policy, talks: list[Talk]) -> Drawn:
         return drawn
 
     async def every() -> Drawn:
-        async with TorchEngine(policy, slots=SLOTS, threads=1) as engine:
+        with closing(TorchEngine(policy, slots=SLOTS, threads=1)) as engine:
             return list(await asyncio.gather(*(one(engine, i, talk) for i, talk in enumerate(talks))))
 
     return asyncio.run(every())

@@ -31,7 +31,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -143,7 +143,7 @@ def draw(policy: Policy, trees: Sequence[Tree]) -> None:
             session.close()
 
     async def every() -> None:
-        async with TorchEngine(policy, threads=1) as engine:
+        with closing(TorchEngine(policy, threads=1)) as engine:
             roots = ((tree, node) for tree in trees for node, turn in enumerate(tree.turns) if turn.parent < 0)
             await asyncio.gather(*(behind(engine, tree, node, None, []) for tree, node in roots))
 

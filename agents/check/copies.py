@@ -126,7 +126,7 @@ def _single(case: Case, scenario: Scenario, rounds: int) -> list[str]:
     with case.wrapped() as single:
         env = Autoreset(single)
         opening = _moment(*env.reset(seed=scenario.seed))
-        return [opening, *(_moment(*env.step(_action(scenario, turn))) for turn in range(rounds))]
+        return [opening, *(_moment(*env.step(action)) for action in _actions(scenario, rounds))]
 
 
 def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -> list[list[str]]:
@@ -135,8 +135,7 @@ def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -
     try:
         opening, info = _ask(envs, "reset", seed=[scenario.seed for scenario in scenarios])
         seen = [[_moment(opening[i], _pick(info, i))] for i in range(len(scenarios))]
-        for turn in range(rounds):
-            actions = tuple(_action(scenario, turn) for scenario in scenarios)
+        for actions in zip(*(_actions(scenario, rounds) for scenario in scenarios)):
             *columns, info = _ask(envs, "step", actions=actions)
             for i in range(len(scenarios)):
                 seen[i].append(_moment(*(values[i] for values in columns), _pick(info, i)))
@@ -155,8 +154,8 @@ def _ask(envs: VectorEnv[Any, Any, Any], what: str, **given: Any) -> Any:
     return getattr(envs, f"{what}_wait")(timeout=SECONDS)
 
 
-def _action(scenario: Scenario, turn: int) -> str:
-    return scenario.actions[turn] if turn < len(scenario.actions) else "more"
+def _actions(scenario: Scenario, rounds: int) -> list[str]:
+    return [*scenario.actions, *["more"] * rounds][:rounds]
 
 
 def _pick(info: Mapping[str, Any], i: int) -> dict[str, Any]:

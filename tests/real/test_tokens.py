@@ -1,6 +1,7 @@
 """The embedded engine draws the tokens of transformers' `generate`, stock and with an adapter."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ QUESTIONS, TOKENS = 100, 12
 
 
 async def embedded(policy: Policy, given: list[Prompt]) -> list[list[int]]:
-    async with TorchEngine(policy, threads=1) as engine:
+    with closing(TorchEngine(policy, threads=1)) as engine:
         return await drawn(engine, given, TOKENS)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_a_turn_ends_with_the_first_token_that_completes_the_call(run, moved, cu
 
 def test_greedy_turns_are_those_of_the_embedded_engine(run, moved):
     async def embedded() -> list[Completion]:
-        async with TorchEngine(moved) as engine:
+        with closing(TorchEngine(moved)) as engine:
             return await drawn(engine, moved, Sampling(0.0, max_tokens=30), Nth("</tool_call>"), 4)
 
     served = run(lambda engine: drawn(engine, moved, Sampling(0.0, max_tokens=30), Nth("</tool_call>"), 4))

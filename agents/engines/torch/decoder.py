@@ -102,11 +102,6 @@ class Weights:
         self.head = Matrix()
         self.load()
 
-    @property
-    def packed(self) -> bool:
-        """Whether the matrices are packed for the processor."""
-        return self.head.packed
-
     @torch.no_grad()
     def load(self) -> None:
         pair, order = self.heads + self.shared, torch.arange(self.size).view(2, -1).T.flatten()
@@ -124,6 +119,7 @@ class Weights:
             layer.rise.load(*_merged([inner.gate_proj, inner.up_proj], given.post_attention_layernorm))
             layer.fall.load(*_merged([inner.down_proj]))
         self.head.load(*_merged([self._model.get_output_embeddings()], self._model.model.norm))
+        self.packed = self.head.packed
 
     def rotations(self, positions: int) -> Tensor:
         """Return the rotation of each pair at positions 0 to `positions`, complex64 `[positions, d / 2]`."""

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Literal, Self, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -104,12 +104,6 @@ class TorchEngine:
         self._open = False
         self._worker.shutdown()
         self._fail(RuntimeError("the engine was closed while it drew a turn"))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
 
     def _runners(self) -> Callable[[], Runner]:
         """Return what makes a runner with an empty cache; all have the same weights."""

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def ids(n: int, *key: int) -> np.ndarray:
 
 def run(policy: Policy, work: Callable[[TorchEngine], Awaitable[Any]], **options: Any) -> Any:
     async def main() -> Any:
-        async with TorchEngine(policy, **options) as engine:
+        with closing(TorchEngine(policy, **options)) as engine:
             return await asyncio.wait_for(work(engine), 60)
 
     return asyncio.run(main())
