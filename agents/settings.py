@@ -292,8 +292,7 @@ def changed(settings: T, values: Mapping[str, Any]) -> T:
     for field in fields(settings):  # type: ignore[arg-type]
         value = getattr(settings, field.name)
         if is_dataclass(value):
-            inner = values.keys() & flat(value).keys()
-            new[field.name] = changed(value, {name: values[name] for name in inner})
+            new[field.name] = changed(value, {name: values[name] for name in flat(value) if name in values})
         elif field.name in values:
             new[field.name] = values[field.name]
     return replace(settings, **new)  # type: ignore[type-var]

@@ -6,6 +6,4 @@ runner: what computes forward passes whose numbers do not depend on the batch; t
 decoder: those of the usual architectures, written out; their matrices, LoRA added, packed for the processor
 """
 
-from .engine import TorchEngine
-
-__all__ = ["TorchEngine"]
+from .engine import TorchEngine as TorchEngine

@@ -6,6 +6,4 @@ publish: weights to servers, and the probe of a server's log-probabilities that 
 server: a server process of our own: started, watched, started again
 """
 
-from .engine import VllmEngine
-
-__all__ = ["VllmEngine"]
+from .engine import VllmEngine as VllmEngine
