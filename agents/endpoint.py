@@ -337,11 +337,7 @@ class Conversation:
         self._turn, self._call = 0, ""  # the id of the call that is to be answered
 
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> Action | None:
-        """Return what the model says; None where the token budget is spent.
-
-        Raises EngineFailure where it says nothing, after all tries, or the server keeps its answer back; ContextFull
-        where the chat is too long for it; Refused where the server refuses what every request asks for.
-        """
+        """Return what the model says; None where the token budget is spent. Raises as `Endpoint.ask`."""
         if not self._turn and self.endpoint.options.tool_calls == "structured" and isinstance(env, QuestionEnv):
             self.tools = info["tools"]
         self.messages += map(self._heard, info["messages"])

@@ -130,10 +130,7 @@ def write_result(folder: Path, report: Report, levels: Mapping[str, str], option
 
 
 def read_result(folder: Path, what: str) -> dict[str, Any]:
-    """Return the result of an evaluation that is over; `what` needs it, and begins the error.
-
-    Raises ValueError, OSError: there is none, it is of another version or damaged, or beside another one's journal.
-    """
+    """Return the result of a finished evaluation. Raises ValueError, OSError, which `what` begins: it is damaged."""
     if not (folder / REPORT).is_file():
         raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")
     result = read_json(folder / REPORT)
@@ -156,11 +153,7 @@ def check_journal(folder: Path, result: Mapping[str, Any]) -> None:
 
 
 def read_against(folder: Path, env: TextEnv, tasks: Collection[int]) -> list[Episode]:
-    """Return the episodes of an earlier evaluation of `tasks`, which are to be played in `env`.
-
-    Raises ValueError, OSError: it is none, is not finished, is one of another environment or of other texts, or has
-    fewer than two of the tasks with a score.
-    """
+    """Return the episodes of an earlier evaluation of `tasks`, played in `env`. Raises ValueError, OSError."""
     read_result(folder, "against")
     journal, ours = folder / TREES, origin_of(env)
     theirs, what = read_origin(journal), f"the evaluation in {folder}, against which to compare,"
@@ -199,11 +192,7 @@ def _by_task(episodes: Iterable[Episode]) -> Mapping[int, float]:
 
 
 def export(folder: Path, to: str, out: Path | None = None) -> Path:
-    """Write what an evaluation holds as `to`, one of `FORMATS`, and return the file.
-
-    Raises FileExistsError: it is there already; ValueError, OSError: the folder holds no finished evaluation, it is
-    damaged, or a package is missing.
-    """
+    """Write an evaluation as `to`, one of `FORMATS`; return the file. Raises FileExistsError, ValueError, OSError."""
     result = read_result(folder, "export")
     name, content = FORMATS[to]
     if (path := out or folder / name.format(_when(folder).replace(":", "-"))).exists():

@@ -171,10 +171,7 @@ def _parts(report: Report) -> Iterator[Table]:
 
 
 def suite_of(args: Sequence[str], command: E) -> E:
-    """Return `command` with the settings of the suite that `args` name by `--suite`: of `suites.toml`, or a TOML file.
-
-    Raises ValueError, OSError: there is no such suite, or it sets what a suite does not, or what only a command may.
-    """
+    """Return `command` with what the suite that `args` name by `--suite` sets. Raises ValueError, OSError."""
     asked = [value for arg, value in pairwise(args) if arg == "--suite"]
     asked += [arg.removeprefix("--suite=") for arg in args if arg.startswith("--suite=")]
     if not asked:

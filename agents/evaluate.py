@@ -158,8 +158,8 @@ def prepare(
         checked_chat(source, env)
     check_levels(env)
     tasks, name = pick_tasks(split.tasks, episodes, seed), policy or "tiny"
-    evaluation = Evaluation(env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume)
-    evaluation = replace(evaluation, endpoint=endpoint if endpoint.model else None, note=split.note, ks=ks)
+    checked = (env, name, source, tasks, samples, drawn, seed, machine, choice, out, resume)
+    evaluation = Evaluation(*checked, endpoint if endpoint.model else None, ks, split.note)
     if out is not None:
         evaluation.check_folder()
         writable(out)

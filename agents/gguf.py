@@ -51,11 +51,7 @@ def cache_folder() -> Path:
 
 @lru_cache(maxsize=8)
 def converted(file: Path) -> Path:
-    """Return the model folder of a GGUF file, made on first use.
-
-    Raises FileNotFoundError where there is no such file, ModuleNotFoundError where what reads it is missing,
-    and ValueError where it is damaged or not supported, memory or disk do not suffice, or the folder was changed.
-    """
+    """Return the model folder of a GGUF file, made on first use. Raises OSError, ModuleNotFoundError, ValueError."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}; name a .gguf file, or a model folder")
     source = sha256_of(file)

@@ -67,10 +67,7 @@ class Template:
 
     @classmethod
     def from_folder(cls, folder: Path, file: Path | None = None) -> Template:
-        """Read `file`, else `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`.
-
-        Raises FileNotFoundError where there is none of them; ValueError where one of the files cannot be used.
-        """
+        """Read `file`, else the folder's own template. Raises FileNotFoundError where there is none, or ValueError."""
         config_file, jinja_file = folder / "tokenizer_config.json", file or folder / TEMPLATE_FILE
         config = read_json(config_file) if config_file.is_file() else {}
         source = read_bytes(jinja_file, LONGEST).decode() if jinja_file.is_file() else config.get("chat_template")
@@ -92,11 +89,9 @@ class Template:
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, generate: bool = False
     ) -> MarkedText:
-        """Return the text of a conversation; `generate` opens the assistant's next turn.
+        """Return the text of a conversation; `generate` opens the assistant's next turn. Raises TemplateError.
 
         Where the template refuses system messages, their text stands in front of the first question.
-
-        Raises TemplateError where the template itself refuses the messages.
         """
         roles = [message.get("role") for message in messages]
         if roles[:2] == ["system", "user"] and not self.takes_system:

@@ -121,10 +121,7 @@ def _check_ids(case: Case) -> None:
 
 
 def hunt(case: Case) -> bool:
-    """Search all that is seen of the episode of a seed whose gold is a canary; False where there is no gold text.
-
-    Raises Broken where the canary was seen, or the environment only says that it has put it in place.
-    """
+    """Search all that is seen of an episode with a canary as gold, or raise Broken; False where gold is no text."""
     rng = np.random.default_rng((case.seed, 0xCA))
     canary = str(rng.integers(10 ** (DIGITS - 1), 10**DIGITS))
     watch, began = Detector(canary), time.time() - 1.0  # the clock of file systems lags a little

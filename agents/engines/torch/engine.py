@@ -225,12 +225,7 @@ class TorchSession(OpenSession):
     async def sample(
         self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
     ) -> Completion:
-        """Append `tokens` int32 [q], then draw one turn (see `engine.Session`).
-
-        Raises RuntimeError where it is closed, already drawing, or continued under other weights; ValueError where an
-        id is outside the vocabulary, there is nothing to begin with, or the cut has no closers; FloatingPointError
-        where the policy's logits are not finite.
-        """
+        """Draw a turn (see `engine.Session`). Raises as `turn`; FloatingPointError where logits are not finite."""
         sequence, turn, version = self.sequence, self.turn(tokens, sampling, cut), self.engine.policy.version
         if not turn.most:
             return turn.completion("context", version)
