@@ -130,7 +130,7 @@ def write_result(folder: Path, report: Report, levels: Mapping[str, str], option
 
 
 def read_result(folder: Path, what: str) -> dict[str, Any]:
-    """Return the result of a finished evaluation. Raises ValueError, OSError, which `what` begins: it is damaged."""
+    """Return the result of a finished evaluation. Raises ValueError, OSError: there is none; `what` says for whom."""
     if not (folder / REPORT).is_file():
         raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")
     result = read_json(folder / REPORT)

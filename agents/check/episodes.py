@@ -58,10 +58,9 @@ class Case:
         """Two experts' episodes, one of tools and words, and one whose end the expert leaves to chance."""
         with self.bare() as env:
             golds = [Scenario(seed, expert(env, seed)) for seed in range(self.seed, self.seed + 3)]
-            env.action_space.seed(self.seed)
-            words, calls = [env.action_space.sample() for _ in range(3)], tuple(example_calls(env))
-        tried = Scenario(self.seed + 3, (*calls, *calls, *words))
-        return (*golds[:2], tried, Scenario(golds[2].seed, (*golds[2].actions[:-1], *words)))
+            tried, calls = words(env, self.seed), tuple(example_calls(env))
+        mixed = Scenario(self.seed + 3, (*calls, *calls, *tried))
+        return (*golds[:2], mixed, Scenario(golds[2].seed, (*golds[2].actions[:-1], *tried)))
 
     def episode(self, scenario: Scenario) -> list[str]:
         with self.bare() as env:
@@ -121,6 +120,11 @@ def expert(env: TextEnv, seed: int, task: int | None = None) -> tuple[str, ...]:
     except Exception:
         return ()
     return tuple(actions)
+
+
+def words(env: TextEnv, seed: int) -> tuple[str, ...]:
+    env.action_space.seed(seed)
+    return tuple(env.action_space.sample() for _ in range(3))
 
 
 def example_calls(env: TextEnv, text: str | None = None) -> Iterator[str]:
