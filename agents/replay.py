@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..envs import StopReason, TextEnv
 from ..envs.registry import check_levels, refuse_unnamed, reserved_choices
@@ -25,6 +25,7 @@ from .trajectory import Leaf, Tree, Turn
 OPENING = -1  # in place of a turn: what `reset` gave
 SHOWN = 160  # characters of a value that a sentence shows
 NOTHING = "(nothing)"  # in place of a value that is not there
+_Fact = tuple[int, str, Any, bool]  # turn, field, value, and whether a deadline of a tool cut the turn
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,6 @@ class Replayed:
     turns: int  # of the agent that were taken again
     failed: bool  # the path ended in an infrastructure failure
     divergence: Divergence | None
-
-
-class _Fact(NamedTuple):
-    turn: int
-    field: str
-    value: Any
-    cut: bool = False  # by a deadline of a tool
 
 
 def replay(env: TextEnv, tree: Tree) -> Divergence | None:
@@ -149,7 +143,7 @@ def _left(leaf: Leaf, nodes: list[Turn]) -> bool:
 def _facts(task_id: str, nodes: list[Turn], stop: str | None, end: Leaf | None) -> list[_Fact]:
     """Return all that an environment says on a path, in the order in which it is seen; `stop` ended its episode."""
     turn, cut = OPENING, False
-    facts = [_Fact(turn, "task_id", task_id), _Fact(turn, "text", nodes[0].text)]
+    facts: list[_Fact] = [(turn, "task_id", task_id, cut), (turn, "text", nodes[0].text, cut)]
     for node in nodes:
         if node.parent < 0:
             values: dict[str, Any] = {name: node.info.get(name) for name in ("messages", "tools")}
@@ -159,16 +153,17 @@ def _facts(task_id: str, nodes: list[Turn], stop: str | None, end: Leaf | None) 
             values = {"info": dict(node.info), "reward": node.reward, "stop": last}
         else:
             values = {"role": node.role, "text": node.text}
-        facts += [_Fact(turn, name, value, cut) for name, value in values.items()]
+        facts += [(turn, name, value, cut) for name, value in values.items()]
     if end is not None:
         values = {"outcome": str(end.outcome), "score": end.score, "info": dict(end.info)}
-        facts += [_Fact(turn, name, value, cut) for name, value in values.items()]
+        facts += [(turn, name, value, cut) for name, value in values.items()]
     return facts
 
 
 def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -> Divergence | None:
-    for old, new in zip(recorded, replayed, strict=False):  # where one of them ends early, its `stop` differs
-        field, was, now = old.field, _data(old.value), _data(new.value)
+    facts = zip(recorded, replayed, strict=False)  # where one of them ends early, its `stop` differs
+    for (turn, field, old, cut), (_, _, new, cut_now) in facts:
+        was, now = _data(old), _data(new)
         if field == "info" and "valid" not in was:  # a journal of a version that did not write it
             now.pop("valid", None)
         if _bits(was) == _bits(now):
@@ -176,7 +171,7 @@ def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -
         if field == "info":
             name = next(n for n in sorted({*was, *now}) if _bits(was.get(n, NOTHING)) != _bits(now.get(n, NOTHING)))
             field, was, now = f"info[{name!r}]", was.get(name, NOTHING), now.get(name, NOTHING)
-        return Divergence(key, old.turn, field, was, now, old.cut or new.cut)
+        return Divergence(key, turn, field, was, now, cut or cut_now)
     return None
 
 
