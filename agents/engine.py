@@ -236,7 +236,6 @@ class OpenSession(ABC):
     """What the sessions of engines share: a conversation's tokens, and the version of the weights that drew there."""
 
     engine: Any
-    drawing: Any  # what draws a turn now, if any
 
     def __init__(self, tokens: list[int]) -> None:
         self.tokens = tokens
@@ -246,6 +245,11 @@ class OpenSession(ABC):
     @property
     def length(self) -> int:
         return len(self.tokens)
+
+    @property
+    @abstractmethod
+    def drawing(self) -> bool:
+        """Whether a turn is being drawn."""
 
     def turn(self, tokens: NDArray[np.int32], sampling: Sampling, cut: Cut | None) -> Generation:
         """Return the turn to draw behind `tokens`, of at most 0 tokens where they leave no room in the context.

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -173,7 +173,7 @@ class TorchEngine:
             sequence.cached += 1
         self._accept(drawing, drawn)
 
-    def _accept(self, drawing: dict[int, Request], drawn: Drawn) -> None:
+    def _accept(self, drawing: dict[int, Request], drawn: tuple[NDArray[Any], ...]) -> None:
         for row, request in drawing.items():
             if request.future.done():
                 continue
@@ -219,8 +219,8 @@ class TorchSession(OpenSession):
         self.engine, self.sequence = engine, sequence
 
     @property
-    def drawing(self) -> Request | None:
-        return self.sequence.request
+    def drawing(self) -> bool:
+        return self.sequence.request is not None
 
     async def sample(
         self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
@@ -242,9 +242,9 @@ class TorchSession(OpenSession):
         finally:
             sequence.request = None
 
-    def _twin(self, length: int) -> "TorchSession":
+    def _twin(self, length: int) -> Self:
         """Return a sibling: a copy where a slot is free, else fed when it draws. Raises as `Sequence.fork`."""
-        twin = TorchSession(self.engine, self.sequence.fork(length))
+        twin = type(self)(self.engine, self.sequence.fork(length))
         if twin.length:
             self.engine.scheduler.share(self.sequence, twin.sequence)
         return twin

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -139,7 +139,11 @@ class VllmSession(OpenSession):
     def __init__(self, engine: VllmEngine, tokens: Sequence[int] = (), home: bytes = b"") -> None:
         super().__init__([*tokens])
         self.engine, self.home = engine, home
-        self.drawing: asyncio.Task[Completion] | None = None
+        self._task: asyncio.Task[Completion] | None = None
+
+    @property
+    def drawing(self) -> bool:
+        return self._task is not None
 
     async def sample(
         self, tokens: NDArray[np.int32], sampling: Sampling, key: tuple[int, ...], cut: Cut | None = None
@@ -154,10 +158,10 @@ class VllmSession(OpenSession):
         self.version = version
         self.home = self.home or np.asarray(tokens, np.int32).tobytes()
         self.tokens.extend(int(token) for token in tokens)
-        self.drawing = asyncio.get_running_loop().create_task(self._draw(turn, key, version))
+        self._task = asyncio.get_running_loop().create_task(self._draw(turn, key, version))
         self.engine.drawing.add(self)
         try:
-            return await self.drawing
+            return await self._task
         except BaseException as error:
             if self.closed and isinstance(error, asyncio.CancelledError):
                 raise RuntimeError("the session was closed while it drew a turn") from None
@@ -165,17 +169,17 @@ class VllmSession(OpenSession):
             raise
         finally:
             self.engine.drawing.discard(self)
-            self.drawing = None
+            self._task = None
 
-    def _twin(self, length: int) -> VllmSession:
+    def _twin(self, length: int) -> Self:
         if not 0 <= length <= self.length:
             raise ValueError(f"length is {length}; the session has {self.length} tokens")
-        return VllmSession(self.engine, self.tokens[:length], self.home)
+        return type(self)(self.engine, self.tokens[:length], self.home)
 
     def close(self) -> None:
         self.closed = True
-        if self.drawing is not None:
-            self.drawing.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _draw(self, turn: Generation, key: tuple[int, ...], version: int) -> Completion:
         """Draw a turn: ask, and ask on where a server stopped at a text that completes nothing."""
