@@ -26,12 +26,10 @@ What is computed:
     head: log-probability and entropy in chunks
     control: a method as transformations of rollout and loss, and chains of them
     credit: advantages from scores, and means over slots
-    floor: a controller that keeps a number above a floor, and which turns are paid for their log-probability
     objective: the loss, its policy terms, KL estimators
     methods/: one file a method, and their names
     parameters: their parameters and ranges, also read without importing them
     branching: what rules that fork paths by entropy share
-    imitation: which paths self-imitation keeps
 
 What is measured:
     actions: how the actions of siblings differ, and which were valid

@@ -24,6 +24,7 @@ from ..envs.registry import check_levels, defaults_of, levels_of
 from ..envs.splits import Split, begin
 from .config import TrainConfig, adjust
 from .methods import check_group, check_methods
+from .order import next_tasks
 from .run import check_fit, open_splits, task_options
 
 T = TypeVar("T")
@@ -65,10 +66,8 @@ class Lengths:
                 f"an opening of {longest} tokens and a turn of {self.turn} are more than the model's context of "
                 f"{self.context} tokens; lower --max-tokens, or choose another policy or tasks"
             )
-        return (
-            f"up to {self.path:,} tokens of {self.context:,} in {self.turns} turns of up to {self.turn}, and what the "
-            "environment answers"
-        )
+        turns = f"{self.turns} turns of up to {self.turn}, and what the environment answers"
+        return f"up to {self.path:,} tokens of {self.context:,} in {turns}"
 
 
 class Findings:
@@ -77,6 +76,9 @@ class Findings:
     def __init__(self) -> None:
         self.lines: list[Line] = []
         self.prompt = ""
+
+    def add(self, what: str, about: str, passed: bool | None = None) -> None:
+        self.lines.append(Line(what, about, passed))
 
     @property
     def failed(self) -> int:
@@ -89,10 +91,10 @@ class Findings:
         except Exception as error:
             if (text := said_of(error)) is None:
                 raise
-            self.lines.append(Line(what, text, False))
+            self.add(what, text, False)
             return None
         if about := say(result):
-            self.lines.append(Line(what, about, True))
+            self.add(what, about, True)
         return result
 
 
@@ -105,12 +107,11 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         lambda source: f"{source.folder}, {parameters(source.folder):,} weights",
     )
     if source is None and config.policy in PUBLISHED:
-        found.lines.append(
-            Line("model", f"to get it: hf download {config.policy}; the sizes below are its published ones")
-        )
+        found.add("model", f"to get it: hf download {config.policy}; the sizes below are its published ones")
     if recipe and source is not None:
         config, said = adjust(config, recipe, named, source)
-        found.lines += [Line("recipe", line) for line in said]
+        for line in said:
+            found.add("recipe", line)
     sound = found.check("settings", lambda: _settings(config, source))
     found.check("device", lambda: check_device(config.machine.device), lambda _: config.machine.device)
     here = bool(found.lines[-1].passed)
@@ -123,17 +124,13 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         speaker, asked = None, suited(config.env, options, None)
     splits = found.check("tasks", lambda: open_splits(config, {**asked, **options}), _counted)
     if splits is None:
-        found.lines.append(Line("prompts", f"taken to be of {ASSUMED:,} tokens, as there are no tasks to measure"))
+        found.add("prompts", f"taken to be of {ASSUMED:,} tokens, as there are no tasks to measure")
         turns = int({**defaults_of(config.env), **options}.get("max_turns") or 1)
         _size(found, config, source, [ASSUMED], turns, here)
         return found
     with closing(splits[0].env) as env, closing(splits[1].env):
         found.check("tools", lambda: check_levels(env), lambda _: _tools(env))
-        chat = (
-            None
-            if speaker is None
-            else found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
-        )
+        chat = speaker and found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
         if chat is not None and sound:
             found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
@@ -183,8 +180,6 @@ def _styled(env: TextEnv, chat: Chat) -> str:
 
 def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None) -> list[int]:
     """Return the tokens of some tasks' openings, and keep the first prompt of the run where there is a tokenizer."""
-    from .order import next_tasks
-
     (first,), _ = next_tasks(config.seed, len(train.tasks), 0, 1, set())
     lengths = []
     for task in [train.tasks[first], *pick_tasks(train.tasks, OPENINGS - 1, config.seed)]:
@@ -206,7 +201,7 @@ def _spread(lengths: list[int]) -> str:
 def _size(
     found: Findings, config: TrainConfig, source: Source | None, openings: list[int], turns: int, here: bool
 ) -> None:
-    shape = read_config(source.folder) if source is not None else _published(config.policy)
+    shape = read_config(source.folder) if source is not None else PUBLISHED.get(config.policy)
     if not shape:
         return
     count = parameters(source.folder) if source is not None else count_of(shape)
@@ -214,12 +209,8 @@ def _size(
         config = replace(config, lora=lora)
     limit = max_tokens(source) if config.sampling.max_tokens is None else config.sampling.max_tokens
     lengths = Lengths(openings, limit, turns, int(shape["max_position_embeddings"]))
-    found.check("lengths", lambda: lengths.check(), str)
+    found.check("lengths", lengths.check)
     _check_memory(found, config, shape, count, lengths, here)
-
-
-def _published(name: str) -> dict[str, Any]:
-    return dict(PUBLISHED.get(name, {}))
 
 
 def _server_share(options: Collection[str]) -> float:
@@ -259,13 +250,12 @@ def _check_memory(
     }
     for part, about in parts.items():
         if size := getattr(takes, part):
-            found.lines.append(Line("memory", f"{size / GIB:7.2f} GiB  {about}"))
+            found.add("memory", f"{size / GIB:7.2f} GiB  {about}")
     there = free_bytes(device) if here else None
     share = _server_share(choice.server_option) if choice.own_server else 0.0
     more = f", beside {share:.0%} of the GPU for the server" if share else ""
     said = f"{takes.total / GIB:7.2f} GiB  together{more}"
     if there is None:
-        found.lines.append(Line("memory", f"{said}; {device} cannot be asked here"))
-        return
-    fits = takes.total <= there * (1 - share)
-    found.lines.append(Line("memory", f"{said}; {device} has {there / GIB:.2f} GiB free", fits))
+        found.add("memory", f"{said}; {device} cannot be asked here")
+    else:
+        found.add("memory", f"{said}; {device} has {there / GIB:.2f} GiB free", takes.total <= there * (1 - share))

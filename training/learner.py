@@ -12,8 +12,9 @@ from math import inf, isfinite, nan
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -114,12 +115,14 @@ class Learner:
         every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
         keep = _only(self.team.paths(packed, every), every)
         seen = [self.forward(packed, paths) for paths in packed.micro_batches(self.micro_tokens, keep)]
-        own = [{"logp": one.logp, "entropy": one.entropy} for one in seen]
-        parts = [some | {EXTRA + name: one.extras[name] for name in one.extras} for some, one in zip(own, seen)]
+        parts = [
+            {"logp": one.logp, "entropy": one.entropy, **{EXTRA + name: one.extras[name] for name in one.extras}}
+            for one in seen
+        ]
         mine = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
         found = self.team.columns(mine)
-        extras = {name.removeprefix(EXTRA): column for name, column in found.items() if name.startswith(EXTRA)}
-        return Now(found["logp"], found["entropy"], extras)
+        logp, entropy = found.pop("logp"), found.pop("entropy")
+        return Now(logp, entropy, {name.removeprefix(EXTRA): column for name, column in found.items()})
 
     def propose(
         self, packed: Packed, state: State, lr_share: float = 1.0, now: Now | None = None, paths: range | None = None
@@ -183,20 +186,15 @@ class Learner:
         layout = packed.layout(paths)
         # Of each slot the place of the token that predicts its own; slots that share a token are computed once.
         before = torch.cat([place[:-1][packed.sampled[path][1:]] for path, place in zip(paths, layout.places)])
-        first, slot = _firsts(packed.batch.token[span])
+        labels = np.unique(packed.batch.token[span].numpy(), return_index=True, return_inverse=True)
+        first, slot = map(torch.from_numpy, labels[1:])  # where each comes first, and of each slot its label's
         how = {"checkpointing": self.policy.checkpointing, "compiled": self.policy.compile}
         seen = hidden_states(base, layout, device, **how)[before[first].to(device)]
+        token, temperature = (column[span][first].to(device) for column in (packed.token, packed.temperature))
+        extras = {name: values[span][first].to(device) for name, values in packed.batch.extras.items()}
+        needs, about = self.control.needs, (token, temperature, self.policy.vocabulary)
         head = base.get_output_embeddings()
-        logp, entropy, extras = token_stats(
-            seen,
-            head,
-            packed.token[span][first].to(device),
-            packed.temperature[span][first].to(device),
-            self.policy.vocabulary,
-            self.control.needs.functionals,
-            self.control.needs.entropy_grad,
-            {name: values[span][first].to(device) for name, values in packed.batch.extras.items()},
-        )
+        logp, entropy, extras = token_stats(seen, head, *about, needs.functionals, needs.entropy_grad, extras)
         extras |= self.modules(seen)
         by_slot = {name: value.cpu()[slot] for name, value in extras.items()}
         return Current(logp.cpu()[slot], entropy.cpu()[slot], by_slot)
@@ -299,18 +297,10 @@ class Learner:
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
 
 
-def _firsts(label: Int[Tensor, "s"]) -> tuple[Int[Tensor, "u"], Int[Tensor, "s"]]:
-    """Return where each label comes first, and of each slot which of these has its label."""
-    labels, slot = torch.unique(label, return_inverse=True)
-    first = torch.full_like(labels, len(label)).scatter_reduce(0, slot, torch.arange(len(label)), "amin")
-    return first, slot
-
-
 def _moves(terms: Terms, batch: Batch) -> Bool[Tensor, "p"]:
     """Return which paths have a slot that can move the weights."""
-    live = (terms.scale != 0) & (
-        (terms.weight * terms.advantage != 0) | (terms.kl_coef != 0) | (terms.entropy_coef != 0)
-    )
+    live = (terms.weight * terms.advantage != 0) | (terms.kl_coef != 0) | (terms.entropy_coef != 0)
+    live &= terms.scale != 0
     for penalty in terms.penalties:
         live = live | (penalty.coef != 0)
     moves = torch.zeros(batch.n_paths, dtype=torch.bool)

@@ -9,7 +9,7 @@ checkpoint holds what the line needs, so the line is the last. Wall-clock time g
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,9 +31,9 @@ from ..envs.splits import begin
 from ..tools.progress import Work
 from .columns import At, NothingToLearn, Packed, pack
 from .config import Schedule
-from .control import Control, Request, Requests, Stats, Verdict, numbers_of
+from .control import Control, Request, Requests, State, Stats, Tasks, Verdict, numbers_of
 from .learner import Learner, Update
-from .order import next_tasks, taken
+from .order import next_tasks, shuffled
 from .parallel import PeerLost, Team
 from .run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
 from .telemetry import counts, stats
@@ -65,14 +65,10 @@ class Rollouts:
 
         Return the trees to learn from, all trees, and how many tasks the run has used by then.
         """
-        kept: list[Tree] = []
-        grown: list[Tree] = []
-        used: set[int] = set()
-        cursor, wanted, total, state = at.cursor, self.prompts, len(self.tasks), at.state()
-        ordered = control.order and partial(
-            taken, self.seed, self.tasks, self.prompts, self.prompt, control.order, state
-        )
-        total = len(ordered(0)) if ordered else total
+        kept, grown, used = list[Tree](), list[Tree](), set[int]()
+        cursor, wanted, state = at.cursor, self.prompts, at.state()
+        ordered = control.order and partial(self._taken, control.order, state)
+        total = len(ordered(0)) if ordered else len(self.tasks)
         asked, key = control.plan, (self.seed, at.step)
         plan: Plan | None = asked and (lambda tree, event, key: asked(tree, event, key, state))
         grow = partial(collect, self.actor, self.env, group=self.group, key=key, plan=plan, deadlines=self.deadlines)
@@ -89,6 +85,14 @@ class Rollouts:
                 break
         logbook.add_trees(at.step + 1, grown, origin_of(self.env))
         return shuffled_scores(kept, key) if self.shuffle_rewards else kept, grown, cursor
+
+    def _taken(self, order: Callable[[Tasks, State], Sequence[int]], state: State, epoch: int) -> list[int]:
+        """Return the places of the tasks that a control takes in a pass, in its order. Raises ValueError: too few."""
+        place = {self.tasks[index]: index for index in shuffled(self.seed, epoch, len(self.tasks)).tolist()}
+        found = [place[task] for task in order(Tasks(tuple(place), self.prompt), state)]
+        if len(found) < self.prompts:
+            raise ValueError(f"prompts is {self.prompts}, but the methods leave {len(found)} tasks; use fewer prompts")
+        return found
 
     def prompt(self, task: int) -> str:
         with closing(self.env.fork()) as twin:

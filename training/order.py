@@ -7,25 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .control import State, Tasks
-
-
-def taken(
-    seed: int,
-    tasks: Sequence[int],
-    least: int,
-    text: Callable[[int], str],
-    order: Callable[[Tasks, State], Sequence[int]],
-    state: State,
-    epoch: int,
-) -> list[int]:
-    """Return the places of the tasks that a control takes in a pass, in its order; ValueError if fewer than `least`."""
-    place = {tasks[index]: index for index in _order(seed, epoch, len(tasks)).tolist()}
-    found = [place[task] for task in order(Tasks(tuple(place), text), state)]
-    if len(found) < least:
-        raise ValueError(f"prompts is {least}, but the methods leave {len(found)} tasks; use fewer prompts")
-    return found
-
 
 def next_tasks(
     seed: int,
@@ -41,12 +22,11 @@ def next_tasks(
     far; those in `used` are left out, and `count` is at most the others. `ordered` is what a pass takes in place of all
     tasks in shuffled order: `total` of them.
     """
-    tasks: list[int] = []
-    passes = dict[int, Any]()
+    tasks, passes = list[int](), dict[int, Any]()
     while len(tasks) < count:
         epoch, place = divmod(cursor, total)
         if epoch not in passes:
-            passes[epoch] = ordered(epoch) if ordered else _order(seed, epoch, total)
+            passes[epoch] = ordered(epoch) if ordered else shuffled(seed, epoch, total)
         task = int(passes[epoch][place])
         cursor += 1
         if task not in used and task not in tasks:
@@ -55,5 +35,6 @@ def next_tasks(
 
 
 @lru_cache(maxsize=2)
-def _order(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
+def shuffled(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
+    """Return all tasks in the order of a pass."""
     return np.random.default_rng((seed, epoch)).permutation(total)

@@ -44,57 +44,19 @@ class Disagreement(ValueError):
 
 
 class Team:
-    """The processes of a run, as one of them sees them. This is the team of a process that is alone."""
-
-    rank, size = 0, 1
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
-
-    def grow(self, collect: Collect, tasks: Sequence[int], report: OnIncident) -> list[Tree]:
-        """Return the trees that `collect` grows of `tasks`, in their order; what goes wrong is reported."""
-        return collect(tasks, on_incident=report)
-
-    def paths(self, packed: Packed, keep: Bool[Tensor, "p"]) -> range:
-        """Return the paths that this process computes; only those in `keep` are work."""
-        return range(packed.batch.n_paths)
-
-    def columns(self, mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return columns of all slots: those of each process's `paths`, concatenated."""
-        return dict(mine)
-
-    def total(self, work: Callable[[], float]) -> float:
-        """Return the sum of the results of `work`. Raises Refused if `work` did on any process."""
-        return work()
-
-    def add_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """Make each gradient the sum over all processes."""
-
-    def decide(self, choose: Callable[[], bool]) -> bool:
-        """Return what `choose`, called on the first process alone, returns there."""
-        return choose()
-
-    def agree(self, what: str, text: Callable[[], str]) -> None:
-        """Raise Disagreement unless `text` is the same on all processes; `what` names it in the message."""
-
-    def steady(self) -> AbstractContextManager[None]:
-        """Inside, a signal ends the first process alone; the others wait until it has ended."""
-        return nullcontext()
-
-
-SOLO = Team()
-
-
-class Processes(Team):
-    """A team of several processes, of which the first `growers` grow trees."""
+    """The processes of a run, as one of them sees them; the first `growers` grow trees. One alone talks to nobody."""
 
     def __init__(self, launch: Launch, growers: int, deadline: float) -> None:
-        self.rank, self.size = launch.rank, launch.size
+        self.rank, self.size, self.first = launch.rank, launch.size, launch.first
         self.growers, self.deadline = growers, deadline
 
     def grow(self, collect: Collect, tasks: Sequence[int], report: OnIncident) -> list[Tree]:
-        """As for one process: trees depend on their keys alone. Other processes' incidents come behind its own."""
+        """Return the trees that `collect` grows of `tasks`, in their order; what goes wrong is reported.
+
+        They depend on their keys alone. Incidents of other processes come behind one's own.
+        """
+        if self.size == 1:
+            return collect(tasks, on_incident=report)
         seen: list[Incident] = []
         mine = tasks[self.rank :: self.growers] if self.rank < self.growers else ()
         trees = collect(mine, on_incident=report if self.first else seen.append) if mine else []
@@ -105,17 +67,25 @@ class Processes(Team):
         return [by_task[task] for task in tasks]
 
     def paths(self, packed: Packed, keep: Bool[Tensor, "p"]) -> range:
-        """As for one process. Paths next to each other share tokens, so the ranges follow each other."""
+        """Return the paths that this process computes; only those in `keep` are work.
+
+        Paths next to each other share tokens, so the ranges follow each other.
+        """
         return shares(packed, keep, self.size)[self.rank]
 
     def columns(self, mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As for one process; one that has no paths may have no columns."""
+        """Return columns of all slots: those of each process's `paths`, if it has any, concatenated."""
+        if self.size == 1:
+            return dict(mine)
         answers = self._gather(save({name: column.contiguous() for name, column in mine.items()}))
         parts = [part for data in answers if (part := load(data))]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def total(self, work: Callable[[], float]) -> float:
-        """As for one process. Of several refusals the first process's is raised, which names the first sample."""
+        """Return the sum of the results of `work`. Raises Refused if `work` did on any process.
+
+        Of several refusals the first process's is raised, which names the first sample.
+        """
         try:
             mine: tuple[Any, ...] = (work(), "", ())
         except Refused as refused:
@@ -127,7 +97,9 @@ class Processes(Team):
         return float(sum(value for value, _, _ in answers))
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """As for one process. A parameter that has no gradient on any keeps none, so that the optimizer skips it."""
+        """Make each gradient the sum over all processes; a parameter without one on any keeps none and is skipped."""
+        if self.size == 1:
+            return
         mine = list(parameters)
         has = self._gather(bytes(parameter.grad is not None for parameter in mine))
         moved = [parameter for parameter, *flags in zip(mine, *has, strict=True) if any(flags)]
@@ -141,10 +113,13 @@ class Processes(Team):
             parameter.grad = part.view_as(parameter).to(parameter.dtype)
 
     def decide(self, choose: Callable[[], bool]) -> bool:
-        answers = self._exchange(json.dumps(self.first and choose()))
-        return bool(answers[0][0])
+        """Return what `choose`, called on the first process alone, returns there."""
+        return bool(self._exchange(json.dumps(self.first and choose()))[0][0])
 
     def agree(self, what: str, text: Callable[[], str]) -> None:
+        """Raise Disagreement unless `text` is the same on all processes; `what` names it in the message."""
+        if self.size == 1:
+            return
         first, *others = (part.decode().splitlines() for part in self._gather(text().encode()))
         for rank, lines in enumerate(others, 1):
             for ours, theirs in zip(first, lines, strict=False):
@@ -154,6 +129,7 @@ class Processes(Team):
                 raise Disagreement(f"{what}: process 0 has {len(first)} lines, process {rank} has {len(lines)}")
 
     def steady(self) -> AbstractContextManager[None]:
+        """Inside, a signal ends the first process alone; the others wait until it has ended."""
         return nullcontext() if self.first else shield()
 
     def _exchange(self, *lines: str) -> list[list[Any]]:
@@ -163,6 +139,8 @@ class Processes(Team):
 
     def _gather(self, data: bytes) -> list[bytes]:
         """Return the bytes of every process, by rank. Those of the slowest are waited for."""
+        if self.size == 1:
+            return [data]
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         with self._answering():
             dist.all_gather(sizes, torch.tensor([len(data)]))
@@ -182,6 +160,9 @@ class Processes(Team):
             ) from error
 
 
+SOLO = Team(Launch(), 1, 0.0)
+
+
 @contextmanager
 def joined(launch: Launch, device: str, longest: float, growers: int) -> Iterator[Team]:
     """Connect to the other processes of the run, of which `growers` grow trees, and disconnect at the end.
@@ -192,7 +173,7 @@ def joined(launch: Launch, device: str, longest: float, growers: int) -> Iterato
     if launch.size == 1:
         yield SOLO
         return
-    team = Processes(launch, growers, longest + PATIENCE)
+    team = Team(launch, growers, longest + PATIENCE)
     wait, where = timedelta(seconds=team.deadline), torch.device(device)
     with team._answering():
         store, rank, size = next(rendezvous("env://", timeout=wait))

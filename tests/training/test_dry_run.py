@@ -134,6 +134,6 @@ def test_a_path_is_no_longer_than_the_context():
 
 def test_published_sizes_are_those_of_the_cards():
     sizes = {
-        name.split("-")[-1 if "Qwen3" in name else -2]: count_of(module._published(name)) for name in module.PUBLISHED
+        name.split("-")[-1 if "Qwen3" in name else -2]: count_of(module.PUBLISHED[name]) for name in module.PUBLISHED
     }
     assert sizes == {"0.5B": 494_032_768, "1.5B": 1_543_714_304, "7B": 7_615_616_512, "8B": 8_190_735_360}

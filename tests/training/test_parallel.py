@@ -28,7 +28,7 @@ from turngym.envs import Outcome
 from turngym.training import learner
 from turngym.training.columns import pack
 from turngym.training.config import TrainConfig, read_recipe
-from turngym.training.parallel import SOLO, Processes, joined, shares
+from turngym.training.parallel import SOLO, Team, joined, shares
 from turngym.training.process import Launch, launched
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import Logbook
@@ -266,7 +266,7 @@ def tree(task: int, lengths: tuple[int, ...]) -> Tree:
     return grown
 
 
-class Echo(Processes):
+class Echo(Team):
     """A team whose processes all say the same."""
 
     def _gather(self, data: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@ from turngym.tests.support.pages import tables
 from turngym.training.comparison.plan import OWN
 from turngym.training.config import RECIPES, read_recipe, recipe_keys, recipe_names
 from turngym.training.control import chain
-from turngym.training.dry_run import PUBLISHED, _published, _server_share
+from turngym.training.dry_run import PUBLISHED, _server_share
 from turngym.training.methods import METHOD_RECIPES, METHODS, parse_methods
 
 TASKS = {"math-python", "household", "search", "sums-smollm2", "math-python-smollm2"}
@@ -71,7 +71,7 @@ def test_tasks_and_a_model_are_one_recipe_whose_learner_fits_beside_its_server(t
 
 def gpu_parts(model):
     """Bytes that the learner of a recipe for GPUs takes, and the server's share."""
-    config, shape = read_recipe(f"gsm8k-python+{model}"), _published(read_recipe(model).policy)
+    config, shape = read_recipe(f"gsm8k-python+{model}"), PUBLISHED[read_recipe(model).policy]
     work = Work(config.micro_tokens, config.micro_tokens, config.checkpointing, copied=False)
     takes = needed(shape, count_of(shape), config.machine.dtype, config.lora, 0, work)
     parts = {name: size for name, size in vars(takes).items() if size}

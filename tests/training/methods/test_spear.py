@@ -12,8 +12,7 @@ from turngym.agents.journal import read_trees
 from turngym.training.columns import Now
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Stats, advantages
-from turngym.training.imitation import better, chosen, newest, recalibrated
-from turngym.training.methods.spear import gamma, spear, tool_weight
+from turngym.training.methods.spear import better, chosen, gamma, newest, recalibrated, spear, tool_weight
 from turngym.training.objective import clip_cov, objective, start_terms
 from turngym.training.run import execute, prepare
 

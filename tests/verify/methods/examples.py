@@ -17,14 +17,13 @@ from turngym.tests.support.toy import build, f64, sheet
 from turngym.training.branching import uncertainty
 from turngym.training.columns import Batch, Current, Now, Terms
 from turngym.training.control import advantages
-from turngym.training.imitation import recalibrated
 from turngym.training.methods import METHODS
 from turngym.training.methods.aepo_branching import code_prompt_paths, fork_chance
 from turngym.training.methods.bilevel_gae import bilevel_advantage
 from turngym.training.methods.dart import uncertain
 from turngym.training.methods.epo import code_phase_weight, phase_weight
 from turngym.training.methods.evol_rl import worth
-from turngym.training.methods.spear import gamma, tool_weight
+from turngym.training.methods.spear import gamma, recalibrated, tool_weight
 from turngym.training.methods.starpo_s import kept_groups, spread
 from turngym.training.objective import clip_cov, hold, objective, start_terms
 
