@@ -7,7 +7,7 @@ The counts of `metrics.jsonl` are compared with a second count of the journals i
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isnan
 from pathlib import Path
@@ -47,8 +47,8 @@ class Audit:
     """What was counted: steps 1 to `steps`, totals over all of them, and what does not add up."""
 
     steps: int
-    totals: Counter[str] = field(default_factory=Counter)
-    problems: list[Problem] = field(default_factory=list)
+    totals: Counter[str]
+    problems: list[Problem]
 
     def held(self, check: str) -> tuple[int, int]:
         """Return for how many of how many steps `check` holds; of a step that lacks a file nothing holds.
@@ -92,13 +92,13 @@ def audit(folder: Path) -> Audit:
     summary = _object(read_bytes(path).decode(), "steps", str(path)) if path.exists() else {}
     if (last := max((*numbers, *journals, summary.get("steps", 0)))) > MOST:
         raise ValueError(f"{folder} names the step {last}; no run is that long, so one of its files is damaged")
-    found = Audit(last)
-    found.problems += _order(found.steps, numbers, journals)
+    found = Audit(last, Counter(), list(_order(last, numbers, journals)))
     tokens = sum(line.get("tokens", 0) for line in lines if line["step"] <= summary.get("steps", 0))
     if summary and tokens != summary["tokens"]:
         what = f"summary.json says {summary['tokens']} tokens up to here, the lines of metrics.jsonl {tokens}"
         found.problems.append(Problem("tokens", summary["steps"], what))
-    for number in track(range(1, found.steps + 1), "steps", found.steps):
+    looks = {"groups": _groups, "paths": _paths, "tokens": _tokens, "failures": _failures}
+    for number in track(range(1, last + 1), "steps", last):
         if numbers.count(number) == 1 and number in journals:
             try:
                 trees = list(read_trees(journals[number]))
@@ -107,8 +107,7 @@ def audit(folder: Path) -> Audit:
                 continue
             step = _Step(number, lines[numbers.index(number)], trees, config, reported)
             found.totals += _count(trees)
-            for check, look in (("groups", _groups), ("paths", _paths), ("tokens", _tokens), ("failures", _failures)):
-                found.problems += [Problem(check, number, what) for what in look(step)]
+            found.problems.extend(Problem(check, number, what) for check in looks for what in looks[check](step))
     return found
 
 
@@ -130,10 +129,9 @@ def _groups(step: _Step) -> Iterator[str]:
             yield f"the key of {tree.task_id} is {tree.key} and not {expected}"
         branches = Counter(leaf.branch for leaf in tree.leaves)
         asked = range(step.config.group + sum(not leaf.trained for leaf in tree.leaves))
-        wrong = {branch: branches[branch] for branch in {*branches, *asked} if branches[branch] != 1}
-        wrong |= {branch: times for branch, times in branches.items() if branch not in asked}
-        for branch, times in sorted(wrong.items()):
-            yield f"branch {branch} of {tree.task_id} is there {times} times"
+        for branch in sorted({*branches, *asked}):
+            if branches[branch] != 1 or branch not in asked:
+                yield f"branch {branch} of {tree.task_id} is there {branches[branch]} times"
 
 
 def _paths(step: _Step) -> Iterator[str]:
@@ -142,9 +140,8 @@ def _paths(step: _Step) -> Iterator[str]:
     ends = Counter(leaf.outcome for leaf in leaves)
     asked = {"groups": prompts, "paths": prompts * group + sum(not leaf.trained for leaf in leaves)}
     counted = {"groups": len(step.trees), "paths": len(leaves)}
-    for name, count in counted.items():
-        if count != asked[name]:
-            yield f"{prompts} prompts x {group} branches ask for {asked[name]} {name}, the journal has {count}"
+    for name in (name for name in asked if counted[name] != asked[name]):
+        yield f"{prompts} prompts x {group} branches ask for {asked[name]} {name}, the journal has {counted[name]}"
     yield from _compare(step, counted | {f"paths/{end}": ends[end] for end in Outcome})
 
 

@@ -168,10 +168,9 @@ def measured(groups: Sequence[Sequence[Response]], texts: bool = True) -> dict[s
 
 def diversity(sequences: Sequence[Sequence[int]]) -> float:
     """Return distinct-n of some sequences, mean of n up to `GRAMS` (Li et al. 2016, arXiv 1510.03055); NaN of none."""
-    shares = list[float]()
-    for n in range(1, GRAMS + 1):
-        grams = [tuple(one[i : i + n]) for one in sequences for i in range(len(one) - n + 1)]
-        shares += [len(set(grams)) / len(grams)] if grams else []
+    lengths = range(1, GRAMS + 1)
+    found = ([tuple(one[i : i + n]) for one in sequences for i in range(len(one) - n + 1)] for n in lengths)
+    shares = [len(set(grams)) / len(grams) for grams in found if grams]
     return fmean(shares) if shares else nan
 
 

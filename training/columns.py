@@ -254,36 +254,22 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
         ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
         raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
     turns = replace(table := _turns(paths), columns=_columns(trees, columns, table))
-    slots: dict[str, list[np.ndarray]] = {
-        name: [] for name in ("logp", "entropy", "id", "temperature", "path", "row", "token", "phase", "kind")
-    }
-    row = 0
-    for number, (group, tree, leaf) in enumerate(paths):
-        for node in tree.replies(leaf):
-            turn = tree.turns[node]
-            drawn = turn.sampled
-            slots["logp"].append(turn.logp_roll[drawn])
-            slots["entropy"].append(turn.entropy[drawn])
-            slots["id"].append(turn.tokens[drawn].astype(np.int64))
-            slots["temperature"].append(np.full(drawn.sum(), turn.temperature, np.float32))
-            slots["path"].append(np.full(drawn.sum(), number))
-            slots["row"].append(np.full(drawn.sum(), row))
-            slots["phase"].append(_phases(turn)[drawn])
-            slots["kind"].append(_classes(turn)[drawn])
-            slots["token"].append(_names(group, tree, node)[drawn])
-            row += 1
-    column = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
-    _, token, uses = torch.unique(column["token"], return_inverse=True, return_counts=True)
+    slots: dict[str, list[np.ndarray]] = {}
+    replies = [(number, *path[:2], node) for number, path in enumerate(paths) for node in path[1].replies(path[2])]
+    for row, (number, group, tree, node) in enumerate(replies):
+        turn = tree.turns[node]
+        of_turn = {"temperature": np.float32(turn.temperature), "path": np.int64(number), "row": np.int64(row)}
+        of_token = {"logp_roll": turn.logp_roll, "entropy": turn.entropy, "id": turn.tokens.astype(np.int64)}
+        of_token |= {"phase": _phases(turn), "kind": _classes(turn), "token": _names(group, tree, node)}
+        for name, value in {**of_turn, **of_token}.items():
+            slots.setdefault(name, []).append(np.broadcast_to(value, turn.sampled.shape)[turn.sampled])
+    column: dict[str, Any] = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
+    ids, temperature = column.pop("id"), column.pop("temperature")
+    _, column["token"], uses = torch.unique(column["token"], return_inverse=True, return_counts=True)
     batch = Batch(
-        logp_old=column["logp"],
-        entropy=column["entropy"],
-        logp_roll=column["logp"],
-        path=column["path"],
-        row=column["row"],
-        token=token,
-        share=1.0 / uses[token].float(),
-        phase=column["phase"],
-        kind=column["kind"],
+        **column,
+        logp_old=column["logp_roll"],
+        share=1.0 / uses[column["token"]].float(),
         n_paths=len(paths),
         turns=turns,
     )
@@ -299,8 +285,8 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
             torch.from_numpy(np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)]))
             for _, tree, leaf in paths
         ],
-        token=column["id"],
-        temperature=column["temperature"],
+        token=ids,
+        temperature=temperature,
         batch=batch,
         estimate=any(turn.estimate for _, tree, _ in paths for turn in tree.turns),
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
-from functools import partial, reduce
+from functools import reduce
 from itertools import combinations
 from math import nan
 from operator import or_
@@ -277,12 +277,10 @@ class _Parts:
         return batch.turns.score
 
     def credit(self, batch: Batch, state: State) -> Float[Tensor, "s"]:
-        *_, last = (partial(part.credit, batch, own) for part, own in self.each(state) if part.credit)
-        return last()
+        return next(part.credit(batch, own) for part, own in reversed(self.each(state)) if part.credit)
 
     def replay(self, state: State) -> Replay | None:
-        *_, last = (partial(part.replay, own) for part, own in self.each(state) if part.replay)
-        return last()
+        return next(part.replay(own) for part, own in reversed(self.each(state)) if part.replay)
 
     def shape(self, terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         for part, own in self.each(state):

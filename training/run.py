@@ -94,8 +94,12 @@ def prepare(config: TrainConfig) -> Prepared:
     folder = Path(config.out) if config.out else free_folder(name, taken)
     incidents: list[Incident] = []
     checkpoint = _resumable(config, folder, incidents)
-    if config.resume:
-        _same_levels(env, folder)
+    # A run whose tools were isolated otherwise does not go on; one that did not record it may.
+    before, levels = recorded(folder).get("levels") if config.resume else None, levels_of(env)
+    if before not in (None, levels):
+        raise ValueError(
+            f"the levels of the tools are {levels}, but the run in {folder} was made with {before}; begin another"
+        )
     check_levels(env)
     new = [path for path in (folder, *folder.parents) if launch.first and not path.exists()]
     if launch.first:
@@ -268,15 +272,6 @@ def finished(config: TrainConfig) -> bool:
 
 def _finished(config: TrainConfig, folder: Path, at: Boundary) -> bool:
     return at.over(config.schedule) and summarized(folder) == at.step
-
-
-def _same_levels(env: TextEnv, folder: Path) -> None:
-    """Refuse to continue a run whose tools were isolated otherwise; one that did not record it may continue."""
-    before, now = recorded(folder).get("levels"), levels_of(env)
-    if before is not None and before != now:
-        raise ValueError(
-            f"the levels of the tools are {now}, but the run in {folder} was made with {before}; begin another"
-        )
 
 
 def _control(config: TrainConfig, chat: Chat) -> Control:

@@ -164,15 +164,10 @@ class Logbook:
 
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
         """Return the trees of paths (seed, step, task, branch), with these alone. Raises ValueError or OSError."""
-        wanted: dict[tuple[int, ...], set[int]] = {}
-        for *tree_key, branch in keys:
-            wanted.setdefault(tuple(tree_key), set()).add(branch)
-        return [
-            replace(tree, leaves=[leaf for leaf in tree.leaves if leaf.branch in wanted[tree.key]])
-            for step in sorted({key[1] for key in wanted})
-            for tree in read_trees(self._journal(step + 1))
-            if tree.key in wanted
-        ]
+        wanted = set(keys)
+        trees = (tree for step in sorted({key[1] for key in wanted}) for tree in read_trees(self._journal(step + 1)))
+        left = ((tree, [leaf for leaf in tree.leaves if (*tree.key, leaf.branch) in wanted]) for tree in trees)
+        return [replace(tree, leaves=leaves) for tree, leaves in left if leaves]
 
     def _journal(self, step: int) -> Path:
         return self.trees / f"step-{step:06d}.jsonl"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from ..agents.journal import Incident, locked, read_trees, write_file
@@ -48,17 +48,6 @@ class Place:
     @property
     def name(self) -> str:
         return "-".join(self.run.resolve().parts[-2:])
-
-
-class Sink(Protocol):
-    """What takes the numbers of each step."""
-
-    id: str  # by which the logger finds the run again
-
-    def send(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def close(self, finished: bool) -> None:
-        """Send what is left; `finished` says whether the run came to its end."""
 
 
 class TensorBoard:
@@ -148,12 +137,9 @@ class MLflow:
         self.client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
 
 
-SINKS: dict[str, Callable[[Place, Mapping[str, Any]], Sink]] = {
-    "tensorboard": TensorBoard,
-    "wandb": Wandb,
-    "trackio": Trackio,
-    "mlflow": MLflow,
-}
+# Each has the `id` by which it finds its run again, and is closed with whether the run came to its end.
+SINKS: dict[str, Callable[[Place, Mapping[str, Any]], TensorBoard | Wandb | Trackio | MLflow]]
+SINKS = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "mlflow": MLflow}
 
 
 def traced(step: int, tree: Tree, leaf: Leaf) -> dict[str, Any]:
@@ -172,8 +158,8 @@ def traced(step: int, tree: Tree, leaf: Leaf) -> dict[str, Any]:
                 call = {"id": f"{number}-call", "parent_id": f"{number}", "name": f"{tool}", "kind": "tool"}
                 spans.append({**call, "status": f"{turn.info.get('tool_status')}"})
     metadata = {"step": step, "task": tree.task, "task_id": tree.task_id, "branch": leaf.branch}
-    metadata |= {"score": None if math.isnan(leaf.score) else leaf.score}
-    metadata |= {"outcome": str(leaf.outcome), "stop": leaf.stop}
+    score = None if math.isnan(leaf.score) else leaf.score
+    metadata |= {"score": score, "outcome": str(leaf.outcome), "stop": leaf.stop}
     return {"messages": messages, "metadata": metadata, "spans": spans}
 
 
@@ -190,7 +176,7 @@ def parse_loggers(names: str) -> list[str]:
     return found
 
 
-def follow(kind: Callable[[Place, Mapping[str, Any]], Sink], run: Path, name: str, over: Callable[[], str]) -> None:
+def follow(kind: Callable[[Place, Mapping[str, Any]], Any], run: Path, name: str, over: Callable[[], str]) -> None:
     """Send the steps that were not sent before to a logger, until `over` says how the run ended: `ENDED` or `CUT`."""
     state = run / LOGGERS / name / "state.json"
     known = json.loads(state.read_text()) if state.exists() else {}

@@ -26,6 +26,7 @@ from .objective import k3, log_ratio
 
 PERCENTILES = (5, 50, 95)
 GRAM = 4  # tokens in a row that are looked for again
+ENDS = ("", "_behind", "_inside")  # of forks: all, behind an answer, inside a turn
 
 
 def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
@@ -74,9 +75,8 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
         given["prompt" if turn.parent < 0 else turn.role] += int((~turn.sampled[turn.copied :]).sum())
     learned = [[leaf.score for leaf in tree.leaves if leaf.learned] for tree in trees]
     scores = [found for found in learned if len(found) > 1]  # a path alone is compared with nothing
-    cut = [
-        [tree.turns[node].ended == "length" for node in tree.replies(leaf)] for tree in trees for leaf in tree.leaves
-    ]
+    paths = [[tree.turns[node] for node in tree.replies(leaf)] for tree in trees for leaf in tree.leaves]
+    cut = [any(turn.ended == "length" for turn in path) for path in paths]
     drawn = [turn.tokens[turn.sampled] for turn in turns if turn.role == "assistant"]
     return {
         "groups": len(trees),
@@ -86,7 +86,7 @@ def counts(trees: Sequence[Tree]) -> dict[str, float | int]:
         **{f"tokens_given/{span}": count for span, count in given.items()},
         "turns": share(sum(turn.role == "assistant" for turn in turns), len(leaves)),
         "turns/cut": share(sum(turn.ended == "length" for turn in turns), sum(turn.ended != "" for turn in turns)),
-        "turns/cut_paths": share(sum(any(ends) for ends in cut), len(cut)),
+        "turns/cut_paths": share(sum(cut), len(cut)),
         "turns/length": share(sum(map(len, drawn)), len(drawn)),
         "repetition": repetition(drawn),
         "silent_groups": share(sum(len(set(found)) == 1 for found in scores), len(scores)),
@@ -196,7 +196,7 @@ def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
     forks_gain, and the same with these ends: score less that of the path forked from, mean over forks where both are
         learned from; NaN, or absent for a turn, where there is none
     """
-    gains: dict[str, list[float]] = {end: [] for end in ("", "_behind", "_inside")}
+    gains: dict[str, list[float]] = {end: [] for end in ENDS}
     for turn, kind, gain in sorted((fork for tree in trees for fork in _forks(tree)), key=lambda fork: fork[0]):
         for end in ("", kind, f"_turn/{turn}"):
             gains.setdefault(end, []).append(gain)
@@ -204,11 +204,7 @@ def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
     return {
         "probes": sum(not leaf.trained for tree in trees for leaf in tree.leaves),
         **{f"forks{end}": len(found) for end, found in gains.items()},
-        **{
-            f"forks_gain{end}": fmean(found) if found else nan
-            for end, found in known.items()
-            if found or "/" not in end
-        },
+        **{f"forks_gain{end}": fmean(found) if found else nan for end, found in known.items() if found or end in ENDS},
     }
 
 

@@ -18,7 +18,7 @@ from ...agents.significance import CONFIDENCE, Mean, mean_of
 from ...envs.tasks import did_you_mean
 from ..analyse import NAME, QUANTITIES, Series, analyse, reward_law, spearman
 from ..config import from_mapping, revision
-from .diagnosis import Case, begin, find_case
+from .diagnosis import Case, find_case
 from .measure import Final
 from .outcomes import NONE, Table, as_text
 from .plan import Comparison, Trial, folder_of, try_runs
@@ -68,11 +68,6 @@ class Study:
     comparison: Comparison
     claims: tuple[Claim, ...]
     start: tuple[Case, int] | None
-
-    def make_start(self) -> None:
-        """Make the policy that all runs begin with, where it is not whole. Raises ValueError outside its gates."""
-        if self.start:
-            begin(*self.start, self.comparison.folder / START)
 
 
 def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:

@@ -261,6 +261,7 @@ class Claims(Shown):
             with mistakes(), Work("getting ready"):
                 from ..analyse import check_packages
                 from . import claims
+                from .diagnosis import begin
                 from .work import carry_out
 
                 if self.workers < 1:
@@ -272,7 +273,8 @@ class Claims(Shown):
             say = partial(notes.print, markup=False, soft_wrap=True)
             say(f"{len(plan.claims)} claims, {len(trials)} runs, into {folder}")
             with _resumable(f" the same command and --out {folder} --resume", lambda: claims.write(plan)), mistakes():
-                plan.make_start()
+                if plan.start:
+                    begin(*plan.start, folder / claims.START)
                 carry_out(trials, self.workers, say, make=partial(claims.make, plan.claims))
             with mistakes(), Work("judging"):
                 table = claims.write(plan)

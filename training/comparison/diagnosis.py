@@ -27,7 +27,7 @@ from ...agents.settings import flat
 from ...envs.diagnostic import WORLDS, Start, World
 from ...envs.splits import open_split
 from ...envs.tasks import did_you_mean
-from ...tools.progress import Work
+from ...tools.progress import Work, track
 from ..config import TrainConfig, revision
 from ..report.picture import plain, save
 from .measure import Final, Measured
@@ -187,11 +187,8 @@ def check_acting(diagnosis: Diagnosis, workers: int, say: Callable[[str], object
         peer = comparison.reference
         if all(trial.begun or trial.method == peer for trial in first):
             continue
-        with Work(f"probing methods in {case.name}", len(first)) as work:
-            seen = dict[str, list[Any]]()
-            for method, steps in in_processes([partial(_probe, trial) for trial in first], workers):
-                seen[method] = steps
-                work.advance()
+        what = f"probing methods in {case.name}"
+        seen = dict(track(in_processes([partial(_probe, trial) for trial in first], workers), what, len(first)))
         for method, steps in seen.items():
             if method != peer and steps == seen[peer]:
                 what = f"the same {len(steps)} first steps as {peer} in {case.name}"
@@ -252,8 +249,8 @@ def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:
         for trial in (trial for trial in comparison.trials if trial.finished):
             about = {"world": comparison.base, "method": trial.method, "seed": trial.config.seed}
             data["runs"].append(about | trial.result())
-    title = f"# {', '.join(diagnosis.methods)}\n\nSeeds {', '.join(map(str, diagnosis.seeds))}; "
-    title += f"turngym {__version__}, revision {revision()[:12]}.\n"
+    seeds = ", ".join(map(str, diagnosis.seeds))
+    title = f"# {', '.join(methods)}\n\nSeeds {seeds}; turngym {__version__}, revision {revision()[:12]}.\n"
     write_file(diagnosis.folder / TABLES, "\n".join([title, *(table.markdown() for table in tables)]))
     write_file(diagnosis.folder / DATA, json.dumps(data, allow_nan=False) + "\n")
     if picture:
@@ -265,16 +262,15 @@ def draw(diagnosis: Diagnosis) -> None:
     """Draw by step what `PANELS` names, for each world: a thin line a seed, and their mean."""
     from matplotlib.figure import Figure
 
-    panels = [
-        (case, one, name) for case, one in diagnosis.worlds for name in PANELS if name != "tool" or case.world.tool
-    ]
-    columns = 2 if len(diagnosis.worlds) == 1 else len(PANELS)
+    worlds = diagnosis.worlds
+    panels = [(case, one, name) for case, one in worlds for name in PANELS if name != "tool" or case.world.tool]
+    columns = 2 if len(worlds) == 1 else len(PANELS)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(3.4 * columns, 2.6 * rows + 0.4), dpi=130, layout="constrained", facecolor=PAPER)
     for place, (case, comparison, name) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
         _lines(axes, comparison, name)
-        axes.set_title(PANELS[name] + ("" if len(diagnosis.worlds) == 1 else f", {case.name}"), fontsize=10)
+        axes.set_title(PANELS[name] + ("" if len(worlds) == 1 else f", {case.name}"), fontsize=10)
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), fontsize=9, frameon=False)
     save(figure, diagnosis.folder / PICTURE)

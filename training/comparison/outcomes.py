@@ -101,10 +101,8 @@ def spread(folder: Path) -> float:
     """Return the largest deviation (points) of a difference in `folder`. Raises ValueError or OSError."""
     try:
         results = json.loads((folder / "compare.json").read_text("utf-8"))["results"]
-        found = (
-            one.get("final", {}).get("ahead", {}).get("success") or one["ahead_of_reference"]
-            for one in results.values()
-        )
+        ends = ((one.get("final", {}).get("ahead", {}), one) for one in results.values())
+        found = (ahead.get("success") or one["ahead_of_reference"] for ahead, one in ends)
         known = [one for one in found if one and one.get("half")]
         sds = [one["half"] / tests.t_quantile(one["n"] - 1) * math.sqrt(one["n"]) for one in known]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -141,17 +139,11 @@ def outcomes(comparison: Comparison) -> dict[str, Outcome]:
     for method in comparison.methods:
         own = [one for one in comparison.trials if one.method == method and final.episodes and one.finished]
         results = {trial.config.seed: trial.result() for trial in own}
-        sampled, greedy = (
-            {seed: Measured(**one[how]) for seed, one in results.items()} for how in ("sampled", "greedy")
-        )
+        sampled, greedy = ({s: Measured(**one[how]) for s, one in results.items()} for how in ("sampled", "greedy"))
+        seconds = {seed: one["seconds"] for seed, one in results.items()}
         clips = [read_history(trial.folder).clipped for trial in own]
-        found[method] = Outcome(
-            sampled=sampled,
-            greedy=greedy,
-            seconds={seed: one["seconds"] for seed, one in results.items()},
-            clipped=mean_of(clip for clip in clips if clip is not None),
-            solved=sum(map(final.solved, sampled.values())),
-        )
+        clipped = mean_of(clip for clip in clips if clip is not None)
+        found[method] = Outcome(sampled, greedy, seconds, clipped, sum(map(final.solved, sampled.values())))
     counts = {name: (one.solved, len(one.sampled)) for name, one in found.items()}
     others = [name for name in found if name != peer]
     exact = tests.holm({name: tests.fisher(*counts[name], *counts[peer]) for name in others})
@@ -221,16 +213,11 @@ def final_tables(
 
 
 def _shares(sampled: Sequence[Measured], greedy: Sequence[Measured]) -> tuple[str, ...]:
-    success = mean_of(one.success for one in sampled)
+    success = as_text(mean_of(one.success for one in sampled), ".1f", 100)
     turns = range(max((len(one.entropy) for one in sampled), default=0))
     entropy = (fmean(one.entropy[turn] for one in sampled if len(one.entropy) > turn) for turn in turns)
     others = (_mean(getattr(one, name) for one in sampled) for name in ("pass_at_8", "tool", "skill", "valid"))
-    return (
-        as_text(success, ".1f", 100),
-        _mean(one.success for one in greedy),
-        *others,
-        " ".join(f"{value:.2f}" for value in entropy),
-    )
+    return (success, _mean(one.success for one in greedy), *others, " ".join(f"{value:.2f}" for value in entropy))
 
 
 def _mean(values: Iterable[float | None]) -> str:
@@ -311,12 +298,9 @@ def _spent(found: Mapping[str, MethodResult], reference: str) -> list[Table]:
         f"Up to the first validation with the success that {reference} ended with on the same seed; seeds: where there "
         "was one, and what the means are of."
     )
-    title, half = (
-        "Spent on training",
-        "By a run, mean over seeds ± half the 95 % t-interval; validations are not counted.",
-    )
+    half = "By a run, mean over seeds ± half the 95 % t-interval; validations are not counted."
     return [
-        Table(title, ("method", *columns), whole, half),
+        Table("Spent on training", ("method", *columns), whole, half),
         Table(f"Spent until the final success of {reference}", ("method", "seeds", *columns), until, note),
     ]
 

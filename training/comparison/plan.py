@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -92,10 +93,8 @@ class Trial:
         options = {"split": "test"} if final.world else {**run.task_options(config), "split": "valid"}
         drawn: dict[str, Any] = {"max_tokens": config.sampling.max_tokens, "seed": config.seed}
         drawn |= {"machine": config.machine, "choice": config.engine}
-        found: dict[str, Any] = {
-            name: asdict(final.play(config.env, options, self.folder, name == "greedy", **drawn))
-            for name in ("sampled", "greedy")
-        }
+        played = partial(final.play, config.env, options, self.folder, **drawn)
+        found: dict[str, Any] = {"sampled": asdict(played()), "greedy": asdict(played(greedy=True))}
         found["seconds"] = time.process_time() - began
         if final.world:
             found["curve"] = final.curve(self.folder)
@@ -198,9 +197,8 @@ def plan(
     allowed = recipes.reserved_of(from_mapping(changes, "the command"))
     policy = changes.get("policy", read_recipe(on, allowed=allowed).policy)
     if Path(policy) == WARM / on and not Path(policy).exists():
-        raise FileNotFoundError(
-            f"there is no {policy}, from which the recipe {on!r} starts; make it: turngym warmup {on}"
-        )
+        what = f"there is no {policy}, from which the recipe {on!r} starts"
+        raise FileNotFoundError(f"{what}; make it: turngym warmup {on}")
     find(policy)
     base, lines = recipes.adjusted(on, changes, allowed)
     configs = method_configs(methods, flat(base))

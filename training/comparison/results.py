@@ -20,6 +20,7 @@ from .plan import Comparison
 TURN = "entropy_turn/"
 ACTIONS = ("action_entropy", "decision_entropy", "valid_actions", "surprise", "mutual_information")
 COSTS = ("steps", "tokens", "tool_calls", "turns", "seconds")
+PARTS = ("mean", "variance", "jumps")  # of `Entropy`
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Entropy:
         return fmean(near) / 2 if near else None
 
     def to_json(self) -> dict[str, Any]:
-        return {"mean": self.mean, "variance": self.variance, "jumps": self.jumps, "steps": len(self.values)}
+        return {**{name: getattr(self, name) for name in PARTS}, "steps": len(self.values)}
 
 
 @dataclass(frozen=True)
@@ -180,21 +181,21 @@ class MethodResult:
             "finished": sorted(self.histories),
             "unfinished": {str(seed): why for seed, why in self.unfinished.items()},
             **{name: self._success(at) for name, at in (("before", 0), ("after", -1))},
-            "ahead_of_reference": _json(self.ahead),
-            "spent": {name: _json(self.cost(name)) for name in COSTS},
+            "ahead_of_reference": self.ahead and asdict(self.ahead),
+            "spent": {name: (mean := self.cost(name)) and asdict(mean) for name in COSTS},
             "until_success_of_reference": {"reached": len(self.reached), "of": self.compared}
-            | {name: _json(self.cost_until(name)) for name in COSTS},
+            | {name: (mean := self.cost_until(name)) and asdict(mean) for name in COSTS},
             "entropy_by_turn": {
-                str(turn): {name: _json(self.entropy(turn, name)) for name in ("mean", "variance", "jumps")}
+                str(turn): {name: (mean := self.entropy(turn, name)) and asdict(mean) for name in PARTS}
                 for turn in self.turns
             },
             "runs": {str(seed): history.to_json() for seed, history in self.histories.items()},
         }
 
     def _success(self, at: int) -> dict[str, Any]:
-        pooled = self.pooled(at)
+        mean, pooled = self.success(at), self.pooled(at)
         over = pooled and {**asdict(pooled[0]), "won": pooled[1], "episodes": pooled[2]}
-        return {"over_seeds": _json(self.success(at)), "pooled": over}
+        return {"over_seeds": mean and asdict(mean), "pooled": over}
 
 
 def method_results(comparison: Comparison) -> dict[str, MethodResult]:
@@ -224,7 +225,3 @@ def _progress(folder: Path) -> str:
         return "not begun"
     refused = json.loads(lines[-1]).get("refused")
     return f"{len(lines) - 1} steps taken" + (f", the last refused: {refused}" if refused else "")
-
-
-def _json(mean: Mean | None) -> dict[str, Any] | None:
-    return None if mean is None else asdict(mean)

@@ -106,10 +106,7 @@ def _run(run: Run, since: int) -> dict[str, Any]:
         "steps": [line["step"] for line in lines],
         "metrics": {name: [number(line.get(name)) for line in lines] for name in names if name != "step"},
         "alarms": [
-            [line["step"], str(kind)]
-            for line in lines
-            if isinstance(line.get("alarms"), list)
-            for kind in line["alarms"]
+            [at["step"], f"{kind}"] for at in lines if isinstance(at.get("alarms"), list) for kind in at["alarms"]
         ],
         "incidents": run.incidents[-INCIDENTS:],
         "journals": journals,
@@ -162,10 +159,8 @@ def assembled(parts: Mapping[str, str], title: str, connect: str = "'none'") -> 
         policy += f"{name}-src 'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'; "
     policy += f"connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'"
     data = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in parts.items())
-    template = Template((web / "page.html").read_text("utf-8"))
-    return template.substitute(
-        policy=html.escape(policy), title=html.escape(title), style=style, data=data, script=script
-    )
+    known = {"policy": html.escape(policy), "title": html.escape(title), "style": style, "data": data}
+    return Template((web / "page.html").read_text("utf-8")).substitute(known, script=script)
 
 
 def transcripts(run: Run, step: int, most: int, pieces: Sequence[bytes]) -> dict[str, Any]:
@@ -193,9 +188,8 @@ def transcripts(run: Run, step: int, most: int, pieces: Sequence[bytes]) -> dict
 def _tree(data: Mapping[str, Any], slots: Mapping[tuple[int, ...], Slots]) -> dict[str, Any]:
     turns = data["turns"]
     leaves = [_leaf(leaf, turns, slots.get((*data["key"], leaf["branch"]))) for leaf in data["leaves"]]
-    return {"task": data["task"], "id": _cut(str(data["task_id"]), 200)[0], "turns": list(map(_turn, turns))} | {
-        "leaves": leaves
-    }
+    about = {"task": data["task"], "id": _cut(str(data["task_id"]), 200)[0]}
+    return {**about, "turns": list(map(_turn, turns)), "leaves": leaves}
 
 
 def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,10 +295,9 @@ class _Source:
         return {**data, "wait": max(WAIT, SHARE * (time.thread_time() - began))}
 
     def _mark(self) -> list[tuple[str, int, int]]:
-        paths = (
-            path for folder in self.folders for glob in ("*.json*", "*/seed-*/*.json*") for path in folder.glob(glob)
-        )
-        return sorted((str(path), stat.st_mtime_ns, stat.st_size) for path in paths if (stat := path.stat()))
+        globs = ("*.json*", "*/seed-*/*.json*")
+        stats = ((path, path.stat()) for folder in self.folders for glob in globs for path in folder.glob(glob))
+        return sorted((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,10 +58,8 @@ def draw_run(run: Run) -> Figure:
         values = np.array([[row.get(step, np.nan) for step in steps] for row in rows.values()])
         edges = (steps[0] - 0.5, steps[-1] + 0.5, max(rows) + 0.5, min(rows) - 0.5)
         most = float(np.nanpercentile(values, 95))  # so that a rare turn does not darken the others
-        image = entropy.imshow(
-            values, "viridis", aspect="auto", interpolation="nearest", vmax=most, extent=edges, vmin=0
-        )
-        figure.colorbar(image, ax=entropy, extend="max")
+        how: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "vmin": 0, "vmax": most, "extent": edges}
+        figure.colorbar(entropy.imshow(values, "viridis", **how), ax=entropy, extend="max")
         entropy.set_yticks([turn for turn in rows if len(rows) <= TURNS or turn % 5 == 0])
     for axes, title in ((success, "held-out success, 95 % interval"), (reward, "training"), (calls, "tool calls")):
         axes.set_title(title, fontsize=10)
