@@ -266,25 +266,19 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
     column: dict[str, Any] = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
     ids, temperature = column.pop("id"), column.pop("temperature")
     _, column["token"], uses = torch.unique(column["token"], return_inverse=True, return_counts=True)
-    batch = Batch(
-        **column,
-        logp_old=column["logp_roll"],
-        share=1.0 / uses[column["token"]].float(),
-        n_paths=len(paths),
-        turns=turns,
-    )
+    share = 1.0 / uses[column["token"]].float()
+    batch = Batch(**column, logp_old=column["logp_roll"], share=share, n_paths=len(paths), turns=turns)
+
+    def along(of: Callable[[int, Tree, int], NDArray[Any]]) -> list[Tensor]:
+        whole = ([of(group, tree, node) for node in tree.path(leaf)] for group, tree, leaf in paths)
+        return [torch.from_numpy(np.concatenate(parts)) for parts in whole]
+
     return Packed(
         names=[f"{tree.task_id} branch {leaf.branch}" for _, tree, leaf in paths],
         keys=[(*tree.key, leaf.branch) for _, tree, leaf in paths],
         tokens=[torch.from_numpy(tree.tokens(leaf).astype(np.int64)) for _, tree, leaf in paths],
-        shared=[
-            torch.from_numpy(np.concatenate([_names(group, tree, node) for node in tree.path(leaf)]))
-            for group, tree, leaf in paths
-        ],
-        sampled=[
-            torch.from_numpy(np.concatenate([tree.turns[node].sampled for node in tree.path(leaf)]))
-            for _, tree, leaf in paths
-        ],
+        shared=along(_names),
+        sampled=along(lambda group, tree, node: tree.turns[node].sampled),
         token=ids,
         temperature=temperature,
         batch=batch,

@@ -55,9 +55,8 @@ class Methods:
             for one in others():
                 table.add_row(one.name, "", "", f"{one.summary} (package {one.package})")
             console.print(table)
-            console.print(
-                "parameters and equations: turngym methods METHOD; grades: A code read, B paper read, C plausible"
-            )
+            more = "parameters and equations: turngym methods METHOD"
+            console.print(f"{more}; grades: A code read, B paper read, C plausible")
         with mistakes():
             cards = [describe(name) for name in self.names]
         for text in cards:

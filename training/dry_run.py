@@ -210,7 +210,29 @@ def _size(
     limit = max_tokens(source) if config.sampling.max_tokens is None else config.sampling.max_tokens
     lengths = Lengths(openings, limit, turns, int(shape["max_position_embeddings"]))
     found.check("lengths", lengths.check)
-    _check_memory(found, config, shape, count, lengths, here)
+    takes, tokens, cached = predicted(config, shape, count, lengths)
+    parts = {
+        "weights": f"{config.machine.dtype}, frozen",
+        "copy": "the rollout's own weights, with the LoRA update in them",
+        "merging": "the largest matrix of them, while it gets its update",
+        "lora": f"LoRA of rank {config.lora.rank} in {config.lora.lora_dtype}",
+        "optimizer": "its gradient and both moments",
+        "cache": f"keys and values of {cached:,} tokens, or of the test at the engine's start",
+        "activations": f"what a forward pass of {tokens:,} tokens keeps" + ", layer by layer" * config.checkpointing,
+        "logits": "a chunk of logits with their gradient",
+    }
+    for part, about in parts.items():
+        if size := getattr(takes, part):
+            found.add("memory", f"{size / GIB:7.2f} GiB  {about}")
+    device, choice = config.machine.device, config.engine
+    there = free_bytes(device) if here else None
+    share = _server_share(choice.server_option) if choice.own_server else 0.0
+    more = f", beside {share:.0%} of the GPU for the server" if share else ""
+    said = f"{takes.total / GIB:7.2f} GiB  together{more}"
+    if there is None:
+        found.add("memory", f"{said}; {device} cannot be asked here")
+    else:
+        found.add("memory", f"{said}; {device} has {there / GIB:.2f} GiB free", takes.total <= there * (1 - share))
 
 
 def _server_share(options: Collection[str]) -> float:
@@ -231,31 +253,3 @@ def predicted(config: TrainConfig, shape: Mapping[str, Any], count: int, lengths
     cached = 0 if served else max(min(SLOTS, slots) * path, PROBE)
     work = Work(tokens, tokens, config.checkpointing, copied=not served)
     return needed(shape, count, config.machine.dtype, config.lora, cached, work), tokens, cached
-
-
-def _check_memory(
-    found: Findings, config: TrainConfig, shape: Mapping[str, Any], count: int, lengths: Lengths, here: bool
-) -> None:
-    device, choice = config.machine.device, config.engine
-    takes, tokens, cached = predicted(config, shape, count, lengths)
-    parts = {
-        "weights": f"{config.machine.dtype}, frozen",
-        "copy": "the rollout's own weights, with the LoRA update in them",
-        "merging": "the largest matrix of them, while it gets its update",
-        "lora": f"LoRA of rank {config.lora.rank} in {config.lora.lora_dtype}",
-        "optimizer": "its gradient and both moments",
-        "cache": f"keys and values of {cached:,} tokens, or of the test at the engine's start",
-        "activations": f"what a forward pass of {tokens:,} tokens keeps" + ", layer by layer" * config.checkpointing,
-        "logits": "a chunk of logits with their gradient",
-    }
-    for part, about in parts.items():
-        if size := getattr(takes, part):
-            found.add("memory", f"{size / GIB:7.2f} GiB  {about}")
-    there = free_bytes(device) if here else None
-    share = _server_share(choice.server_option) if choice.own_server else 0.0
-    more = f", beside {share:.0%} of the GPU for the server" if share else ""
-    said = f"{takes.total / GIB:7.2f} GiB  together{more}"
-    if there is None:
-        found.add("memory", f"{said}; {device} cannot be asked here")
-    else:
-        found.add("memory", f"{said}; {device} has {there / GIB:.2f} GiB free", takes.total <= there * (1 - share))

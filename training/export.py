@@ -43,11 +43,9 @@ class Export(Shown):
 
     def run(self) -> int:
         with self.shown(), mistakes(), Work("exporting", text=str(self.run_folder)):
+            if self.merged and self.to != "model":
+                raise ValueError(f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out")
             if self.to != "model":
-                if self.merged:
-                    raise ValueError(
-                        f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out"
-                    )
                 from ..agents.episodes import export
 
                 written = export(self.run_folder, self.to, self.out)

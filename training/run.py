@@ -130,10 +130,8 @@ def task_options(config: TrainConfig) -> dict[str, Any]:
 def open_splits(config: TrainConfig, options: Mapping[str, Any]) -> tuple[Split, Split]:
     """Return the tasks to train on and those held out. Raises as `open_split` does, and where they are too few."""
     train, valid = (open_split(config.env, {**options, "split": split}) for split in ("train", "valid"))
-    if len(train.tasks) < config.prompts:
-        raise ValueError(
-            f"prompts is {config.prompts}, but the task set has {len(train.tasks)} tasks; use fewer prompts"
-        )
+    if (total := len(train.tasks)) < config.prompts:
+        raise ValueError(f"prompts is {config.prompts}, but the task set has {total} tasks; use fewer prompts")
     return train, valid
 
 

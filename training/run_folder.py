@@ -98,14 +98,12 @@ class Record:
     begun: tuple[Alarm, ...] = ()  # alarms that no earlier step of the run had raised
 
     @classmethod
-    def after(
-        cls, past: Sequence[Mapping[str, Any]], step: int, metrics: dict[str, Any], valid: Report | None
-    ) -> Record:
-        """Return the record of a step behind the lines `past`, with the alarms of all of them."""
-        found = alarms([*past, {**metrics, **_validated(valid)}])
-        named = {"alarms": [alarm.kind for alarm in found]} if metrics else {}
+    def after(cls, past: Sequence[Mapping[str, Any]], step: int, now: dict[str, Any], valid: Report | None) -> Record:
+        """Return the record of a step with the metrics `now` behind the lines `past`, with the alarms of all."""
+        found = alarms([*past, {**now, **_validated(valid)}])
+        named = {"alarms": [alarm.kind for alarm in found]} if now else {}
         known = {kind for line in past for kind in line.get("alarms", ())}
-        return cls(step, {**metrics, **named}, valid, tuple(alarm for alarm in found if alarm.kind not in known))
+        return cls(step, {**now, **named}, valid, tuple(alarm for alarm in found if alarm.kind not in known))
 
     def line(self) -> str:
         named = {"alarms": [alarm.kind for alarm in self.begun]} if self.begun else {}  # before the first step

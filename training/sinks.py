@@ -226,9 +226,7 @@ def main() -> None:
 
 
 @contextmanager
-def following(
-    names: Sequence[str], run: Path, report: Callable[[int, Incident], None]
-) -> Iterator[Callable[[int], None]]:
+def following(names: Sequence[str], run: Path, say: Callable[[int, Incident], None]) -> Iterator[Callable[[int], None]]:
     """Have loggers follow a run.
 
     What is yielded is called with each step whose line of metrics is written: it begins the loggers, and reports those
@@ -240,7 +238,7 @@ def following(
     def fail(name: str, why: str) -> None:
         failed.add(name)
         log.warning("%s takes no more steps, and the run goes on: %s", name, why)
-        report(at, Incident("log", f"{name} takes no more steps: {why}"))
+        say(at, Incident("log", f"{name} takes no more steps: {why}"))
 
     def poll(step: int) -> None:
         nonlocal at

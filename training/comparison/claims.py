@@ -80,9 +80,7 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:
     if wrong := data.keys() - {"base", "arms", "claim", "start"}:
         raise ValueError(f"{path}: unknown key {sorted(wrong)[0]!r}; keys are base, arms, claim and start")
     try:
-        arms = {
-            name: from_mapping({**data["base"], **own}, f"{path}, arm {name}") for name, own in data["arms"].items()
-        }
+        arms = {arm: from_mapping({**data["base"], **own}, f"{path}, arm {arm}") for arm, own in data["arms"].items()}
         claims = tuple(_claim(f"{path}, {one['name']}", one, arms) for one in data["claim"])
         start = (find_case(data["start"]["world"]), data["start"]["seed"]) if "start" in data else None
     except KeyError as error:

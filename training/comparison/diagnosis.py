@@ -76,16 +76,12 @@ class Case:
         return 3 + self.world.free
 
 
-_LATE, _USELESS, _WAYS, _FREE = WORLDS.values()
+_LATE, _IDLE, _SIX, _FREE = WORLDS.values()
 _ALL = (
     Case("late-bloomer", _LATE, "a tool that pays once it is mastered: the first turn must stay open until then"),
     Case("twin", _LATE, "the same without the trap, as the tool is in use: a control must cost nothing", Start(0.93)),
-    Case(
-        "useless-choice", _USELESS, "words that are allowed and useless in copying: only the first turn may stay open"
-    ),
-    Case(
-        "many-ways", _WAYS, "six equal ways, of which a task opens three: coverage shows in pass@8", Start(), 0.4, 0.9
-    ),
+    Case("useless-choice", _IDLE, "words that are allowed and useless in copying: only the first turn may stay open"),
+    Case("many-ways", _SIX, "six equal ways, of which a task opens three: coverage shows in pass@8", Start(), 0.4, 0.9),
     Case("distractor", _FREE, "free text in every turn, whose entropy says nothing about what is decided there"),
 )
 CASES = {case.name: case for case in _ALL}

@@ -85,16 +85,14 @@ class Final:
     def solved(self, found: Measured) -> bool:
         return found.success >= self.success and (found.pass_at_8 or 0.0) >= self.pass_at_8
 
-    def play(
-        self, env: str, options: Mapping[str, Any], policy: Path, greedy: bool = False, **settings: Any
-    ) -> Measured:
+    def play(self, env: str, options: Mapping[str, Any], policy: Path, greedy: bool = False, **given: Any) -> Measured:
         """Return what the policy of a model or run folder does; `greedy` is one episode of each task at temperature 0.
 
-        `settings` are those of `evaluate.prepare`, with `max_tokens` in place of its `sampling`. Raises as it does.
+        `given` are arguments of `evaluate.prepare`, with `max_tokens` in place of its `sampling`. Raises as it does.
         """
-        drawn = SamplingOptions(settings.pop("max_tokens"), 0.0 if greedy else 1.0)
+        drawn = SamplingOptions(given.pop("max_tokens"), 0.0 if greedy else 1.0)
         with TemporaryDirectory() as folder:
-            opened = partial(evaluate.prepare, env, options, str(policy), sampling=drawn, out=Path(folder), **settings)
+            opened = partial(evaluate.prepare, env, options, str(policy), sampling=drawn, out=Path(folder), **given)
             found = opened(episodes=-(-self.episodes // SAMPLES), samples=1 if greedy else SAMPLES)
             if not greedy:  # a small task set is played more often
                 samples = max(SAMPLES, -(-self.episodes // len(found.tasks)))

@@ -148,17 +148,13 @@ def outcomes(comparison: Comparison) -> dict[str, Outcome]:
     others = [name for name in found if name != peer]
     exact = tests.holm({name: tests.fisher(*counts[name], *counts[peer]) for name in others})
     ahead = {what: _ahead(found, peer, *place) for what, place in COMPARED.items()}
-    differences = {name: {what: one[name] for what, one in ahead.items()} for name in others}
-    return {
-        name: replace(one, p_solved=exact.get(name), ahead=differences.get(name, {})) for name, one in found.items()
-    }
+    by_name = {name: {what: one[name] for what, one in ahead.items()} for name in others}
+    return {name: replace(one, p_solved=exact.get(name), ahead=by_name.get(name, {})) for name, one in found.items()}
 
 
-def _ahead(
-    found: Mapping[str, Outcome], peer: str, how: str, quantity: str
-) -> dict[str, tuple[Mean | None, float | None]]:
+def _ahead(found: Mapping[str, Outcome], peer: str, how: str, of: str) -> dict[str, tuple[Mean | None, float | None]]:
     values = {
-        name: {seed: value for seed, own in getattr(one, how).items() if (value := getattr(own, quantity)) is not None}
+        name: {seed: value for seed, own in getattr(one, how).items() if (value := getattr(own, of)) is not None}
         for name, one in found.items()
     }
     means = {
@@ -244,9 +240,7 @@ def write_report(comparison: Comparison) -> list[Table]:
     made[1:1] = final_tables(comparison, final, "Final validation", "")
     write_file(comparison.folder / NAMES[0], markdown(what, made))
     data = {"version": __version__, "revision": revision(), "confidence": CONFIDENCE, **what}
-    data["results"] = {
-        method: {**result.to_json(), "final": final[method].to_json()} for method, result in found.items()
-    }
+    data["results"] = {name: {**one.to_json(), "final": final[name].to_json()} for name, one in found.items()}
     write_file(comparison.folder / NAMES[1], json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     save(draw(found), comparison.folder / NAMES[2])
     return made

@@ -59,10 +59,8 @@ def tuned(plan: Comparison, tuning: Tuning, say: Callable[[str], object]) -> Com
         best = max(ended, key=ended.__getitem__)  # the first of equal ones
         methods[method] = tuning.comparison.methods[best]
         tried[method] = {"chosen": best, "success": ended, "seeds": list(tuning.comparison.seeds)}
-        say(
-            f"{method} is judged as {best}: "
-            + ", ".join(f"{n} {as_text(mean, '.1f', 100)} %" for n, mean in means.items())
-        )
+        each = ", ".join(f"{name} {as_text(mean, '.1f', 100)} %" for name, mean in means.items())
+        say(f"{method} is judged as {best}: {each}")
     judged = replace(plan, methods=methods, tried=tried)
     judged.check()
     return judged

@@ -94,6 +94,7 @@ def _run(run: Run, since: int) -> dict[str, Any]:
     if every > 1:
         lines = [line for line in lines if line["step"] % every == 0 or line is lines[-1]]
         notes.append(f"of {len(run.lines)} lines of metrics every {every}th is in this page")
+    raised = (line for line in lines if isinstance(line.get("alarms"), list))
     if len(endings) > ENDINGS:
         notes.append(f"of {len(endings)} episodes the last {ENDINGS} are in the list")
     if len(run.incidents) > INCIDENTS:
@@ -105,9 +106,7 @@ def _run(run: Run, since: int) -> dict[str, Any]:
         "last": run.steps,
         "steps": [line["step"] for line in lines],
         "metrics": {name: [number(line.get(name)) for line in lines] for name in names if name != "step"},
-        "alarms": [
-            [at["step"], f"{kind}"] for at in lines if isinstance(at.get("alarms"), list) for kind in at["alarms"]
-        ],
+        "alarms": [[line["step"], str(kind)] for line in raised for kind in line["alarms"]],
         "incidents": run.incidents[-INCIDENTS:],
         "journals": journals,
         "stops": stops,  # how many episodes of each step ended for each reason
