@@ -30,6 +30,7 @@ from .head import Functional
 
 State = Any  # JSON data: saved and loaded with every checkpoint
 MOST = 64  # entries of a list or table of a state that are metrics
+_ALWAYS = ("sample", "select", "reward", "shape", "observe")  # hooks that every control has
 Sets = Literal[
     "credit", "clip", "surrogate", "aggregation", "branching", "replay", "temperature", "top-p", "top-k", "max-tokens"
 ]
@@ -98,15 +99,12 @@ class Needs:
         asked = {one.temperature for one in (self, other)} - {None}
         if len(asked) > 1:
             raise ValueError(f"two controls need log-probabilities at temperatures {sorted(map(str, asked))}; use one")
-        needs = Needs(
-            temperature=asked.pop() if asked else None,
-            logp_ref=self.logp_ref or other.logp_ref,
-            entropy_grad=self.entropy_grad or other.entropy_grad,
-            now=self.now or other.now,
-            functionals=_merged("functional", self.functionals, other.functionals),
-            modules=_merged("module", self.modules, other.modules),
-            columns=_merged("column", self.columns, other.columns),
-        )
+        both: dict[str, Any] = {
+            name: getattr(self, name) or getattr(other, name) for name in ("logp_ref", "entropy_grad", "now")
+        }
+        for kind in ("functional", "module", "column"):
+            both[f"{kind}s"] = _merged(kind, *(getattr(one, f"{kind}s") for one in (self, other)))
+        needs = Needs(temperature=asked.pop() if asked else None, **both)
         for name in needs.functionals.keys() & needs.modules.keys():
             raise ValueError(f"{name!r} is a functional of one control and a module of another; rename one of them")
         return needs
@@ -219,21 +217,15 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
                 )
     parts = tuple(leaf for control in controls for leaf in _leaves(control))
     run = _Parts(parts)
+    had = [name for name in ("order", "plan", "credit", "replay") if any(getattr(part, name) for part in parts)]
+    hooks: dict[str, Any] = {name: getattr(run, name) for name in (*_ALWAYS, *had)}
     return Control(
         name=run.name,
         needs=reduce(or_, (part.needs for part in parts), Needs()),
         sets=frozenset[Sets]().union(*(part.sets for part in parts)),
         init=lambda: [part.init() for part in parts],
-        order=run.order if any(part.order for part in parts) else None,
-        sample=run.sample,
-        plan=run.plan if any(part.plan for part in parts) else None,
-        select=run.select,
-        reward=run.reward,
-        credit=run.credit if any(part.credit for part in parts) else None,
-        shape=run.shape,
-        observe=run.observe,
-        replay=run.replay if any(part.replay for part in parts) else None,
         parts=parts,
+        **hooks,
     )
 
 

@@ -115,10 +115,8 @@ class Learner:
         every = torch.ones(packed.batch.n_paths, dtype=torch.bool)
         keep = _only(self.team.paths(packed, every), every)
         seen = [self.forward(packed, paths) for paths in packed.micro_batches(self.micro_tokens, keep)]
-        parts = [
-            {"logp": one.logp, "entropy": one.entropy, **{EXTRA + name: one.extras[name] for name in one.extras}}
-            for one in seen
-        ]
+        extras = ({EXTRA + name: column for name, column in one.extras.items()} for one in seen)
+        parts = [{"logp": one.logp, "entropy": one.entropy, **more} for one, more in zip(seen, extras)]
         mine = {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
         found = self.team.columns(mine)
         logp, entropy = found.pop("logp"), found.pop("entropy")

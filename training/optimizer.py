@@ -38,10 +38,9 @@ def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: 
     """
     found = _fitting(folder / MOMENTS, _moments(optimizer, parameters), others)
     for name, parameter in parameters.items():
-        state = {part: found[f"{name}/{part}"] for part in _fresh(parameter)}
-        optimizer.state[parameter] = {
-            part: value if part == "step" else value.to(parameter.device) for part, value in state.items()
-        }
+        for part in _fresh(parameter):
+            value = found[f"{name}/{part}"]
+            optimizer.state[parameter][part] = value if part == "step" else value.to(parameter.device)
 
 
 def _moments(optimizer: AdamW, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
@@ -55,10 +54,7 @@ def _fresh(parameter: Parameter) -> dict[str, Tensor]:
 
 
 def _fitting(path: Path, needed: Mapping[str, Tensor], others: bool = False) -> dict[str, Tensor]:
-    """Return the tensors of a file, which must be like those `needed`, and finite; a missing file has none.
-
-    It may hold `others`, if so.
-    """
+    """Return the tensors of a file like those `needed`, finite, and `others` if so; a missing file has none."""
     try:
         found = load_file(path) if path.exists() and header(path) else {}
     except (ValueError, SafetensorError) as error:
@@ -81,7 +77,11 @@ class Modules:
     """
 
     def __init__(self, factories: Mapping[str, Callable[[int], nn.Module]], width: int, device: torch.device) -> None:
-        self.modules = {name: _seeded(name, factory, width).to(device) for name, factory in factories.items()}
+        self.modules = dict[str, nn.Module]()
+        for name, factory in factories.items():
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "little"))
+                self.modules[name] = factory(width).to(device)
 
     def __call__(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the output of each module for `hidden` `[s, d]`."""
@@ -105,9 +105,3 @@ class Modules:
         mine = self.parameters()
         for name, value in _fitting(folder / MODULES, mine).items():
             mine[name].copy_(value)
-
-
-def _seeded(name: str, factory: Callable[[int], nn.Module], width: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "little"))
-        return factory(width)

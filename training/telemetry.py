@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
@@ -44,7 +44,7 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         phase="rollout",
         entropy=_mean(batch, batch.entropy, every),
         entropy_turns=tuple(_mean(batch, batch.entropy, where) for where in _turns(batch)),
-        entropy_phases={name: _mean(batch, batch.entropy, where) for name, where in _phases(batch)},
+        entropy_phases={name: _mean(batch, batch.entropy, where) for name, where in _named(PHASES, batch.phase)},
         entropy_nested=float(average("turn-mean", batch.entropy, batch)),
         entropy_sampled=_mean(batch, -batch.logp_old, every),
         reward=share(sum(leaf.score for leaf in leaves), len(leaves)),
@@ -114,9 +114,8 @@ def _by_kind(batch: Batch) -> Iterator[tuple[str, float]]:
     for name, column in batch.extras.items():
         if column.ndim == 1:
             yield f"extras/{name}", _mean(batch, column, batch.share > 0)
-    for number, name in enumerate(CLASSES):
-        if bool((where := batch.kind == number).any()):
-            yield f"entropy_class/{name}", _mean(batch, batch.entropy, where)
+    for name, where in _named(CLASSES, batch.kind):
+        yield f"entropy_class/{name}", _mean(batch, batch.entropy, where)
 
 
 def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:
@@ -128,7 +127,7 @@ def _by_outcome(batch: Batch) -> Iterator[tuple[str, float]]:
     parts = [
         ("entropy_{}", torch.ones_like(won)),
         *((f"entropy_turn_{{}}/{turn}", where) for turn, where in enumerate(_turns(batch))),
-        *((f"entropy_phase_{{}}/{name}", where) for name, where in _phases(batch)),
+        *((f"entropy_phase_{{}}/{name}", where) for name, where in _named(PHASES, batch.phase)),
     ]
     for outcome, paths in (("success", won), ("failure", ~won)):
         for name, where in parts:
@@ -140,9 +139,9 @@ def _turns(batch: Batch) -> list[Bool[Tensor, "s"]]:
     return [batch.turn == number for number in range(int(batch.turn.max()) + 1 if batch.n_slots else 0)]
 
 
-def _phases(batch: Batch) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
-    for number, name in enumerate(PHASES):
-        if bool((where := batch.phase == number).any()):
+def _named(names: Sequence[str], label: Int[Tensor, "s"]) -> Iterator[tuple[str, Bool[Tensor, "s"]]]:
+    for number, name in enumerate(names):
+        if bool((where := label == number).any()):
             yield name, where
 
 

@@ -71,39 +71,38 @@ class Compare(Shown):
 
     def run(self) -> int:
         with self.shown() as notes:
-            return self._compare(notes)
+            with mistakes(), Work("getting ready"):
+                from ...agents.journal import writable
+                from . import outcomes
+                from .measure import Final
+                from .plan import plan as make_plan
+                from .tune import check_tuning, tuned
 
-    def _compare(self, notes: Console) -> int:
-        with mistakes(), Work("getting ready"):
-            from ...agents.journal import writable
-            from . import outcomes
-            from .measure import Final
-            from .plan import plan as make_plan
-            from .tune import check_tuning, tuned
-
-            if self.workers < 1:
-                raise ValueError(f"workers is {self.workers}; there must be at least 1")
-            seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
-            final = Final(episodes=self.final)
-            plan = make_plan(self.methods, self.on, seeds, self._changes(), self.out, self.resume, final, self.against)
-            tuning = check_tuning(self.tune, plan) if self.tune else None
-            if tuning is None:
-                plan.check()  # judged runs of a tuned comparison are checked once it is tuned
-            writable(plan.folder)
-        what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
-        notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
-        say = partial(notes.print, markup=False, soft_wrap=True)
-        say(outcomes.foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
-        how = f": {self._resume_command(plan)}"
-        with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
-            if tuning:
-                watch_comparison(tuning.comparison, notes, lambda: None, self.workers)
-                plan = tuned(plan, tuning, say)
-            plan.write()
-            watch_comparison(plan, notes, lambda: outcomes.write_report(plan), self.workers)
-        show_tables(outcomes.write_report(plan), plan.folder, outcomes.NAMES)
-        write_report(plan.folder)
-        return 0
+                if self.workers < 1:
+                    raise ValueError(f"workers is {self.workers}; there must be at least 1")
+                seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
+                final = Final(episodes=self.final)
+                plan = make_plan(
+                    self.methods, self.on, seeds, self._changes(), self.out, self.resume, final, self.against
+                )
+                tuning = check_tuning(self.tune, plan) if self.tune else None
+                if tuning is None:
+                    plan.check()  # judged runs of a tuned comparison are checked once it is tuned
+                writable(plan.folder)
+            what = f"{', '.join(plan.methods)} on {plan.base}, seeds {', '.join(map(str, plan.seeds))}"
+            notes.print(f"comparing {what}, into {plan.folder}", *plan.lines, sep="\n", markup=False, soft_wrap=True)
+            say = partial(notes.print, markup=False, soft_wrap=True)
+            say(outcomes.foresight(len(plan.seeds), self.effect or 0.0, sd, len(plan.methods)))
+            how = f": {self._resume_command(plan)}"
+            with _resumable(how, lambda: write_report(plan.folder)), mistakes((ValueError, OSError)):
+                if tuning:
+                    watch_comparison(tuning.comparison, notes, lambda: None, self.workers)
+                    plan = tuned(plan, tuning, say)
+                plan.write()
+                watch_comparison(plan, notes, lambda: outcomes.write_report(plan), self.workers)
+            show_tables(outcomes.write_report(plan), plan.folder, outcomes.NAMES)
+            write_report(plan.folder)
+            return 0
 
     def _changes(self) -> dict[str, Any]:
         names = ("env", "server", "server_option", "option", "policy", "steps", "token_budget", "eval_every")
@@ -205,36 +204,33 @@ class Diagnose(Shown):
 
     def run(self) -> int:
         with self.shown() as notes:
-            return self._diagnose(notes)
+            with mistakes(), Work("getting ready"):
+                from . import diagnosis
+                from .outcomes import foresight
+                from .plan import check_picture
+                from .work import carry_out
 
-    def _diagnose(self, notes: Console) -> int:
-        with mistakes(), Work("getting ready"):
-            from . import diagnosis
-            from .outcomes import foresight
-            from .plan import check_picture
-            from .work import carry_out
-
-            if self.workers < 1:
-                raise ValueError(f"workers is {self.workers}; there must be at least 1")
-            if self.picture:
-                check_picture("--picture")
-            span = (self.seeds, self.seed, self.steps)
-            plan = diagnosis.plan(self.methods, self.world, *span, self.out, self.resume, self.against)
-        worlds = ", ".join(case.name for case, _ in plan.worlds)
-        say = partial(notes.print, markup=False, soft_wrap=True)
-        say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
-        how = f" the same command and --out {plan.folder} --resume"
-        with _resumable(how, lambda: diagnosis.write_report(plan)), mistakes():
-            diagnosis.make_starts(plan, self.workers, say)
-            diagnosis.check_acting(plan, self.workers, say)
-            for _, comparison in plan.worlds:
-                comparison.write()
-            carry_out(plan.trials, self.workers, say)
-        with mistakes():
-            tables = diagnosis.write_report(plan, self.picture)
-        names = (diagnosis.TABLES, diagnosis.DATA, *([diagnosis.PICTURE] if self.picture else []))
-        show_tables(tables, plan.folder, names)
-        return 0
+                if self.workers < 1:
+                    raise ValueError(f"workers is {self.workers}; there must be at least 1")
+                if self.picture:
+                    check_picture("--picture")
+                span = (self.seeds, self.seed, self.steps)
+                plan = diagnosis.plan(self.methods, self.world, *span, self.out, self.resume, self.against)
+            worlds = ", ".join(case.name for case, _ in plan.worlds)
+            say = partial(notes.print, markup=False, soft_wrap=True)
+            say(f"diagnosing {', '.join(plan.methods)} in {worlds}, into {plan.folder}\n{foresight(len(plan.seeds))}")
+            how = f" the same command and --out {plan.folder} --resume"
+            with _resumable(how, lambda: diagnosis.write_report(plan)), mistakes():
+                diagnosis.make_starts(plan, self.workers, say)
+                diagnosis.check_acting(plan, self.workers, say)
+                for _, comparison in plan.worlds:
+                    comparison.write()
+                carry_out(plan.trials, self.workers, say)
+            with mistakes():
+                tables = diagnosis.write_report(plan, self.picture)
+            names = (diagnosis.TABLES, diagnosis.DATA, *([diagnosis.PICTURE] if self.picture else []))
+            show_tables(tables, plan.folder, names)
+            return 0
 
 
 @dataclass(frozen=True)

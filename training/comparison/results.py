@@ -6,8 +6,9 @@ A finished run is read from its folder: held-out success, what was spent by then
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from itertools import pairwise
+from operator import add
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
@@ -35,15 +36,9 @@ class Spent:
     untimed: int = 0  # steps whose time was lost with the process that took them
 
     def after(self, line: dict[str, Any]) -> Spent:
-        seconds = line["seconds"]
-        return Spent(
-            self.steps + 1,
-            self.tokens + line["tokens"],
-            self.tool_calls + line["tool_calls"],
-            self.turns + round((line["turns"] or 0.0) * line["paths"]),
-            self.seconds + (seconds or 0.0),
-            self.untimed + (seconds is None),
-        )
+        turns, seconds = round((line["turns"] or 0.0) * line["paths"]), line["seconds"]
+        more = (1, line["tokens"], line["tool_calls"], turns, seconds or 0.0, seconds is None)
+        return Spent(*map(add, astuple(self), more))
 
 
 @dataclass(frozen=True)
