@@ -127,12 +127,9 @@ class Learner:
     ) -> Update:
         """Compute the gradient of an optimizer step at `lr_share` of the learning rate, and whether to take it.
 
-        Args:
-            packed: What `prepare` returned.
-            state: Of the controls.
-            lr_share: Share of the learning rate.
-            now: The policy as it is, where a control needs it and earlier optimizer steps have changed the policy.
-            paths: Those to learn from, whole trees; their advantages are those among all. None for all.
+        `packed` is what `prepare` returned, `state` the controls', `now` the policy as it is, where a control needs it
+        and earlier optimizer steps have changed it. Whole trees are learned from: those of `paths`, or all; advantages
+        are those among all.
         """
         advantage = advantages(self.control, packed.batch, state)
         # What else reads scores sees those of the advantages.
@@ -207,9 +204,7 @@ class Learner:
     def save(self, folder: Path) -> None:
         """Write the adapter, a reference that was reset, the controls' modules and the moments, as safetensors.
 
-        Raises:
-            CheckpointError: a value is not finite.
-            OSError: there is no room, say.
+        Raises CheckpointError where a value is not finite, and OSError where there is no room, say.
         """
         try:
             save_moments(self.optimizer, self.parameters, folder)
@@ -222,11 +217,7 @@ class Learner:
             raise OSError(str(error)) from error
 
     def load(self, folder: Path, version: int) -> None:
-        """Read what `save` wrote; the next update continues to the bit.
-
-        Raises:
-            ValueError: it does not fit this policy to the last name, shape and type.
-        """
+        """Read what `save` wrote; the next update continues to the bit. Raises ValueError where not all of it fits."""
         load_moments(self.optimizer, self.parameters, folder)
         self.modules.load(folder)
         self.policy.anchor = ()

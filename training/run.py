@@ -95,10 +95,10 @@ def prepare(config: TrainConfig) -> Prepared:
     incidents: list[Incident] = []
     checkpoint = _resumable(config, folder, incidents)
     # A run whose tools were isolated otherwise does not go on; one that did not record it may.
-    before, levels = recorded(folder).get("levels") if config.resume else None, levels_of(env)
-    if before not in (None, levels):
+    before = recorded(folder).get("levels") if config.resume else None
+    if before is not None and before != (now := levels_of(env)):
         raise ValueError(
-            f"the levels of the tools are {levels}, but the run in {folder} was made with {before}; begin another"
+            f"the levels of the tools are {now}, but the run in {folder} was made with {before}; begin another"
         )
     check_levels(env)
     new = [path for path in (folder, *folder.parents) if launch.first and not path.exists()]
@@ -215,11 +215,7 @@ def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loo
         valid_env=prepared.valid.env,
         valid_tasks=pick_tasks(prepared.valid.tasks, config.eval_tasks, config.seed),
         sampling=Sampling(**asdict(config.sampling)),
-        seed=config.seed,
-        prompts=config.prompts,
-        group=config.group,
-        shuffle_rewards=config.shuffle_rewards,
-        deadlines=config.deadlines,
+        **{name: getattr(config, name) for name in ("seed", "prompts", "group", "shuffle_rewards", "deadlines")},
     )
     learner = Learner(policy, control, config.lr, config.clip_norm, config.micro_tokens, team)
     return Loop(prepared.folder, rollouts, learner, config.schedule)

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -113,9 +113,8 @@ class Run:
         return {turn: self.series(f"{name}/{turn}") for turn in turns}
 
     def endings(self, step: int) -> Iterator[Ending]:
-        """Yield how the episodes of a step ended, in the order of the journal, without reading what was said."""
-        for found in self._read(step, lambda text: list(_endings(step, text))):
-            yield from found
+        """Return how the episodes of a step ended, in the order of the journal, without reading what was said."""
+        return chain.from_iterable(self._read(step, lambda text: list(_endings(step, text))))
 
     def trees(self, step: int) -> Iterator[dict[str, Any]]:
         return self._read(step, _tree)
