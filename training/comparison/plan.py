@@ -264,14 +264,11 @@ def folder_of(what: str, out: str, resume: bool) -> Path:
 
     Raises ValueError or OSError where `out` is not empty, or holds nothing to resume.
     """
-    if resume:
-        if not out:
-            raise ValueError(f"--resume needs the folder of what is to be resumed: turngym {what} … --out FOLDER")
-        if not Path(out).is_dir():
-            raise FileNotFoundError(f"{out} holds nothing to resume; leave --resume out to start")
-        return Path(out)
-    if out:
-        if Path(out).is_dir() and any(Path(out).iterdir()):
-            raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
-        return Path(out)
-    return run.free_folder(what, Path.exists)
+    there = bool(out) and Path(out).is_dir()
+    if resume and not out:
+        raise ValueError(f"--resume needs the folder of what is to be resumed: turngym {what} … --out FOLDER")
+    if resume and not there:
+        raise FileNotFoundError(f"{out} holds nothing to resume; leave --resume out to start")
+    if there and not resume and any(Path(out).iterdir()):
+        raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
+    return Path(out) if out else run.free_folder(what, Path.exists)
