@@ -258,12 +258,8 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
     replies = [(number, *path[:2], node) for number, path in enumerate(paths) for node in path[1].replies(path[2])]
     for row, (number, group, tree, node) in enumerate(replies):
         turn = tree.turns[node]
-        of: dict[str, Any] = {
-            "temperature": np.float32(turn.temperature),
-            "path": np.int64(number),
-            "row": np.int64(row),
-        }
-        of |= {"logp_roll": turn.logp_roll, "entropy": turn.entropy, "id": turn.tokens.astype(np.int64)}
+        of: dict[str, Any] = {"path": np.int64(number), "row": np.int64(row), "id": turn.tokens.astype(np.int64)}
+        of |= {"temperature": np.float32(turn.temperature), "logp_roll": turn.logp_roll, "entropy": turn.entropy}
         of |= {"phase": _phases(turn), "kind": _classes(turn), "token": _names(group, tree, node)}
         for name, value in of.items():
             slots.setdefault(name, []).append(np.broadcast_to(value, turn.sampled.shape)[turn.sampled])
