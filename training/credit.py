@@ -245,22 +245,14 @@ def scale(mode: Aggregation, batch: Batch, size: int = 1, count_empty: bool = Fa
         raise ValueError(f"aggregation is {mode!r}; it must be one of {', '.join(get_args(Aggregation))}")
     if size < 1:
         raise ValueError(f"aggregation size is {size}; it is a number of tokens, at least 1")
-    ones = torch.ones_like(batch.logp_old)
-    if mode == "token-mean" or batch.n_slots == 0:
-        return ones
-    if mode == "token-sum":
-        return ones * batch.n_slots
-    if mode == "token-sum-norm":
-        return ones * (batch.n_slots / size)
-    n_paths: int = batch.n_paths if count_empty else torch.unique(batch.path).numel()
-    per_path = ones * (batch.n_slots / n_paths)
-    if mode == "seq-mean-token-sum":
-        return per_path
-    if mode == "seq-mean-token-sum-norm":
-        return per_path / size
-    if mode == "seq-mean-token-mean":
-        return per_path / _members(batch.path)
-    return per_path / (_turns(batch) * _members(batch.row))
+    ones, n = torch.ones_like(batch.logp_old), batch.n_slots
+    flat = {"token-mean": 1, "token-sum": n, "token-sum-norm": n / size}
+    if mode in flat or not n:
+        return ones * flat.get(mode, 1)
+    per_path = ones * (n / (batch.n_paths if count_empty else torch.unique(batch.path).numel()))
+    if mode.startswith("seq-mean-token-sum"):
+        return per_path / size if mode.endswith("norm") else per_path
+    return per_path / (_turns(batch) * _members(batch.row) if mode == "turn-mean" else _members(batch.path))
 
 
 def average(mode: Aggregation, values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, ""]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ from ...agents.settings import flat
 from ...envs.diagnostic import WORLDS, Start, World
 from ...envs.splits import open_split
 from ...envs.tasks import did_you_mean
-from ...tools.progress import Work, track
+from ...tools.progress import track
 from ..config import TrainConfig, revision
 from ..report.picture import plain, save
 from .measure import Final, Measured
@@ -161,13 +161,9 @@ def make_starts(diagnosis: Diagnosis, workers: int, say: Callable[[str], object]
     """Make what seeds begin with, and say what each measures. Raises ValueError where one is outside its gates."""
     starts = diagnosis.starts
     made = [start for start in starts if (start[2] / FILE).is_file()]
-    with Work("starts", len(starts)) as work:
-        for start in made:
-            say(_start(*start))
-            work.advance()
-        for line in in_processes([partial(_start, *start) for start in starts if start not in made], workers):
-            say(line)
-            work.advance()
+    left = [partial(_start, *start) for start in starts if start not in made]
+    for line in track(chain((_start(*start) for start in made), in_processes(left, workers)), "starts", len(starts)):
+        say(line)
 
 
 def _start(case: Case, seed: int, folder: Path) -> str:
