@@ -130,7 +130,9 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         return found
     with closing(splits[0].env) as env, closing(splits[1].env):
         found.check("tools", lambda: check_levels(env), lambda _: _tools(env))
-        chat = speaker and found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
+        chat = None
+        if speaker is not None:
+            chat = found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
         if chat is not None and sound:
             found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
