@@ -243,10 +243,9 @@ class TextEnv(gymnasium.Env[str, str]):
             if self.live:
                 self.step(action)
         if self._digest() != snapshot["digest"]:
-            raise RuntimeError(
-                f"replay of {len(snapshot['actions'])} actions diverged: the last observation is {self._last[:80]!r}, "
-                "not the one in the snapshot; was it made with other constructor arguments?"
-            )
+            seen = f"the last observation is {self._last[:80]!r}, not the one in the snapshot"
+            why = f"{seen}; was it made with other constructor arguments?"
+            raise RuntimeError(f"replay of {len(snapshot['actions'])} actions diverged: {why}")
         return self._last
 
     def _digest(self) -> str:

@@ -173,8 +173,6 @@ def _ways() -> World:
 
 _ALL = (_bloomer("late-bloomer"), _bloomer("useless-choice", idle=IDLE), _ways(), _bloomer("distractor", free=True))
 WORLDS = {world.name: world for world in _ALL}
-
-
 _ENDS = {WON: StopReason.GOAL, LOST: StopReason.ANSWERED, INVALID: StopReason.NO_ANSWER}
 
 
@@ -200,11 +198,8 @@ class WorldEnv(TextEnv):
         return self.drawn[START][0]
 
     def on_step(self, text: str) -> Reply:
-        before, here, word = (
-            self.state,
-            self.world.states[self.state],
-            text.partition(" ")[0] if self.world.free else text,
-        )
+        before, here = self.state, self.world.states[self.state]
+        word = text.partition(" ")[0] if self.world.free else text
         self.state = INVALID
         if word in here.offers:
             self.state = here.to if word in self.drawn[before][1] else here.leads.get(word, LOST)

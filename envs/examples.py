@@ -37,12 +37,6 @@ class Examples:
         return [*messages[:system], *(message for example in others for message in example), *messages[system:]]
 
 
-def check_shots(shots: object) -> None:
-    """Raise ValueError where `shots` is neither a number of examples nor the name of a file."""
-    if not (isinstance(shots, str | Path) or (type(shots) is int and 1 <= shots <= MOST)):
-        raise ValueError(f"shots is {shots!r}; give a number from 1 to {MOST}, or a JSONL file of `messages`")
-
-
 def examples_of(file: Path) -> Examples:
     """Return the worked examples of a JSONL file of conversations.
 
@@ -77,10 +71,8 @@ def _as_example(messages: Sequence[Message], where: str) -> Example:
         raise ValueError(f"{where} has a system message; an environment has its own: leave it out of worked examples")
     wrong = any(later not in ROLES.get(role, ()) for role, later in pairwise(roles))
     if wrong or roles[0] != "user" or roles[-1] != "assistant":
-        raise ValueError(
-            f"{where} has the roles {', '.join(roles)}; a worked example begins with `user`, ends with `assistant`, "
-            "and an assistant answers everything between"
-        )
+        form = "begins with `user`, ends with `assistant`, and an assistant answers everything between"
+        raise ValueError(f"{where} has the roles {', '.join(roles)}; a worked example {form}")
     return tuple(messages)
 
 

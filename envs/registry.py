@@ -132,10 +132,8 @@ def spec_of(env_id: str) -> EnvSpec:
         load_module(module, f"the environment {env_id!r}")
         if name not in gymnasium.registry:
             hint = did_you_mean(name, gymnasium.registry)
-            raise ValueError(
-                f"importing {module} registers no environment {name!r}; {hint}"
-                f"name a class in it ({module}:CLASS), or call gymnasium.register(id={name!r}, …) there"
-            )
+            fix = f"name a class in it ({module}:CLASS), or call gymnasium.register(id={name!r}, …) there"
+            raise ValueError(f"importing {module} registers no environment {name!r}; {hint}{fix}")
         return gymnasium.registry[name]
     return gymnasium.registry[env_id]
 
@@ -166,11 +164,8 @@ def _register_late(env_id: str) -> None:
     """Register what was installed after `import turngym`; say what is wrong with an id that cannot be registered."""
     known = entries()
     if (entry := next((entry for entry in known if entry.id == env_id), None)) is None:
-        names = ", ".join(entry.id for entry in known)
-        raise ValueError(
-            f"unknown environment {env_id!r}; {did_you_mean(env_id, gymnasium.registry)}turngym has {names}; "
-            "one in a file of your own is named module:Class"
-        )
+        names = f"{did_you_mean(env_id, gymnasium.registry)}turngym has {', '.join(entry.id for entry in known)}"
+        raise ValueError(f"unknown environment {env_id!r}; {names}; one in a file of your own is named module:Class")
     try:
         _register(entry, known)
     except gymnasium.error.Error as error:
@@ -212,12 +207,9 @@ class EnvOptions:
 
     def kwargs(self) -> dict[str, Any]:
         """Return the constructor arguments; raises ValueError where an `option` has no `=`."""
-        kwargs: dict[str, Any] = {"shots": self.shots} if self.shots != 0 else {}
-        if self.tasks is not None:
-            kwargs["tasks"] = self.tasks
-        if self.difficulty is not None:
-            kwargs["difficulty"] = self.difficulty
-        return kwargs | named_values("option", self.option)
+        shots = None if self.shots == 0 else self.shots
+        given = {"shots": shots, "tasks": self.tasks, "difficulty": self.difficulty}
+        return {name: value for name, value in given.items() if value is not None} | named_values("option", self.option)
 
 
 def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:

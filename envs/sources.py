@@ -63,10 +63,8 @@ def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, D
         return load_hub(name, options, known)
     if isinstance(source, Path) or _FILE.search(name):
         return load_jsonl(path, options)
-    raise ValueError(
-        f"unknown task set {name!r}; {did_you_mean(name, known)}the data sets are "
-        f"{', '.join(known)} and OWNER/NAME of the hub; or name a .jsonl file{others}"
-    )
+    sets = f"{did_you_mean(name, known)}the data sets are {', '.join(known)} and OWNER/NAME of the hub"
+    raise ValueError(f"unknown task set {name!r}; {sets}; or name a .jsonl file{others}")
 
 
 def is_file(source: str | Path) -> bool:
@@ -159,10 +157,8 @@ def _columns(source: DataSet, found: list[str]) -> list[str]:
         columns = [field.split(".")[0] for field in (fields.problem, fields.answer)]
         if set(columns) <= set(found):
             return columns + [field for field in (fields.aliases, *KINDS) if field in found and field not in columns]
-    raise ValueError(
-        f"{source.path} has the fields {', '.join(found)}; it needs {expected(source.fields)}: name others with "
-        "--option problem_field=NAME --option answer_field=NAME"
-    )
+    needed = f"{expected(source.fields)}: name others with --option problem_field=NAME --option answer_field=NAME"
+    raise ValueError(f"{source.path} has the fields {', '.join(found)}; it needs {needed}")
 
 
 def _values(data: Any) -> Iterator[tuple[Any, ...]]:

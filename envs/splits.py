@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .core import TextEnv
-from .examples import Example, Examples, check_shots, examples_of
+from .examples import MOST, Example, Examples, examples_of
 from .registry import make, takes
 from .tasks import SPLITS, check_split
 
@@ -57,14 +57,15 @@ def make_with_examples(env_id: str, options: Mapping[str, Any]) -> TextEnv:
     env = make(env_id, **plain)
     if (shots := options.get("shots", 0)) == 0:
         return env
-    check_shots(shots)
-    if type(shots) is int:
+    if type(shots) is int and 1 <= shots <= MOST:
         train = open_split(env_id, {**plain, "split": "train"})
         with closing(train.env):
             last = range(len(train.tasks) - 1, max(len(train.tasks) - shots - 2, -1), -1)
             env.examples = Examples(tuple(_played(train.env, train.tasks[place]) for place in last), shots)
-    else:
+    elif isinstance(shots, str | Path):
         env.examples = examples_of(Path(shots).expanduser())
+    else:
+        raise ValueError(f"shots is {shots!r}; give a number from 1 to {MOST}, or a JSONL file of `messages`")
     if env.spec is not None:
         env.spec.kwargs["shots"] = shots
     return env

@@ -211,5 +211,5 @@ class Houses(Games):
 def _opened(options: HouseOptions, i: int, text: str) -> tuple[Game, World]:
     name, house = options.house(i)
     problem = house.problem()
-    game = Game(name, options.split, house.chore.task_type, house.task, to_pddl(problem), house.walkthrough())
+    game = Game(name, options.split, house.chore.task_type, house.task, to_pddl(problem), tuple(house.walkthrough()))
     return game, make_world(problem, house.task, get_dialect(text))

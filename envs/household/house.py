@@ -207,11 +207,8 @@ class House:
         if at == "microwave" and "heat" in can:
             yield "ishot"
 
-    def walkthrough(self) -> tuple[str, ...]:
-        """Return commands that do the task, in the present form of the text."""
-        return tuple(self._commands())
-
-    def _commands(self) -> Iterator[str]:
+    def walkthrough(self) -> Iterator[str]:
+        """Yield commands that do the task, in the present form of the text."""
         chore, place, opened = self.chore, 0, set[int]()
 
         def reach(i: int, inside: bool) -> Iterator[str]:

@@ -185,7 +185,7 @@ Literal: TypeAlias = tuple[str, ...]
 Having: TypeAlias = Callable[[str, str], int]  # the set of things or receptacles with a fixed property, by its value
 
 _CAN = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
-_IS = {f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")}
+FLAGS = {f"is{flag}": flag for flag in ("clean", "hot", "cool", "sliced", "toggled")}  # by predicate
 
 
 def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ...]) -> tuple[Condition, ...]:
@@ -284,8 +284,8 @@ def _kind(thing: str, literals: list[Literal], having: Having) -> tuple[int, tup
             things &= having("objecttype", literal[2])
         elif literal[0] in _CAN:
             things &= having(literal[0], "")
-        elif literal[0] in _IS:
-            flags.append(_IS[literal[0]])
+        elif literal[0] in FLAGS:
+            flags.append(FLAGS[literal[0]])
         else:
             return None
     return (things, tuple(sorted(flags))) if things >= 0 else None

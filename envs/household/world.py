@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .pddl import Condition, Problem, State, parse_goal
+from .pddl import FLAGS, Condition, Problem, State, parse_goal
 
 _SINKS = ("sinktype", "sinkbasintype")
 _KNIVES = ("knifetype", "butterknifetype")
@@ -129,12 +129,12 @@ class _Builder:
             where=where,
             here=here,
             fits=self._fits(),
-            openable=self._having("openable", ""),
-            sinks=self._any("receptacletype", _SINKS),
+            openable=self._having("openable"),
+            sinks=self._having("receptacletype", *_SINKS),
             microwaves=self._having("receptacletype", "microwavetype"),
             fridges=self._having("receptacletype", "fridgetype"),
             inner=self._inner(),
-            can={"cut": self._any("objecttype", _KNIVES)} | {verb: self._having(verb + "able", "") for verb in _ABLE},
+            can={"cut": self._having("objecttype", *_KNIVES)} | {verb: self._having(verb + "able") for verb in _ABLE},
             goal=parse_goal(self.goal, self._having, here),
             start=self._start(),
             thing={name: i for i, name in enumerate(names)},
@@ -159,12 +159,10 @@ class _Builder:
             raise ValueError(f"has receptacles without a place or with two: {', '.join(missing) or 'see :init'}")
         return tuple(self.number[at[id]] for id in self.receptacles)
 
-    def _having(self, predicate: str, value: str) -> int:
-        wanted = (value,) if value else ()
-        return sum({1 << self.number[fact[0]] for fact in self.facts.get(predicate, ()) if fact[1:] == wanted})
-
-    def _any(self, predicate: str, values: tuple[str, ...]) -> int:
-        return sum({1 << self.number[fact[0]] for fact in self.facts.get(predicate, ()) if fact[1] in values})
+    def _having(self, predicate: str, *values: str) -> int:
+        """Return what a predicate says one of `values` of; without a value, what has the property itself."""
+        wanted = [(value,) if value else () for value in values or ("",)]
+        return sum({1 << self.number[fact[0]] for fact in self.facts.get(predicate, ()) if fact[1:] in wanted})
 
     def _fits(self) -> tuple[int, ...]:
         of_type: dict[str, int] = defaultdict(int)
@@ -193,13 +191,9 @@ class _Builder:
             held=held[0] if held else -1,
             inside=tuple(inside),
             around=tuple(around),
-            opened=self._having("opened", ""),
-            clean=self._having("isclean", ""),
-            hot=self._having("ishot", ""),
-            cool=self._having("iscool", ""),
-            sliced=self._having("issliced", ""),
-            toggled=self._having("istoggled", ""),
+            opened=self._having("opened"),
             left=(0,) * len(inside),
+            **{flag: self._having(predicate) for predicate, flag in FLAGS.items()},
         )
 
 

@@ -275,11 +275,8 @@ class InventedWorld:
     @cached_property
     def passages(self) -> list[Passage]:
         """A passage about each thing; its title is the thing's name."""
-        return [
-            write(self.graph, kind, number, self.seed, self.brief)
-            for kind, names in self.graph.names.items()
-            for number in range(len(names))
-        ]
+        things = ((kind, number) for kind, names in self.graph.names.items() for number in range(len(names)))
+        return [write(self.graph, kind, number, self.seed, self.brief) for kind, number in things]
 
     def tasks(self, split: str = "train", hops: int | tuple[int, ...] = HOPS) -> InventedTasks:
         """Return the questions of a split; see `InventedTasks`."""

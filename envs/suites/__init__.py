@@ -1,8 +1,7 @@
 """Suites of tool use that others publish, played as environments and scored as they score them.
 
 - bfcl: `BFCL-v0`, calls of the Berkeley Function-Calling Leaderboard: one reply, or a conversation with live objects
-- calls: what a reply of that suite calls, read without running anything, and run on the objects of an episode
-- score: the verdicts of its official checkers
+- calls: what a reply of that suite calls, read without running anything, run on the objects of an episode, and judged
 - scienceworld: `ScienceWorld-v0`, experiments in a house, in the official simulator
 - jvm: the JVMs in which it runs
 - tau2: `Tau2-v0`, customer service with the tools and the evaluator of tau2-bench

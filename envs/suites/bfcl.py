@@ -22,8 +22,7 @@ import numpy as np
 from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..examples import Message
 from ..tasks import check_split, choose_index, did_you_mean, strict
-from .calls import read
-from .score import MODULES, PACKAGE, Conversation, judge
+from .calls import MODULES, PACKAGE, Conversation, judge, read
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
 CONVERSATIONS = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
@@ -75,9 +74,8 @@ class BFCL(TextEnv):
             self.steps += 1
             if self.steps > STEPS:
                 return self._end("multi_turn:force_terminated", True, StopReason.MAX_TURNS)
-            shown = [
-                {"role": "tool", "name": ast.unparse(call), "content": result} for call, result in zip(calls, results)
-            ]
+            said = zip(map(ast.unparse, calls), results)
+            shown = [{"role": "tool", "name": name, "content": result} for name, result in said]
             wrong = sum(result.startswith("Error during execution: ") for result in results)
             info = {"tool_status": "error" if wrong else "ok", "tool": ast.unparse(calls[0].func)}
             return Reply(repr(shown), info=info, valid=not wrong)
@@ -144,18 +142,12 @@ class BFCLTask:
         return f"[{', '.join(calls)}]"
 
 
-class Tasks(Sequence["BFCLTask"]):
+class Tasks(list[BFCLTask]):
     """Tasks of several categories, one after another."""
 
     def __init__(self, categories: Sequence[str], split: str) -> None:
         self.name, self.split = f"bfcl:{','.join(categories)}", split
-        self._tasks = [task for category in categories for task in _category(category) if _is_in(task.id, split)]
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._tasks[i]
+        super().__init__(task for category in categories for task in _category(category) if _is_in(task.id, split))
 
 
 @strict
@@ -169,8 +161,7 @@ def make_bfcl(category: str | Iterable[str] = SINGLE, split: str = "all", max_tu
             `valid`; the others are `test`. The variants of one conversation are in the same split.
         max_turns: Limit of replies in an episode.
 
-    Raises:
-        ValueError: there is no such category or split, or the package is not installed.
+    Raises ValueError where there is no such category or split, or the package is not installed.
     """
     categories = (category,) if isinstance(category, str) else tuple(category)
     known = (*SINGLE, *CONVERSATIONS)
@@ -246,14 +237,8 @@ def _system(functions: Sequence[Mapping[str, Any]]) -> str:
     style = prompts.PROMPT_STYLE_TEMPLATES["classic"]
     form = {"output_format": prompts.OUTPUT_FORMAT_MAPPING["python"], "param_types": ""}
     shown = style["available_tools"].format(format="json", functions=json.dumps(functions, indent=4))
-    text: str = prompts.PROMPT_TEMPLATE_MAPPING["plaintext"].format(
-        persona=style["persona"],
-        task=style["task"],
-        tool_call_format=style["tool_call_no_tag"].format(**form),
-        multiturn_behavior=style["multiturn_behavior"],
-        available_tools=shown,
-    )
-    return text
+    made = {"tool_call_format": style["tool_call_no_tag"].format(**form), "available_tools": shown}
+    return str(prompts.PROMPT_TEMPLATE_MAPPING["plaintext"].format(**{**style, **made}))
 
 
 def _chosen(choices: Mapping[str, list[Any]], required: Iterable[str] = ()) -> dict[str, Any]:

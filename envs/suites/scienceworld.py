@@ -78,11 +78,7 @@ class World:
         return sorted({str(one["action"]) for one in found})
 
     def fork(self) -> World:
-        """Return a world in another JVM in which the same was done.
-
-        Raises:
-            EnvFailure: it is not the same, or there is no JVM for it.
-        """
+        """Return a world in another JVM where the same was done; raise EnvFailure where it differs, or none is free."""
         twin = copy(self)
         twin.lock, twin.jvm, twin.commands = RLock(), None, list(self.commands)
         if not self.closed:
@@ -128,10 +124,9 @@ class World:
             World.diverged += 1
             self.close()
             task, variation, _ = self.began
-            raise EnvFailure(
-                f"{task}/{variation} played again for {len(done) - 1} commands is another world: the simulator "
-                f"is not deterministic there ({World.diverged} of this process); replay it, or fork at another turn"
-            )
+            why = f"the simulator is not deterministic there ({World.diverged} of this process)"
+            what = f"{task}/{variation} played again for {len(done) - 1} commands is another world"
+            raise EnvFailure(f"{what}: {why}; replay it, or fork at another turn")
 
     def _give(self) -> None:
         if self.jvm is not None:
@@ -311,9 +306,8 @@ def make_scienceworld(
         reward: `score` or `won`: which is paid.
         max_turns: Turn limit.
 
-    Raises:
-        ValueError: there is no such task, split, set, variation, simplification or reward, or what the simulator
-            needs is not installed.
+    Raises ValueError where there is no such task, split, set, variation, simplification or reward, or what the
+    simulator needs is not installed.
     """
     names = KNOWN["variations"]
     kept = list(names) if task is None else [task] if isinstance(task, str) else list(task)

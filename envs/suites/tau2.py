@@ -114,9 +114,8 @@ class Tau2(TextEnv):
         if self.user is None and parsed.call.name == DONE:
             self._say("assistant", STOPS[0])
             return self._end(StopReason.ANSWERED, "agent_stop")
-        made = _official().message.ToolCall(
-            id=f"call_{len(self.talk)}", name=parsed.call.name, arguments=parsed.call.arguments, requestor="assistant"
-        )
+        said = {"name": parsed.call.name, "arguments": parsed.call.arguments, "requestor": "assistant"}
+        made = _official().message.ToolCall(id=f"call_{len(self.talk)}", **said)
         result = self.world.get_response(made)  # which also syncs the user's phone with what the agent did
         self.talk += [_official().message.AssistantMessage(role="assistant", tool_calls=[made]), result]
         return self._tool(result.content, parsed.call.name, failed=result.error)
@@ -154,10 +153,8 @@ class Tau2(TextEnv):
 def evaluated(domain: str, task: Any, talk: Sequence[Any], reason: str, solo: bool) -> tuple[float, dict[str, float]]:
     """Return the official reward of messages, and what it is the product of, by name."""
     official = _official()
-    times = {"start_time": "", "end_time": "", "duration": 0.0}
-    run = official.simulation.SimulationRun(
-        id="0", task_id=task.id, termination_reason=reason, messages=list(talk), **times
-    )
+    about = {"id": "0", "task_id": task.id, "start_time": "", "end_time": "", "duration": 0.0}
+    run = official.simulation.SimulationRun(**about, termination_reason=reason, messages=list(talk))
     kind = official.evaluator.EvaluationType.ALL
     try:
         found = official.evaluator.evaluate_simulation(run, task, kind, solo, domain)
@@ -238,8 +235,7 @@ def make_tau2(
         format: How calls are written.
         max_turns: Turn limit; the official one is 200 messages.
 
-    Raises:
-        ValueError: there is no such domain or split, no user, or the package is not installed.
+    Raises ValueError where there is no such domain or split, no user, or the package is not installed.
     """
     if domain not in DOMAINS:
         hint = did_you_mean(str(domain), DOMAINS)

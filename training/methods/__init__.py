@@ -1,6 +1,7 @@
 """Learning methods by name: `METHODS` has those of turngym. A method is imported when it is first used.
 
-Each module is the card of a paper: title, equation, source of the defaults, grade of the evidence, deviations.
+Each module is the card of a paper: title, equation, source of the defaults, grade of the evidence, deviations; all are
+written with the names of `base`.
 Grades: A, read in released code; B, text of the paper; C, a plausible reading.
 
     base algorithms: reinforce, rloo, reinforce_pp, grpo, dr_grpo, dapo, ppo
@@ -28,7 +29,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from itertools import combinations
@@ -37,6 +37,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ...tools.core import did_you_mean
 from ...tools.plugins import Plugin, declared, find, is_foreign, load, raised
 from ..parameters import Parameter, checked, parameters, read_parameters
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 GROUP = "turngym.methods"  # of entry points
 _OF_A_MODULE = re.compile(r"([^:=]+:[^\W\d]\w*)(?:(:)(.*))?")
-
-
 Sets = dict[str, dict[str, Any]]  # what a control sets, unless all of these parameters have these values
 
 
@@ -90,109 +89,68 @@ SURROGATE: Sets = {"surrogate": {}}
 CLIP: Sets = {"clip": {"clip_low": 0.2, "clip_high": 0.2}}
 LIMIT: Sets = {"surrogate": {"limit": inf}}
 MEAN: Sets = {"aggregation": {"aggregation": "token-mean"}}
+
+
+def _alike(names: str, run: str, updates: int = 1, sets: Sets | None = None, module: str = "") -> list[Method]:
+    """Return the rows of methods that differ in their names alone; `run` is what is trained, with {} for a name."""
+    more = {"updates": updates} if updates > 1 else {}
+    return [Method(name, {"method": run.format(name), **more}, sets or {}, module) for name in names.split()]
+
+
 ROWS = (
-    Method("acpo", {"method": "grpo,acpo"}),
-    Method("actfocus", {"method": "grpo,actfocus"}),
-    Method("ada-ent-reg", {"method": "grpo,ada-ent-reg"}),
+    *_alike(
+        "acpo actfocus ada-ent-reg adathink-med aem aent aepo-he aer apo cw-grpo d3s data-subset deng "
+        "dynamic-sampling edge-grpo empg empo entrocraft entropic entropy-adv entropy-bonus ettrl "
+        "forking-tokens kl less nsr opefo pear positive-reweighting rand-pos-clip repo turn-floor ucas ulorl",
+        "grpo,{}",
+    ),
+    *_alike("archer aspo bapo ce-gppo cispo dmpo espo flowrl htpo kl-cov sent", "grpo,{}", 2, SURROGATE | {"clip": {}}),
+    *_alike("clip-cov eag-rl m2po", "grpo,{}", 2, {"clip": {}}),
+    *_alike("clip-free clip-higher clip-lower clip-tighter", "grpo,{}", 2, {"clip": {}}, "clip"),
+    *_alike("erc steer", "grpo,{}", 2),
+    *_alike("canon gigpo mt-grpo qae reinforce-pp rl-zvp", "{}", 1, CREDIT),
     Method("adapo", {"method": "grpo,adapo", "updates": 2}, {"clip": {}}, module="repo"),
-    Method("adathink-med", {"method": "grpo,adathink-med"}),
     Method("adr", {"method": "grpo,adr"}, BRANCHING),
-    Method("aem", {"method": "grpo,aem"}),
-    Method("aent", {"method": "grpo,aent"}),
     Method("aepo", {"method": "grpo,aepo", "updates": 2}, BRANCHING | SURROGATE),
     Method("aepo-advantage", module="aepo"),
     Method("aepo-branching", sets=BRANCHING, paper=("threshold",)),
     Method("aepo-clip", sets=SURROGATE, module="aepo"),
-    Method("aepo-he", {"method": "grpo,aepo-he"}),
     Method("aepo-wang", {"method": "grpo,aepo-wang"}, {"branching": {"pool": 0.0}}),
-    Method("aer", {"method": "grpo,aer"}),
-    Method("apo", {"method": "grpo,apo"}),
-    Method("archer", {"method": "grpo,archer", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("arpo", {"method": "grpo,arpo"}, BRANCHING, paper=("threshold",)),
-    Method("aspo", {"method": "grpo,aspo", "updates": 2}, SURROGATE | {"clip": {}}),
-    Method("bapo", {"method": "grpo,bapo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("bilevel-gae", {"method": "bilevel-gae", "updates": 2}, CREDIT),
-    Method("canon", {"method": "canon"}, CREDIT),
-    Method("ce-gppo", {"method": "grpo,ce-gppo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("ces", {"method": "dapo,ces", "updates": 2}),
-    Method("cispo", {"method": "grpo,cispo", "updates": 2}, SURROGATE | {"clip": {}}),
-    Method("clip-cov", {"method": "grpo,clip-cov", "updates": 2}, {"clip": {}}),
-    Method("clip-free", {"method": "grpo,clip-free", "updates": 2}, {"clip": {}}, module="clip"),
-    Method("clip-higher", {"method": "grpo,clip-higher", "updates": 2}, {"clip": {}}, module="clip"),
-    Method("clip-lower", {"method": "grpo,clip-lower", "updates": 2}, {"clip": {}}, module="clip"),
-    Method("clip-tighter", {"method": "grpo,clip-tighter", "updates": 2}, {"clip": {}}, module="clip"),
     Method("cure", {"method": "dapo,cure", "updates": 2}, BRANCHING),
-    Method("cw-grpo", {"method": "grpo,cw-grpo"}),
-    Method("d3s", {"method": "grpo,d3s"}),
     Method("dapo", {"method": "dapo", "updates": 2}, CREDIT | CLIP | LIMIT),
     Method("dart", {"method": "dart", "updates": 2}, CREDIT | CLIP),
-    Method("data-subset", {"method": "grpo,data-subset"}),
     Method("dcpo", {"method": "dcpo", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}),
-    Method("deng", {"method": "grpo,deng"}),
     Method(
         "dler", {"method": "reinforce-pp:baseline=group,clip-higher,dynamic-sampling,dler", "updates": 2}, SURROGATE
     ),
-    Method("dmpo", {"method": "grpo,dmpo", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("dr-grpo", {"method": "dr-grpo"}, CREDIT | CLIP | {"aggregation": {}}),
-    Method("dynamic-sampling", {"method": "grpo,dynamic-sampling"}),
-    Method("eag-rl", {"method": "grpo,eag-rl", "updates": 2}, {"clip": {}}),
-    Method("edge-grpo", {"method": "grpo,edge-grpo"}),
     Method("em-inf", {"method": "grpo,em-inf"}, {"temperature": {}}),
     Method("em-rl", {"method": "rloo,em-rl"}),
-    Method("empg", {"method": "grpo,empg"}),
-    Method("empo", {"method": "grpo,empo"}),
-    Method("entrocraft", {"method": "grpo,entrocraft"}),
-    Method("entropic", {"method": "grpo,entropic"}),
-    Method("entropy-adv", {"method": "grpo,entropy-adv"}),
-    Method("entropy-bonus", {"method": "grpo,entropy-bonus"}),
     Method("epo", {"method": "grpo,epo"}, paper=("gamma",)),
-    Method("erc", {"method": "grpo,erc", "updates": 2}),
-    Method("espo", {"method": "grpo,espo", "updates": 2}, SURROGATE | {"clip": {}}),
-    Method("ettrl", {"method": "grpo,ettrl"}),
     Method("evol-rl", {"method": "grpo:clip_high=0.28,evol-rl,entropy-bonus:coef=0.003", "updates": 2}),
-    Method("flowrl", {"method": "grpo,flowrl", "updates": 2}, SURROGATE | {"clip": {}}),
-    Method("forking-tokens", {"method": "grpo,forking-tokens"}),
     Method("fr3e", {"method": "fr3e", "updates": 2}, CREDIT | BRANCHING | {"clip": {}}),
-    Method("gigpo", {"method": "gigpo"}, CREDIT),
     Method("grpo", {"method": "grpo"}, CREDIT | CLIP | MEAN),
     Method("grpo-s", {"method": "grpo-s", "updates": 2}, CREDIT | SURROGATE | {"clip": {}}, module="gtpo"),
     Method("gspo", {"method": "grpo,gspo", "updates": 2}, SURROGATE | {"clip": {}, "aggregation": {}}),
     Method("gtpo", {"method": "gtpo", "updates": 2}, CREDIT | {"clip": {}}),
-    Method("htpo", {"method": "grpo,htpo", "updates": 2}, SURROGATE | {"clip": {}}),
-    Method("kl", {"method": "grpo,kl"}),
-    Method("kl-cov", {"method": "grpo,kl-cov", "updates": 2}, SURROGATE | {"clip": {}}),
-    Method("less", {"method": "grpo,less"}),
-    Method("m2po", {"method": "grpo,m2po", "updates": 2}, {"clip": {}}),
-    Method("mt-grpo", {"method": "mt-grpo"}, CREDIT),
-    Method("nsr", {"method": "grpo,nsr"}),
     Method("one-shot-em", {"method": "grpo,one-shot-em"}, SURROGATE),
-    Method("opefo", {"method": "grpo,opefo"}),
     Method("papo", {"method": "grpo,papo"}, module="opefo"),
-    Method("pear", {"method": "grpo,pear"}),
-    Method("positive-reweighting", {"method": "grpo,positive-reweighting"}),
     Method("ppo", {"method": "ppo", "updates": 2}, CREDIT | LIMIT),
     Method("prorl", {"method": "grpo:clip_high=0.4,kl_coef=0.0001,prorl", "updates": 2}),
     Method("psr", {"method": "grpo,psr"}, module="nsr"),
-    Method("qae", {"method": "qae"}, CREDIT),
-    Method("rand-pos-clip", {"method": "grpo,rand-pos-clip"}),
     Method("reinforce", {"method": "reinforce:baseline=group"}, SURROGATE | MEAN | {"credit": {"baseline": "none"}}),
-    Method("reinforce-pp", {"method": "reinforce-pp"}, CREDIT),
-    Method("repo", {"method": "grpo,repo"}),
-    Method("rl-zvp", {"method": "rl-zvp"}, CREDIT),
     Method("rloo", {"method": "rloo"}, CREDIT | {key: {"variant": "code"} for key in ("surrogate", "aggregation")}),
     Method("seed-grpo", {"method": "grpo:normalize=none,seed-grpo"}),
-    Method("sent", {"method": "grpo,sent", "updates": 2}, SURROGATE | {"clip": {}}),
     Method("simko", {"method": "grpo,simko", "updates": 2}, SURROGATE),
     Method("spear", {"method": "grpo:normalize=none,clip_high=0.28,spear"}, {"replay": {}}),
     Method("starpo-s", {"method": "grpo,starpo-s", "updates": 2}, CLIP),
-    Method("steer", {"method": "grpo,steer", "updates": 2}),
     Method("tis"),
     Method("treerl", {"method": "treerl"}, CREDIT | BRANCHING),
-    Method("turn-floor", {"method": "grpo,turn-floor"}),
-    Method("ucas", {"method": "grpo,ucas"}),
-    Method("ulorl", {"method": "grpo,ulorl"}),
 )
-METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in ROWS}
+METHODS: dict[str, Method | Callable[..., Control]] = {row.name: row for row in sorted(ROWS, key=lambda row: row.name)}
 _COMPARING = "canon dapo dart dcpo dr-grpo fr3e gigpo grpo grpo-s gtpo mt-grpo qae rloo treerl"
 COMPARING = frozenset(_COMPARING.split())  # paths of a group
 METHOD_RECIPES = {row.name: row.recipe for row in ROWS if row.recipe}
@@ -257,10 +215,8 @@ def check_group(text: str, group: int) -> None:
     """Raise ValueError where a method of `text` compares the paths of a group, and a group is a single path."""
     for name, pairs in _split(text) if group == 1 else ():
         if name in COMPARING or (name in METHODS and _values(name, pairs)[1].get("baseline") == "group"):
-            raise ValueError(
-                f"group is 1, but {name} judges a path by the others of its group; use --group 8, or a method that "
-                "needs no others: --method reinforce-pp"
-            )
+            fix = "use --group 8, or a method that needs no others: --method reinforce-pp"
+            raise ValueError(f"group is 1, but {name} judges a path by the others of its group; {fix}")
 
 
 def method_parameters(name: str, variant: str = "paper") -> dict[str, Parameter]:
@@ -355,9 +311,8 @@ def _others_function(function: Callable[..., Any], name: str, what: str) -> Call
         except Exception as error:
             raise ValueError(f"{what} raises {raised(error)}") from error
         if not isinstance(made, Control):
-            raise ValueError(
-                f"{what} returns a {type(made).__name__}; it must return a turngym.training.control.Control"
-            )
+            needed = "it must return a turngym.training.control.Control"
+            raise ValueError(f"{what} returns a {type(made).__name__}; {needed}")
         return made
 
     return build
@@ -373,7 +328,6 @@ def _card(name: str) -> str:
 
 def _known(what: str, name: str, table: Iterable[str]) -> str:
     if name not in table:
-        close = get_close_matches(name, table, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = did_you_mean(name, table, cutoff=0.4)
         raise ValueError(f"no {what} is called {name!r}; {hint}known are {', '.join(sorted(table))}")
     return name

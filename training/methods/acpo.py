@@ -12,21 +12,15 @@ Deviations: its curriculum by difficulty is not here. It sets no credit, so name
 Off: tau inf.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import mean_by, path_quantile, softmax_by
-from ..parameters import Range, Share, checked
+from ..parameters import Share, checked
+from .base import Batch, Control, Now, Slots, State, Terms, Width, replace
 
 
 @checked
-def acpo(*, quantile: Share = 0.8, tau: Annotated[float, Range(0, above=True, unbounded=True)] = 1.0) -> Control:
+def acpo(*, quantile: Share = 0.8, tau: Width = 1.0) -> Control:
     """Return the coefficients; `tau` is in nats."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
@@ -35,7 +29,7 @@ def acpo(*, quantile: Share = 0.8, tau: Annotated[float, Range(0, above=True, un
     return Control(name="acpo", shape=shape)
 
 
-def attributed(batch: Batch, quantile: float, tau: float) -> Float[Tensor, "s"]:
+def attributed(batch: Batch, quantile: float, tau: float) -> Slots:
     """Return each slot's coefficient, in float64; its mean over the segments of a path is 1."""
     if not batch.n_slots:
         return batch.entropy.double()

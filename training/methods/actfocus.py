@@ -13,18 +13,14 @@ Deviations: everything above may be one. E has no gradient and is at temperature
 all tokens. `Batch.phase` says what is thought and what is action.
 """
 
-from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from ...agents.trajectory import PHASES
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import softmax_by
-from ..parameters import Range, Share, checked
+from ..parameters import Share, checked
+from .base import Batch, Before, Control, Ids, Logits, Needs, Now, State, Terms, Values, Width, replace
 
 THINK = PHASES.index("think")
 
@@ -33,7 +29,7 @@ THINK = PHASES.index("think")
 def actfocus(
     *,
     thought: Share = 0.5,
-    tau: Annotated[float, Range(0, above=True, unbounded=True)] = 1.0,
+    tau: Width = 1.0,
     energy: Literal["entropy", "free"] = "entropy",
 ) -> Control:
     """Return ActFocus; `thought` 1 and `tau` inf (nats) change nothing."""
@@ -49,6 +45,6 @@ def actfocus(
     return Control(name="actfocus", needs=needs, shape=shape)
 
 
-def free_energy(logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None) -> Float[Tensor, "c"]:
+def free_energy(logits: Logits, token: Ids, before: Before) -> Values:
     """Return -logsumexp(logits): high where no token is likely before they are normalised."""
     return -torch.logsumexp(logits, -1)

@@ -13,13 +13,10 @@ With `tasks` the target is that of the first policy (arXiv 2511.05993: over 1000
 Off: most 0.
 """
 
-from dataclasses import replace
 from math import isfinite
-from typing import Annotated
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Requests, State, Stats
-from ..parameters import NonNegative, Range, checked
+from ..parameters import NonNegative, checked
+from .base import Batch, Control, Needs, Now, Requests, State, Stats, Terms, Whole, replace
 
 
 @checked
@@ -29,7 +26,7 @@ def ada_ent_reg(
     delta: NonNegative = 0.0001,
     most: NonNegative = 0.005,
     first: NonNegative = 0.0,
-    tasks: Annotated[int, Range(0)] = 0,
+    tasks: Whole = 0,
 ) -> Control:
     """Return the controlled bonus; `target` in nats, coefficients per nat.
 
@@ -54,7 +51,5 @@ def ada_ent_reg(
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(terms, entropy_coef=terms.entropy_coef + min(state["used"], most))
 
-    start = {"used": first, "next": first, "open": True, "sum": 0.0, "count": 0}
-    return Control(
-        name="ada-ent-reg", needs=Needs(entropy_grad=most > 0), init=start.copy, observe=observe, shape=shape
-    )
+    start, needs = {"used": first, "next": first, "open": True, "sum": 0.0, "count": 0}, Needs(entropy_grad=most > 0)
+    return Control(name="ada-ent-reg", needs=needs, init=start.copy, observe=observe, shape=shape)

@@ -19,13 +19,9 @@ from statistics import fmean
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
-from ...agents.trajectory import Key, Tree
-from ..columns import Batch
-from ..control import Control, Needs, Requests, State, Stats
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Flags, Key, Needs, Requests, Rows, State, Stats, Tree, Vector
 
 DOUBT, LENGTH = "adathink-doubt", "adathink-length"
 
@@ -45,16 +41,14 @@ def adathink_med(
         theta = now if state["theta"] is None else ema * state["theta"] + (1 - ema) * now
         expected = dict(state["expected"])
         for name in ("easy", "hard"):
-            own = [
-                length for key, length in stats.columns[LENGTH].items() if (hard[key[:-1]] < theta) == (name == "easy")
-            ]
-            if own:
+            of_kind = (key for key in stats.columns[LENGTH] if (hard[key[:-1]] < theta) == (name == "easy"))
+            if own := [stats.columns[LENGTH][key] for key in of_kind]:
                 old = expected[name]
                 expected[name] = ema * old + (1 - ema) * fmean(own) if old else fmean(own)
         easy = sorted({key[-1] for key, value in hard.items() if value < theta})
         return {"theta": theta, "expected": expected, "easy": easy}, Requests()
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         turns, expected = batch.turns, state["expected"]
         begins = (turns.turn == 0) & turns.rewarded
         if not weight or not (expected["easy"] or expected["hard"]) or not begins.any():
@@ -67,11 +61,9 @@ def adathink_med(
         bonus = by_length(easy, turns.score >= 1, turns.columns[LENGTH].double() / most, sure)
         return (turns.score + weight * bonus).to(turns.score)
 
-    columns = {DOUBT: lambda tree: doubts(tree, top), LENGTH: lengths} if weight else {}
+    needs = Needs(columns={DOUBT: lambda tree: doubts(tree, top), LENGTH: lengths} if weight else {})
     start: State = {"theta": None, "expected": {"easy": 0.0, "hard": 0.0}, "easy": []}
-    return Control(
-        name="adathink-med", needs=Needs(columns=columns), init=lambda: dict(start), observe=observe, reward=reward
-    )
+    return Control(name="adathink-med", needs=needs, init=start.copy, observe=observe, reward=reward)
 
 
 def spread(doubt: Sequence[float]) -> list[float]:
@@ -89,9 +81,7 @@ def difficulty(scores: Mapping[Key, float], doubt: Mapping[Key, float], alpha: f
     return {group: 1 - fmean(own) for group, own in sure.items()}
 
 
-def by_length(
-    easy: Bool[Tensor, "n"], right: Bool[Tensor, "n"], length: Float[Tensor, "n"], sure: Float[Tensor, "n"]
-) -> Float[Tensor, "n"]:
+def by_length(easy: Flags, right: Flags, length: Vector, sure: Vector) -> Vector:
     """Return the reward of paths whose length is a share of what is expected."""
     cost = length * (0.5 + 0.5 * sure)
     return torch.where(easy & right, (1 - cost).clamp(min=0), torch.where(~easy & ~right, (cost - 1).clamp(max=1), 0.0))

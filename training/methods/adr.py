@@ -14,18 +14,11 @@ Off: initial the group, beta 1.
 """
 
 from math import log
-from typing import Annotated
 
-from jaxtyping import Float
-from torch import Tensor
-
-from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..branching import answered, draws, forks, just_taken
-from ..columns import Batch
-from ..control import Control, Needs, State
 from ..credit import solved
-from ..parameters import Count, Range, Share, checked, require
-from .arpo import Vocabulary
+from ..parameters import Count, Share, checked, require
+from .base import Batch, Control, Event, Key, Needs, Rows, Several, Spawn, State, Tree, Vector, Whole
 
 COLUMN = "adr-easy"
 
@@ -34,10 +27,10 @@ COLUMN = "adr-easy"
 def adr(
     *,
     group: Count = 8,
-    initial: Annotated[int, Range(0)] = 0,
+    initial: Whole = 0,
     alpha: Share = 0.5,
     beta: Share = 0.5,
-    vocabulary: Vocabulary = 151_936,
+    vocabulary: Several = 151_936,
 ) -> Control:
     """Return the branching and the reward; `group` and `vocabulary` are the run's, `initial` 0 is half of the group."""
     require(initial <= group, "adr", "initial", initial, f"0 (half of the group) to {group}, the group")
@@ -54,7 +47,7 @@ def adr(
         rise = float(drawn[-1] - drawn[0]) / log(vocabulary)
         return forks(answered(tree, turns), draws(chance(alpha, rise), 1, (*key, len(turns))))
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         turns = batch.turns
         share = mode(beta, solved(turns), turns.columns[COLUMN]) if beta < 1 else 1.0
         return (turns.score * share).to(turns.score)
@@ -81,6 +74,6 @@ def chance(alpha: float, rise: float) -> float:
     return min(max(alpha + rise, 0.0), 1.0)
 
 
-def mode(beta: float, solved: Float[Tensor, "n"], easy: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+def mode(beta: float, solved: Vector, easy: Vector) -> Vector:
     """Return R_mode of paths whose group has a share of right paths, and that have a share of easy turns."""
     return beta + (1 - beta) * (solved * easy + (1 - solved) * (1 - easy))

@@ -10,18 +10,13 @@ Deviations: the surprisal is that of the policy which drew. Name it behind grpo.
 Off: k 0.
 """
 
-from dataclasses import replace
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import Paths, standard
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked
 def aem(*, k: NonNegative = 0.25) -> Control:
-    """Return AEM's factor."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
         unlikely = paths.slots(standard(paths.mean(-batch.logp_old), paths.group), terms.advantage)

@@ -11,15 +11,11 @@ Deviations: H̃ is that of the policy at the start of the update.
 Off: most 0.
 """
 
-from dataclasses import replace
 from functools import partial
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, Requests, State, Stats
+from ..columns import Penalty
 from ..parameters import NonNegative, Share, checked, require
+from .base import Batch, Before, Control, Ids, Logits, Needs, Now, Requests, State, Stats, Terms, Values, replace
 
 CLAMPED = "aent"
 
@@ -49,20 +45,15 @@ def aent(
         return {"coef": min(max(c - eta * error, least), most)}, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        bonus = Penalty(CLAMPED, -min(state["coef"], most) * terms.scale / max(batch.n_slots, 1), _of)
-        return replace(terms, penalties=(*terms.penalties, bonus)) if most else terms
+        bonus = -min(state["coef"], most) * terms.scale / max(batch.n_slots, 1)
+        penalty = Penalty(CLAMPED, bonus, lambda current, batch, terms: current.extras[CLAMPED])
+        return replace(terms, penalties=(*terms.penalties, penalty)) if most else terms
 
     needs = Needs(functionals={CLAMPED: partial(clamped, drop)} if most else {})
     return Control(name="aent", needs=needs, init={"coef": first}.copy, observe=observe, shape=shape)
 
 
-def clamped(
-    drop: float, logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None
-) -> Float[Tensor, "c"]:
+def clamped(drop: float, logits: Logits, token: Ids, before: Before) -> Values:
     """Return the entropy (nats) of the likely tokens; the others get no gradient."""
     kept = logits.topk(logits.shape[-1] - int(logits.shape[-1] * drop)).values.log_softmax(-1)
     return -(kept.exp() * kept).sum(-1)
-
-
-def _of(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
-    return current.extras[CLAMPED]

@@ -14,29 +14,24 @@ tokens, each once; the code's are over a micro-batch and are skipped unless some
 Variant "code": the clip has a dual bound of 3; for the branching see `aepo-branching`.
 """
 
-from dataclasses import replace
 from math import inf
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State, chain
 from ..objective import gradient_keeping
 from ..parameters import Finite, NonNegative, Variant, checked
-from .aepo_branching import Group, aepo_branching
-from .arpo import Vocabulary
+from .aepo_branching import aepo_branching
+from .base import Batch, Control, Needs, Now, Several, Slots, State, Terms, chain, replace
 
 
 @checked
 def aepo(
     *,
-    group: Group = 12,
+    group: Several = 12,
     beta: Finite = 0.5,
     penalty: NonNegative = 0.05,
     scale: NonNegative = 0.2,
-    vocabulary: Vocabulary = 151_936,
+    vocabulary: Several = 151_936,
     variant: Variant = "paper",
 ) -> Control:
     """Return AEPO with all its parts; they can be had one by one."""
@@ -66,7 +61,7 @@ def aepo_advantage(*, scale: NonNegative = 0.2) -> Control:
     return Control(name="aepo-advantage", needs=Needs(now=scale > 0), shape=shape)
 
 
-def standardized(values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, "s"]:
+def standardized(values: Slots, batch: Batch) -> Slots:
     """Return (values - mean) / std, unbiased, over the step's tokens, each counted once; 0 where there is no spread."""
     if not len(values):
         return values

@@ -16,21 +16,16 @@ tree was forked (in the code: passes over all trees of a batch, in which paths a
 """
 
 from math import exp
-from typing import Annotated
 
-from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..branching import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
-from ..control import Control, State
-from ..parameters import Count, Finite, NonNegative, Range, Variant, checked
-from .arpo import Vocabulary
-
-Group = Annotated[int, Range(2)]  # a path at the prompt and one to fork
+from ..parameters import Count, Finite, NonNegative, Variant, checked
+from .base import Control, Event, Key, Several, Spawn, State, Tree
 
 
 @checked
 def aepo_branching(
     *,
-    group: Group = 12,
+    group: Several = 12,  # a path at the prompt and one to fork
     beta: Finite = 0.5,
     penalty: NonNegative = 0.05,
     beam: Count = 2,
@@ -38,7 +33,7 @@ def aepo_branching(
     weight: NonNegative = 0.2,
     threshold: Finite = 0.5,
     tokens: Count = 20,
-    vocabulary: Vocabulary = 151_936,
+    vocabulary: Several = 151_936,
     variant: Variant = "paper",
 ) -> Control:
     """Return the budget and the rule; `group` and `vocabulary` are the run's."""

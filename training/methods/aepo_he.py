@@ -12,15 +12,12 @@ Off: c1 and c2 0.
 """
 
 import re
-from dataclasses import replace
 from math import inf
 
 import torch
 
-from ...agents.trajectory import Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, State, Terms, Tree, replace
 
 COLUMN = "aepo-he"
 CUES = re.compile(r"\b(wait|hmm|check|verify|again|mistake|reconsider|actually|alternatively)\b", re.IGNORECASE)

@@ -16,20 +16,17 @@ No path right: a is 0. Name it behind grpo.
 Off: hot and cold 1.
 """
 
-from dataclasses import replace
 from functools import partial
 from math import isfinite
-from typing import Annotated
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from ...agents.trajectory import Event, Key, Spawn, Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Requests, Sets, State, Stats
 from ..credit import Paths
-from ..parameters import Count, NonNegative, Range, Share, checked
+from ..parameters import Count, NonNegative, Share, checked
+from .base import Batch, Before, Control, Factor, Ids, Logits, Needs, Now, Part, Requests, State, Stats, Terms, replace
 
 FACTOR, POOL, RIGHT, LARGEST = "aepo-wang", "aepo-wang-pool", 0.05, 0.1
 
@@ -38,8 +35,8 @@ FACTOR, POOL, RIGHT, LARGEST = "aepo-wang", "aepo-wang-pool", 0.05, 0.1
 def aepo_wang(
     *,
     target: NonNegative = 0.5,
-    hot: Annotated[float, Range(1)] = 1.2,
-    cold: Annotated[float, Range(0, 1, above=True)] = 0.8,
+    hot: Factor = 1.2,
+    cold: Part = 0.8,
     pool: Share = 0.0,
     group: Count = 8,
 ) -> Control:
@@ -72,20 +69,10 @@ def aepo_wang(
     def column(tree: Tree) -> list[float]:
         return [float(leaf.branch >= group - drawn) for leaf in tree.leaves]
 
-    sets: frozenset[Sets] = frozenset({"branching"}) if drawn else frozenset()
-    if drawn:
-        needs = Needs(columns={POOL: column}, temperature=1.0)
-    else:
-        needs = Needs() if off else Needs(functionals={FACTOR: partial(tempered, hot, cold)})
-    return Control(
-        name="aepo-wang",
-        needs=needs,
-        sets=sets,
-        init={"entropy": 0.0}.copy,
-        plan=plan if drawn else None,
-        observe=observe,
-        shape=shape,
-    )
+    needs = Needs(functionals={} if off else {FACTOR: partial(tempered, hot, cold)})
+    found = Control(name="aepo-wang", needs=needs, init={"entropy": 0.0}.copy, observe=observe, shape=shape)
+    pooling = Needs(columns={POOL: column}, temperature=1.0)
+    return replace(found, needs=pooling, sets=frozenset({"branching"}), plan=plan) if drawn else found
 
 
 def share(entropy: float, target: float, right: float) -> float:
@@ -94,9 +81,7 @@ def share(entropy: float, target: float, right: float) -> float:
     return first / (1 + first)
 
 
-def tempered(
-    hot: float, cold: float, logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None
-) -> Float[Tensor, "c 2"]:
+def tempered(hot: float, cold: float, logits: Logits, token: Ids, before: Before) -> Float[Tensor, "c 2"]:
     """Return by how much a drawn token is likelier at each temperature than at 1, in nats."""
     parts = [(logits / t).log_softmax(-1).gather(-1, token[:, None])[:, 0] for t in (hot, cold, 1.0)]
     return torch.stack((parts[0] - parts[2], parts[1] - parts[2]), -1)

@@ -10,13 +10,11 @@ Deviations: acc is the share of right paths (score ≥ 1) of the group; H_0 is t
 Off: most 0.
 """
 
-from dataclasses import replace
 from math import isfinite
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Requests, State, Stats
 from ..credit import Paths
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, Requests, State, Stats, Terms, replace
 
 
 @checked
@@ -33,10 +31,8 @@ def aer(*, first: NonNegative = 0.01, eta: NonNegative = 0.005, tau: Share = 0.5
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
-        hard = 1 - paths.easy
-        return replace(
-            terms, entropy_coef=terms.entropy_coef + paths.slots(min(state["coef"], most) * hard, terms.advantage)
-        )
+        bonus = paths.slots(min(state["coef"], most) * (1 - paths.easy), terms.advantage)
+        return replace(terms, entropy_coef=terms.entropy_coef + bonus)
 
     start = {"coef": first, "start": None}
     return Control(name="aer", needs=Needs(entropy_grad=most > 0), init=start.copy, observe=observe, shape=shape)

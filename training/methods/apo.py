@@ -11,23 +11,19 @@ Deviations: right is a score of 1 or more; length is in sampled tokens. It sets 
 Off: coef 0 and grow 0.
 """
 
-from dataclasses import replace
 from math import e
 
 import torch
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, State
 from ..credit import Paths, sum_by
 from ..objective import k3
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Current, Needs, Now, Penalty, State, Terms, replace
 from .kl import reference
 
 
 @checked
 def apo(*, coef: NonNegative = 0.001, grow: NonNegative = 0.00001) -> Control:
-    """Return APO's KL and length factor."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths, advantage = Paths.of(batch), terms.advantage
         if not len(paths.score):

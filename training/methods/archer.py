@@ -11,30 +11,18 @@ Deviations: paths that earned no score take no part in the KL. It sets no credit
 Off: certain and unsure 0.2, kl 0, limit inf.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Bool
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import earned, path_quantile
 from ..objective import dual_clip
 from ..parameters import Bound, Limit, NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, State, Terms, replace
 
 
 @checked
 def archer(
-    *,
-    quantile: Share = 0.8,
-    certain: Bound = 0.2,
-    unsure: Bound = 0.5,
-    kl: NonNegative = 0.001,
-    limit: Limit = 3.0,
+    *, quantile: Share = 0.8, certain: Bound = 0.2, unsure: Bound = 0.5, kl: NonNegative = 0.001, limit: Limit = 3.0
 ) -> Control:
-    """Return Archer's bounds, KL and dual clip."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(split(terms, batch, now, quantile, certain, unsure, kl), surrogate=dual_clip(limit))
 
@@ -44,13 +32,8 @@ def archer(
 
 def split(terms: Terms, batch: Batch, now: Now, quantile: float, certain: float, unsure: float, kl: float) -> Terms:
     """Return terms with the bounds of certain and uncertain tokens, and the KL of certain ones."""
-    high = uncertain(batch, now, quantile)
+    high = now.entropy > path_quantile(now.entropy, batch, quantile)  # a path's only token is certain
     bound = torch.where(high, unsure, certain).to(terms.clip_low)
     low = ~high & earned(batch)
     coef = torch.where(low, kl * batch.n_slots / max(int(low.sum()), 1), 0.0).to(terms.kl_coef)
     return replace(terms, clip_low=bound, clip_high=bound, kl_coef=terms.kl_coef + coef)
-
-
-def uncertain(batch: Batch, now: Now, quantile: float) -> Bool[Tensor, "s"]:
-    """Return which tokens have an entropy above the `quantile` of their path; a path's only token is certain."""
-    return now.entropy > path_quantile(now.entropy, batch, quantile)

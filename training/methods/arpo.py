@@ -20,31 +20,25 @@ one path after the other, and these are forked, too.
 Attribution "hard": a token that several paths share gets the mean of their advantages (Sec. 3.2).
 """
 
-from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
-from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..branching import answered, decides, draws, forks, just_taken, surprise
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import shared_mean
-from ..parameters import Count, Finite, NonNegative, Range, Variant, checked, require
-
-Initial = Annotated[int, Range(0)]  # 0 stands for half of the group
-Vocabulary = Annotated[int, Range(2)]
+from ..parameters import Count, Finite, NonNegative, Variant, checked, require
+from .base import Batch, Control, Event, Key, Now, Several, Spawn, State, Terms, Tree, Whole, replace
 
 
 @checked
 def arpo(
     *,
     group: Count = 16,
-    initial: Initial = 0,
+    initial: Whole = 0,
     beam: Count = 2,
     base: Finite = 0.5,
     weight: NonNegative = 0.2,
     threshold: Finite = 0.5,
     tokens: Count = 20,
-    vocabulary: Vocabulary = 151_936,
+    vocabulary: Several = 151_936,
     attribution: Literal["soft", "hard"] = "soft",
     variant: Variant = "paper",
 ) -> Control:

@@ -10,30 +10,18 @@ Evidence: A, read in released code (wizard-III/Archer2.0, `compute_policy_loss_a
 Deviations: as in archer. It sets no credit, so name it with grpo.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Surrogate, Terms
-from ..control import Control, Needs, State
 from ..objective import ratio
 from ..parameters import Bound, Limit, NonNegative, Share, checked
 from .archer import split
+from .base import Batch, Control, Current, Needs, Now, Slots, State, Surrogate, Terms, replace
 
 
 @checked
 def aspo(
-    *,
-    quantile: Share = 0.8,
-    certain: Bound = 0.2,
-    unsure: Bound = 0.4,
-    kl: NonNegative = 0.001,
-    limit: Limit = 3.0,
+    *, quantile: Share = 0.8, certain: Bound = 0.2, unsure: Bound = 0.4, kl: NonNegative = 0.001, limit: Limit = 3.0
 ) -> Control:
-    """Return ASPO."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return replace(split(terms, batch, now, quantile, certain, unsure, kl), surrogate=reciprocal(limit))
 
@@ -44,7 +32,7 @@ def aspo(
 def reciprocal(limit: float) -> Surrogate:
     """Return ASPO's term, with weights of at most `limit`."""
 
-    def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    def surrogate(current: Current, batch: Batch, terms: Terms) -> Slots:
         r, advantage = ratio(current, batch), terms.advantage
         above, below = r.clamp(min=1 - terms.clip_low), torch.minimum(r, 1 + terms.clip_high)
         weight = torch.where(advantage < 0, above, 1 / below).detach()

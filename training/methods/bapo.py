@@ -13,17 +13,10 @@ Note: N grows with lo, so raising lo never helps the balance; as published, lo e
 Off: target 0, low 0.8, high 1.2 and limit inf.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
-from jaxtyping import Float
-from torch import Tensor
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import earned
 from ..objective import dual_clip, hold, log_ratio
-from ..parameters import Limit, NonNegative, Positive, Range, Share, Variant, checked, require
+from ..parameters import Limit, NonNegative, Positive, Share, Variant, checked, require
+from .base import Batch, Control, Factor, Needs, Now, State, Terms, Vector, replace
 
 
 @checked
@@ -31,8 +24,8 @@ def bapo(
     *,
     low: Share = 0.6,
     low_most: Share = 0.9,
-    high: Annotated[float, Range(1)] = 1.2,
-    high_most: Annotated[float, Range(1)] = 3.0,
+    high: Factor = 1.2,
+    high_most: Factor = 3.0,
     target: NonNegative = 0.5,
     step: Positive = 0.05,
     limit: Limit = 3.0,
@@ -48,7 +41,7 @@ def bapo(
         lo, hi = bounds(r, terms.advantage[learned])
         return replace(hold(terms, 1 - lo, hi - 1), surrogate=dual_clip(limit))
 
-    def bounds(r: Float[Tensor, "m"], advantage: Float[Tensor, "m"]) -> tuple[float, float]:
+    def bounds(r: Vector, advantage: Vector) -> tuple[float, float]:
         lo, hi = low, high
         while balance(r, advantage, lo, hi) < target and lo < low_most:
             lo = min(lo + step, low_most)
@@ -56,7 +49,7 @@ def bapo(
             hi = min(hi + step, high_most)
         return lo, hi
 
-    def balance(r: Float[Tensor, "m"], advantage: Float[Tensor, "m"], lo: float, hi: float) -> float:
+    def balance(r: Vector, advantage: Vector, lo: float, hi: float) -> float:
         up = float((r.clamp(max=hi) * advantage.clamp(min=0)).sum())
         down = float((r.clamp(min=lo) * (-advantage).clamp(min=0)).sum())
         whole = down + up if variant == "paper" else down

@@ -18,18 +18,14 @@ with the last turn.
 Axis: slots. A token that paths share has one V, but an advantage and a return on each path, and counts once for each.
 """
 
-from dataclasses import replace
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, State
-from ..credit import earned, gae, paid, whiten
+from ..credit import gae, paid
 from ..parameters import Bound, NonNegative, Share, checked
-from .ppo import VALUE, value_error, value_head
+from .base import Batch, Control, Labels, Slots, Vector
+from .ppo import VALUE, with_value
 
 
 @checked
@@ -42,24 +38,10 @@ def bilevel_gae(
     value_clip: Bound = 0.5,
 ) -> Control:
     """Return the value head, its loss and the advantage."""
-    advantage = partial(bilevel_advantage, gamma, lam, gamma_turn)
-
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
-        return whiten(advantage(batch), earned(batch))
-
-    def loss(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
-        value, old = current.extras[VALUE], batch.extras[VALUE]
-        return value_error(value, old, old + advantage(batch), value_clip)
-
-    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        coef = torch.where(earned(batch), 0.5 * value_coef / max(batch.n_slots, 1), torch.zeros_like(terms.advantage))
-        return replace(terms, penalties=(*terms.penalties, Penalty("bilevel-gae-value", coef, loss)))
-
-    needs = Needs(modules={VALUE: value_head})
-    return Control(name="bilevel-gae", needs=needs, sets=frozenset({"credit"}), credit=credit, shape=shape)
+    return with_value("bilevel-gae", partial(bilevel_advantage, gamma, lam, gamma_turn), value_coef, value_clip)
 
 
-def bilevel_advantage(gamma: float, lam: float, gamma_turn: float, batch: Batch) -> Float[Tensor, "s"]:
+def bilevel_advantage(gamma: float, lam: float, gamma_turn: float, batch: Batch) -> Slots:
     """Return the advantage of each slot before it is standardised."""
     value = batch.extras[VALUE]
     if not batch.n_slots:
@@ -70,13 +52,13 @@ def bilevel_advantage(gamma: float, lam: float, gamma_turn: float, batch: Batch)
     return gae(torch.zeros_like(value).index_put((ends,), worth), value, batch.row, gamma, lam)
 
 
-def turn_ends(batch: Batch) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"]]:
+def turn_ends(batch: Batch) -> tuple[Labels, Labels]:
     """Return the rows that have slots, and of each the last slot."""
     rows, count = torch.unique_consecutive(batch.row, return_counts=True)
     return rows, count.cumsum(0) - 1
 
 
-def turn_reward(batch: Batch, rows: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+def turn_reward(batch: Batch, rows: Labels) -> Vector:
     """Return what each of `rows` earned, with the rewards of turns of its path that have no slot; 0 without a score."""
     turns = batch.turns
     reward = torch.where(turns.rewarded, paid(turns), 0.0)

@@ -13,22 +13,17 @@ Deviations: the code divides by a length of 8192, which is an aggregation, as in
 from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import Paths
 from ..parameters import Finite, Share, checked
+from .base import Batch, Control, Slots, State
 
 
 @checked
 def canon(
     *, mu: Share = 1.0, alpha: Finite = 1.0, beta: Finite = 0.0, metric: Literal["entropy", "length"] = "entropy"
 ) -> Control:
-    """Return CANON's advantage."""
-
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         paths = Paths.of(batch)
         by = paths.mean(batch.entropy) if metric == "entropy" else torch.bincount(paths.place)
         found = torch.zeros_like(paths.score)

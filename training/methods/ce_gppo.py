@@ -10,16 +10,11 @@ Evidence: A, read in released code (Kwai-Klear/CE-GPPO, `core_algos`).
 Deviations: none. It sets no credit, so name it with grpo.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Terms
-from ..control import Control, State
 from ..objective import CLIP, hold, ratio
 from ..parameters import Bound, Limit, NonNegative, checked
+from .base import Batch, Control, Current, Now, Slots, State, Terms, replace
 
 
 @checked
@@ -33,7 +28,7 @@ def ce_gppo(
 ) -> Control:
     """Return CE-GPPO; `below` and `above` are β1 and β2."""
 
-    def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    def surrogate(current: Current, batch: Batch, terms: Terms) -> Slots:
         r, advantage = ratio(current, batch), terms.advantage
         low, high = 1 - terms.clip_low, 1 + terms.clip_high
         kept = torch.where((advantage < 0) & (r < low), below * low / r.detach(), 1.0)

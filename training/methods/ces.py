@@ -10,20 +10,15 @@ Deviations: a path is right where its score is 1. Name it behind dapo or grpo.
 Off: gain 0.
 """
 
-from dataclasses import replace
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import Paths, path_quantile
 from ..parameters import Share, checked
+from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked
 def ces(*, share: Share = 0.2, gain: Share = 0.3) -> Control:
-    """Return the shaping."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
         sign = paths.slots(1 - 2 * paths.right.double(), terms.advantage)

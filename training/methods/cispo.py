@@ -13,17 +13,13 @@ the side where PPO would stop the gradient; here it goes on.
 Axis: slots; a token that paths share has a term for each of them.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..objective import hold, weight_clip
-from ..parameters import Range, Share, checked
+from ..parameters import Share, checked
+from .base import Batch, Ceiling, Control, Now, State, Terms, replace
 
 
 @checked
-def cispo(*, lo: Share = 0.0, hi: Annotated[float, Range(1, unbounded=True)] = 1.2) -> Control:
+def cispo(*, lo: Share = 0.0, hi: Ceiling = 1.2) -> Control:
     """Return CISPO's policy term with weights in [lo, hi]."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

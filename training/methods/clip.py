@@ -14,37 +14,38 @@ Off: 0.2 / 0.2.
 
 from math import inf
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..objective import CLIP, hold
 from ..parameters import Bound, checked
+from .base import Batch, Control, Now, State, Terms
 
 
 @checked
 def clip_higher(*, clip_low: Bound = CLIP, clip_high: Bound = 0.28) -> Control:
     """Return bounds with more room above."""
-    return _bounds("clip-higher", clip_low, clip_high)
+    return bounded("clip-higher", clip_low, clip_high)
 
 
 @checked
 def clip_lower(*, clip_low: Bound = 0.28, clip_high: Bound = CLIP) -> Control:
     """Return bounds with more room below."""
-    return _bounds("clip-lower", clip_low, clip_high)
+    return bounded("clip-lower", clip_low, clip_high)
 
 
 @checked
 def clip_tighter(*, clip_low: Bound = 0.12, clip_high: Bound = CLIP) -> Control:
     """Return bounds with less room below."""
-    return _bounds("clip-tighter", clip_low, clip_high)
+    return bounded("clip-tighter", clip_low, clip_high)
 
 
 @checked
 def clip_free(*, clip_low: Bound = CLIP, clip_high: Bound = inf) -> Control:
     """Return bounds that hold nothing above."""
-    return _bounds("clip-free", clip_low, clip_high)
+    return bounded("clip-free", clip_low, clip_high)
 
 
-def _bounds(name: str, low: float, high: float) -> Control:
+def bounded(name: str, low: float, high: float) -> Control:
+    """Return a control that holds the ratio in [1 - low, 1 + high]."""
+
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         return hold(terms, low, high)
 

@@ -13,16 +13,12 @@ standardised advantage. It sets no credit, so name it with grpo.
 Off: share 0 and clip 0.2 / 0.2.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..objective import clip_cov as left_out
 from ..objective import hold
-from ..parameters import Bound, Finite, Range, Share, checked, require
+from ..parameters import Bound, Finite, Share, checked, require
+from .base import Batch, Control, Needs, Now, State, Terms, Unbounded, replace
 
 SALT = 0xC0F  # parts these draws from others of the step
 
@@ -32,11 +28,10 @@ def clip_cov(
     *,
     share: Share = 0.0002,
     low: Finite = 1.0,
-    high: Annotated[float, Range(unbounded=True)] = 5.0,
+    high: Unbounded = 5.0,
     clip_low: Bound = 1.0,
     clip_high: Bound = 1.0,
 ) -> Control:
-    """Return Clip-Cov."""
     require(low < high, "clip-cov", "high", high, f"above low, which is {low}")
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

@@ -13,18 +13,15 @@ Off: initial the group.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ...agents.engine import keyed_rng
-from ...agents.trajectory import Event, Key, Spawn, Tree, Turn
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
-from ..parameters import Count, Range, checked, require
+from ...agents.trajectory import Turn
+from ..parameters import Count, checked, require
+from .base import Batch, Control, Event, Key, Now, Spawn, State, Terms, Tree, Whole, replace
 
 SALT = 0xC0E  # parts these draws from those of tokens
 Place = tuple[int, int]  # a turn of the agent, and a token in it that is not its first
@@ -32,7 +29,7 @@ Choose = Callable[[Tree, list[int], Key], list[Place]]  # of a path's turns; the
 
 
 @checked
-def cure(*, group: Count = 16, initial: Annotated[int, Range(0)] = 0, top: Count = 20) -> Control:
+def cure(*, group: Count = 16, initial: Whole = 0, top: Count = 20) -> Control:
     """Return CURE's branching; `group` is the run's, and `initial` 0 stands for a quarter of it."""
     require(initial <= group, "cure", "initial", initial, f"0 (a quarter of the group) to {group}, the group")
 
@@ -41,9 +38,8 @@ def cure(*, group: Count = 16, initial: Annotated[int, Range(0)] = 0, top: Count
         return [places[int(keyed_rng((*key, SALT)).integers(len(places)))]] if places else []
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        owner = torch.full((int(batch.token.max()) + 1,), batch.n_paths).scatter_reduce(
-            0, batch.token, batch.path, "amin"
-        )
+        nobody = torch.full((int(batch.token.max()) + 1,), batch.n_paths)
+        owner = nobody.scatter_reduce(0, batch.token, batch.path, "amin")
         return replace(terms, weight=torch.where(batch.path == owner[batch.token], terms.weight, 0.0))
 
     first = initial or max(group // 4, 1)

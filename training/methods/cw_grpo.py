@@ -10,21 +10,15 @@ Deviations: means are over the optimizer step's tokens of paths that earned a sc
 Off: width inf.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import earned
-from ..parameters import Range, checked
+from ..parameters import checked
+from .base import Batch, Control, Needs, Now, State, Terms, Width, replace
 
 
 @checked
-def cw_grpo(*, width: Annotated[float, Range(0, above=True, unbounded=True)] = 1.0) -> Control:
-    """Return the kernel's weights."""
-
+def cw_grpo(*, width: Width = 1.0) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned = earned(batch)
         logp, advantage = now.logp[learned].double(), terms.advantage[learned].double()

@@ -11,23 +11,17 @@ Deviations: ranks are those of the optimizer step. Advantages are not standardis
 Off: paths, tokens and their ends 1.
 """
 
-from dataclasses import replace
 from math import ceil
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import Paths
 from ..parameters import Share, checked
+from .base import Batch, Control, Now, State, Terms, Vector, replace
 
 
 @checked
 def d3s(*, paths: Share = 0.5, tokens: Share = 0.2, paths_end: Share = 1.0, tokens_end: Share = 1.0) -> Control:
-    """Return D3S's mask."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         done = batch.at.step / max(batch.at.steps - 1, 1)
         of, among = paths + done * (paths_end - paths), tokens + done * (tokens_end - tokens)
@@ -48,7 +42,7 @@ def d3s(*, paths: Share = 0.5, tokens: Share = 0.2, paths_end: Share = 1.0, toke
     return Control(name="d3s", shape=shape)
 
 
-def extremes(values: Float[Tensor, "n"], count: int) -> list[int]:
+def extremes(values: Vector, count: int) -> list[int]:
     """Return the places of the `count` values with the largest variance: some of the largest, some of the smallest."""
     order = values.argsort(descending=True, stable=True)
     ways = [torch.cat([order[:top], order[len(order) - count + top :]]) for top in range(count + 1)]

@@ -18,18 +18,13 @@ Axis: paths of a group; |y| and the loss count a token that paths share once for
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ...agents.trajectory import Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Sets, State, Verdict
 from ..objective import CLIP, dual_clip
 from ..parameters import Bound, Count, Limit, NonNegative, Variant, checked, require
+from .base import Batch, Control, Now, Rows, Sets, State, Terms, Tree, Verdict, replace
 from .dynamic_sampling import tells
 from .grpo import grpo
 
@@ -58,7 +53,7 @@ def dapo(
         terms = base.shape(terms, batch, now, state)
         return terms if limit == inf else replace(terms, surrogate=surrogate)
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         length = torch.bincount(batch.path, minlength=batch.n_paths)[batch.turns.path].to(batch.turns.score)
         floor = -1.0 if variant == "paper" else -inf
         return batch.turns.score + overlong * overlong_penalty(length, longest, cache, floor)
@@ -67,6 +62,6 @@ def dapo(
     return replace(base, name="dapo", sets=sets, select=select, reward=reward, shape=shape)
 
 
-def overlong_penalty(length: Float[Tensor, "r"], longest: int, cache: int, floor: float) -> Float[Tensor, "r"]:
+def overlong_penalty(length: Rows, longest: int, cache: int, floor: float) -> Rows:
     """Return R of paths of `length` tokens: 0 up to longest - cache, -1 at `longest`, and at least `floor` (Eq. 13)."""
     return ((longest - cache - length) / cache).clamp(floor, 0.0)

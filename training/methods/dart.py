@@ -18,19 +18,14 @@ Axis: rows. A step that paths share counts once for each.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
-from ...agents.trajectory import Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Sets, State, Verdict
 from ..credit import mean_by, steps
 from ..objective import CLIP, hold, mismatch
 from ..parameters import Bound, NonNegative, Range, checked
+from .base import Batch, Control, Flags, Labels, Needs, Now, Sets, Slots, State, Terms, Tree, Vector, Verdict, replace
 
 
 @checked
@@ -50,7 +45,7 @@ def dart(
     def select(trees: Sequence[Tree], state: State) -> list[Verdict]:
         return [Verdict.DROP if drop and _alike(tree) else Verdict.KEEP for tree in trees]
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         learned, rows, step = steps(batch)
         score, group = batch.turns.score[rows], batch.turns.group[rows]
         voters = _kept(batch, skip) if over == "kept" else torch.ones_like(rows, dtype=torch.bool)
@@ -70,7 +65,7 @@ def dart(
     return Control(name="dart", needs=needs, sets=frozenset(sets), select=select, credit=credit, shape=shape)
 
 
-def step_advantage(score: Float[Tensor, "n"], group: Int[Tensor, "n"], voters: Bool[Tensor, "n"]) -> Float[Tensor, "n"]:
+def step_advantage(score: Vector, group: Labels, voters: Flags) -> Vector:
     """Return (score - mean) / std over the group's `voters`, population std, in float64; 0 where they are equal."""
     result = torch.zeros_like(score, dtype=torch.float64)
     for number in torch.unique(group).tolist():
@@ -81,7 +76,7 @@ def step_advantage(score: Float[Tensor, "n"], group: Int[Tensor, "n"], voters: B
     return result
 
 
-def uncertain(entropy: Float[Tensor, "n"], group: Int[Tensor, "n"], skip: float) -> Bool[Tensor, "n"]:
+def uncertain(entropy: Vector, group: Labels, skip: float) -> Flags:
     """Return which steps have at least the `skip` quantile (linear interpolation) of their group's entropies."""
     kept = torch.ones_like(group, dtype=torch.bool)
     for number in torch.unique(group).tolist():
@@ -90,7 +85,7 @@ def uncertain(entropy: Float[Tensor, "n"], group: Int[Tensor, "n"], skip: float)
     return kept
 
 
-def _kept(batch: Batch, skip: float) -> Bool[Tensor, "n"]:
+def _kept(batch: Batch, skip: float) -> Flags:
     learned, rows, step = steps(batch)
     return uncertain(mean_by(step, batch.entropy[learned]), batch.turns.group[rows], skip)
 

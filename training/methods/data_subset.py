@@ -13,13 +13,13 @@ Off: count 0 keeps all tasks.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 
 from ...agents.engine import keyed_rng
-from ..control import Control, State, Tasks
-from ..parameters import Count, Range, checked
+from ..parameters import Count, checked
+from .base import Control, State, Tasks, Whole
 
 SALT, POOL = 0x5B5E7, 4096  # parts its draws from those of tokens; most tasks that are looked at
 
@@ -28,10 +28,10 @@ SALT, POOL = 0x5B5E7, 4096  # parts its draws from those of tokens; most tasks t
 def data_subset(
     *,
     by: Literal["random", "k-means"] = "random",
-    count: Annotated[int, Range(0)] = 256,
+    count: Whole = 256,
     clusters: Count = 8,
     kinds: Count = 1,
-    draw: Annotated[int, Range(0)] = 0,
+    draw: Whole = 0,
 ) -> Control:
     """Return the subset; another `draw` is another one."""
 

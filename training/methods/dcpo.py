@@ -12,25 +12,22 @@ not be established; here it is the run's aggregation.
 Deviations: a group of one has std 0, and so advantage 0 on its first visit; the code raises.
 """
 
-from dataclasses import replace
+from collections import defaultdict
 from statistics import mean, stdev
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Requests, Sets, State, Stats
 from ..credit import Paths
 from ..objective import dual_clip
 from ..parameters import Limit, NonNegative, checked
+from .base import Batch, Control, Now, Requests, Sets, Slots, State, Stats, Terms, replace
 
 
 @checked
 def dcpo(*, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.0, smooth: bool = True) -> Control:
     """Return DCPO. State: of each task mean and std of its scores, and its visits."""
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         paths = Paths.of(batch)
         task = batch.turns.task.new_zeros(len(paths.score))
         task[paths.place] = batch.turns.task[batch.row[paths.learned]]
@@ -44,13 +41,10 @@ def dcpo(*, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:
         if stats.phase != "update" or not stats.last or not smooth:
             return state, Requests()
-        scores = dict[tuple[int, ...], list[float]]()
+        scores = defaultdict[str, list[float]](list)  # by task
         for key, score in stats.scores.items():
-            scores.setdefault(key[:3], []).append(score)
-        return {
-            **state,
-            **{str(key[2]): visited(own, state.get(str(key[2]))) for key, own in scores.items()},
-        }, Requests()
+            scores[str(key[2])].append(score)
+        return {**state, **{task: visited(own, state.get(task)) for task, own in scores.items()}}, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         lo, hi = bounds(batch.logp_old.exp(), low, high, limit)
@@ -60,9 +54,7 @@ def dcpo(*, low: NonNegative = 0.2, high: NonNegative = 0.28, limit: Limit = 10.
     return Control(name="dcpo", sets=sets, credit=credit, observe=observe, shape=shape)
 
 
-def bounds(
-    q: Float[Tensor, "s"], low: float, high: float, limit: float
-) -> tuple[Float[Tensor, "s"], Float[Tensor, "s"]]:
+def bounds(q: Slots, low: float, high: float, limit: float) -> tuple[Slots, Slots]:
     """Return the least and the largest ratio of tokens of old probability `q`."""
     cap = max(limit, 10.0)
     q = q.clamp(min=torch.finfo(q.dtype).tiny)

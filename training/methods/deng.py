@@ -11,20 +11,15 @@ Deviations: perplexity is that of the policy which drew. Name it behind what set
 Off: alpha 0 and b 0.
 """
 
-from dataclasses import replace
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import Paths, standard
 from ..parameters import Finite, NonNegative, checked
+from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked
 def deng(*, alpha: NonNegative = 0.01, b: NonNegative = 0.1, gamma: Finite = 1.0) -> Control:
-    """Return both shapings."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths, advantage = Paths.of(batch), terms.advantage
         z = standard(paths.mean(-batch.logp_old), paths.group)

@@ -11,24 +11,18 @@ as in the paper; `kl:coef=0.0005` adds it.
 Off: left 1 and limit inf.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from ...envs import Outcome
-from ..columns import OUTCOMES, Batch, Now, Terms
-from ..control import Control, State
+from ..columns import OUTCOMES
 from ..objective import dual_clip
 from ..parameters import Limit, Share, checked
+from .base import Batch, Control, Now, Rows, State, Terms, replace
 
 
 @checked
 def dler(*, left: Share = 0.0, limit: Limit = 10.0) -> Control:
-    """Return the truncation reward and the dual clip."""
-
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         turns = batch.turns
         cut = turns.outcome == OUTCOMES.index(Outcome.TRUNCATED)
         return torch.where(cut, left * turns.score, turns.score)

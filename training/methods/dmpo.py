@@ -9,21 +9,16 @@ Evidence: C. Target and direction are known from one line of a survey; the formu
 Deviations: token t of path i gets (target_i - share_i)/T_i, the gradient of L, of the current shares.
 """
 
-from dataclasses import replace
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import Paths, softmax_by
 from ..objective import score_function
 from ..parameters import Positive, checked
+from .base import Batch, Control, Needs, Now, State, Terms, replace
 
 
 @checked
 def dmpo(*, beta: Positive = 0.5) -> Control:
-    """Return DMPO in place of the policy term."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
         if not len(paths.score):

@@ -12,13 +12,10 @@ all paths. A group of one keeps its raw score.
 Axis: paths of a group; a token that paths share has a term for each of them.
 """
 
-from dataclasses import replace
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import scale
 from ..objective import CLIP
 from ..parameters import Bound, Count, NonNegative, checked
+from .base import Batch, Control, Now, State, Terms, replace
 from .grpo import grpo
 
 

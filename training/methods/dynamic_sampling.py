@@ -10,15 +10,12 @@ Deviations: a task of which one path alone earned a score is kept, as in the cod
 
 from collections.abc import Sequence
 
-from ...agents.trajectory import Tree
-from ..control import Control, State, Verdict
 from ..parameters import checked
+from .base import Control, State, Tree, Verdict
 
 
 @checked
 def dynamic_sampling() -> Control:
-    """Return the part that asks for another task in place of one that teaches nothing."""
-
     def select(trees: Sequence[Tree], state: State) -> list[Verdict]:
         return [Verdict.KEEP if tells(tree) else Verdict.MORE for tree in trees]
 

@@ -10,15 +10,12 @@ Deviations: z is over all paths of the optimizer step that earned a score. It se
 Off: k 0 and clip_high 0.2.
 """
 
-from dataclasses import replace
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import Paths, standard
 from ..objective import CLIP, hold
 from ..parameters import Bound, NonNegative, checked, require
+from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked
@@ -30,7 +27,6 @@ def eag_rl(
     least: NonNegative = 0.2,
     most: NonNegative = 0.4,
 ) -> Control:
-    """Return bounds that follow entropy."""
     require(least <= clip_high <= most, "eag-rl", "clip_high", clip_high, f"from least, {least:g}, to most, {most:g}")
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

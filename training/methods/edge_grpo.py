@@ -11,21 +11,13 @@ tokens and detached. Its guided correction of wrong answers, which needs hints, 
 Off: least and most 1.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import Paths
-from ..parameters import Range, checked
+from ..parameters import checked
+from .base import Batch, Ceiling, Control, Now, Part, State, Terms, replace
 
 
 @checked
-def edge_grpo(
-    *, least: Annotated[float, Range(0, 1, above=True)] = 0.1, most: Annotated[float, Range(1, unbounded=True)] = 10.0
-) -> Control:
-    """Return EDGE-GRPO's division."""
-
+def edge_grpo(*, least: Part = 0.1, most: Ceiling = 10.0) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         paths = Paths.of(batch)
         mean = paths.mean(batch.entropy)

@@ -11,17 +11,14 @@ for each token. Its other form, Adam on the logits of each token, is not here. T
 Off: keep 1.
 """
 
-from dataclasses import replace
 from functools import partial
 from math import isfinite
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from ...agents.engine import Sampling
-from ..control import Control, Needs, Requests, State, Stats
 from ..parameters import Share, checked
+from .base import Before, Control, Ids, Logits, Needs, Requests, Sets, State, Stats, Values, replace
 
 COLUMN = "em-inf"
 LOW, CLOSE, TIMES = 0.01, 0.1, 100
@@ -40,16 +37,12 @@ def em_inf(*, keep: Share = 0.2) -> Control:
         return replace(sampling, temperature=state["temperature"]) if keep < 1 else sampling
 
     needs = Needs(functionals={COLUMN: partial(cooled, keep)} if keep < 1 else {})
-    start = {"temperature": 1.0}
-    return Control(
-        name="em-inf", needs=needs, sets=frozenset({"temperature"}), init=start.copy, sample=sample, observe=observe
-    )
+    start, sets = {"temperature": 1.0}, frozenset[Sets]({"temperature"})
+    return Control(name="em-inf", needs=needs, sets=sets, init=start.copy, sample=sample, observe=observe)
 
 
 @torch.no_grad()
-def cooled(
-    keep: float, logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None
-) -> Float[Tensor, "c"]:
+def cooled(keep: float, logits: Logits, token: Ids, before: Before) -> Values:
     """Return T of each token."""
     if before is not None:  # that of the update's start
         return before
@@ -66,7 +59,7 @@ def cooled(
     return temperature
 
 
-def entropy(logits: Float[Tensor, "c v"], temperature: Float[Tensor, "c"]) -> Float[Tensor, "c"]:
+def entropy(logits: Logits, temperature: Values) -> Values:
     """Return the entropy (nats) at each row's temperature."""
     logp = (logits / temperature[:, None]).log_softmax(-1)
     return -(logp.exp() * logp).sum(-1)

@@ -12,20 +12,16 @@ Off: mix 0 keeps the environment's score.
 
 from typing import Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import sum_by
 from ..parameters import Share, checked
+from .base import Batch, Control, Rows, State
 
 
 @checked
 def em_rl(*, of: Literal["token", "sequence"] = "token", mix: Share = 1.0) -> Control:
     """Return EM-RL's score in place of the environment's, `mix` of it; nats."""
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         certain = sum_by(batch.path, -batch.entropy if of == "token" else batch.logp_old, batch.n_paths)
         score = batch.turns.score
         return (1 - mix) * score + mix * certain[batch.turns.path].to(score)

@@ -16,16 +16,11 @@ advantage from bonus and mean. With `center` false the mean is not taken off.
 Axis: rows. A step that paths share counts once for each.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import mean_by, steps
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Now, State, Terms, Vector, replace
 
 EPS = 1e-8
 
@@ -49,7 +44,7 @@ def empg(*, k: NonNegative = 1.0, k_next: NonNegative = 1.0, zeta: NonNegative =
     return Control(name="empg", shape=shape)
 
 
-def modulation(entropy: Float[Tensor, "n"], k: float, k_next: float) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+def modulation(entropy: Vector, k: float, k_next: float) -> tuple[Vector, Vector]:
     """Return g, whose mean is 1, and f of steps of mean entropy `entropy` (nats)."""
     low, high = entropy.min(), entropy.max()
     scaled = (entropy - low) / (high - low + EPS)

@@ -13,13 +13,9 @@ Off: mix 0 keeps the environment's score.
 
 from collections import Counter
 
-from jaxtyping import Float
-from torch import Tensor
-
-from ...agents.trajectory import Tree
-from ..columns import Batch
-from ..control import Control, Needs, State
+from ..columns import Column
 from ..parameters import Share, checked
+from .base import Batch, Control, Needs, Rows, State, Tree
 
 AGREED = "empo"
 
@@ -27,11 +23,16 @@ AGREED = "empo"
 @checked
 def empo(*, mix: Share = 1.0) -> Control:
     """Return EMPO's score in place of the environment's, `mix` of it."""
+    return in_place(AGREED, agreed, mix)
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
-        return (1 - mix) * batch.turns.score + mix * batch.turns.columns[AGREED].to(batch.turns.score)
 
-    return Control(name="empo", needs=Needs(columns={AGREED: agreed} if mix else {}), reward=reward)
+def in_place(name: str, score: Column, mix: float) -> Control:
+    """Return a control that has `mix` of another score of whole trees in place of the environment's."""
+
+    def reward(batch: Batch, state: State) -> Rows:
+        return (1 - mix) * batch.turns.score + mix * batch.turns.columns[name].to(batch.turns.score)
+
+    return Control(name=name, needs=Needs(columns={name: score} if mix else {}), reward=reward)
 
 
 def answers(tree: Tree) -> list[tuple[int, object]]:

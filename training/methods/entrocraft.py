@@ -12,16 +12,14 @@ Deviations: H is the token mean of the rollout. The mean still counts what is le
 Off: gain 0.
 """
 
-from dataclasses import replace
 from math import isfinite
 
 import torch
 
 from ...agents.engine import keyed_rng
-from ..columns import Batch, Now, Terms
-from ..control import Control, Requests, State, Stats
 from ..credit import path_mean
 from ..parameters import Count, NonNegative, Positive, Share, checked
+from .base import Batch, Control, Now, Requests, State, Stats, Terms, replace
 
 SALT = 0xE27  # parts these draws from those of tokens
 

@@ -13,19 +13,15 @@ Deviations: H is the rollout's token mean at temperature 1 and Σ grows once a s
 Off: target -1.
 """
 
-from dataclasses import replace
 from math import isfinite
 from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, Requests, State, Stats
 from ..credit import earned
 from ..objective import ratio
 from ..parameters import Finite, NonNegative, Share, Variant, checked
+from .base import Batch, Control, Needs, Now, Penalty, Requests, State, Stats, Terms, replace
 
 
 @checked
@@ -55,12 +51,8 @@ def entropic(
         likely = earned(batch) & (now.logp.exp() > tau)
         count = batch.n_slots if variant == "paper" else int(likely.sum())
         cost = torch.where(likely, alpha * terms.scale / max(count, 1), 0.0)
-        return replace(terms, penalties=(*terms.penalties, Penalty("entropic", cost, pull))) if alpha else terms
+        pull = Penalty("entropic", cost, lambda current, batch, terms: -ratio(current, batch) * terms.advantage.abs())
+        return replace(terms, penalties=(*terms.penalties, pull)) if alpha else terms
 
     needs = Needs(now=tokens == "likely")
     return Control(name="entropic", needs=needs, init={"sum": 0.0, "alpha": 0.0}.copy, observe=observe, shape=shape)
-
-
-def pull(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
-    """Return -r·|A|, unclipped."""
-    return -ratio(current, batch) * terms.advantage.abs()

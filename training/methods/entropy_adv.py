@@ -10,14 +10,12 @@ Deviations: entropy is that of the policy at the start of the update. Name it be
 Off: alpha 0.
 """
 
-from dataclasses import replace
 from typing import Annotated
 
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..parameters import NonNegative, Range, checked
+from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked

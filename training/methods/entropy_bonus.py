@@ -9,11 +9,8 @@ Evidence: A, read in released code (verl `entropy_coeff`).
 Deviations: none. Entropy is that of the full vocabulary at temperature 1.
 """
 
-from dataclasses import replace
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Needs, Now, State, Terms, replace
 
 
 @checked

@@ -15,19 +15,14 @@ from 1 to 0.04. Its history by turn index, which counts finished environments, i
 Note: with alpha·β_k ≤ 1 the band only weakens the bonus above it, so nothing here pushes entropy down.
 """
 
-from dataclasses import replace
 from functools import partial
 from math import exp
-from typing import Annotated
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, Requests, State, Stats
 from ..credit import scale
-from ..parameters import NonNegative, Range, Variant, checked, require
+from ..parameters import NonNegative, Variant, checked, require
+from .base import Batch, Control, Current, Needs, Now, Penalty, Requests, Several, Slots, State, Stats, Terms, replace
 
 
 @checked
@@ -38,7 +33,7 @@ def epo(
     high: NonNegative = 2.0,
     alpha: NonNegative = 0.1,
     gamma: NonNegative = 3.0,
-    steps: Annotated[int, Range(2)] = 150,
+    steps: Several = 150,
     variant: Variant = "paper",
 ) -> Control:
     """Return EPO; `coef` 0 changes nothing. `steps` is the length of the run (training steps).
@@ -80,10 +75,10 @@ def code_phase_weight(step: int, steps: int) -> float:
     return 1 - 0.2 * (1 - exp(-2 * step / middle)) if step <= middle else 0.8 * exp(-3 * (step - middle) / middle)
 
 
-def _distance(low: float, high: float, current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+def _distance(low: float, high: float, current: Current, batch: Batch, terms: Terms) -> Slots:
     return torch.relu(low - current.entropy) + torch.relu(current.entropy - high)
 
 
-def _leaves(low: float, high: float, current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+def _leaves(low: float, high: float, current: Current, batch: Batch, terms: Terms) -> Slots:
     inside = (low < current.entropy) & (current.entropy < high)
     return (~inside).to(current.entropy.dtype)

@@ -11,22 +11,16 @@ Note: in the first optimizer step on a rollout ρ is 1, so it needs --updates 2 
 Off: low 0 and high inf.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
-from ..parameters import Range, Share, checked
+from ..parameters import Share, checked
+from .base import Batch, Ceiling, Control, Needs, Now, State, Terms, replace
 
 EPS = 1e-8
 
 
 @checked
-def erc(*, low: Share = 0.95, high: Annotated[float, Range(1, unbounded=True)] = 1.05) -> Control:
-    """Return ERC's mask."""
-
+def erc(*, low: Share = 0.95, high: Ceiling = 1.05) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         moved = (now.entropy + EPS) / (batch.entropy + EPS)
         return replace(terms, weight=torch.where((low < moved) & (moved < high), terms.weight, 0.0))

@@ -10,25 +10,18 @@ Evidence: C. Groups, their geometric mean and the wider clip are the paper's; it
 Deviations: always averaged as the run's aggregation says. It sets no credit, so name it with grpo.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Terms
-from ..control import Control, State
 from ..credit import mean_by, path_quantile
 from ..objective import SEQUENCE_LIMIT, clipped
 from ..parameters import Count, NonNegative, checked
+from .base import Batch, Control, Current, Now, Slots, State, Terms, replace
 
 GROUP = "espo"
 
 
 @checked
 def espo(*, groups: Count = 2, clip: NonNegative = 0.2, k: NonNegative = 1.0) -> Control:
-    """Return ESPO."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         levels = [batch.entropy > path_quantile(batch.entropy, batch, at / groups) for at in range(1, groups)]
         own = sum((level.long() for level in levels), torch.zeros_like(batch.path))
@@ -43,7 +36,7 @@ def espo(*, groups: Count = 2, clip: NonNegative = 0.2, k: NonNegative = 1.0) ->
     return Control(name="espo", sets=frozenset({"clip", "surrogate"}), shape=shape)
 
 
-def group_ratio(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+def group_ratio(current: Current, batch: Batch, terms: Terms) -> Slots:
     """Return PPO's term of the ratio of each token's group."""
     label = torch.stack((batch.path, terms.extras[GROUP].long()))
     _, member = torch.unique(label, dim=1, return_inverse=True)

@@ -13,17 +13,12 @@ Off: vote false, most inf, damp 0.
 """
 
 from collections import Counter
-from dataclasses import replace
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ...agents.trajectory import Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import Paths, mean_by
 from ..parameters import Bound, Share, checked
+from .base import Batch, Control, Needs, Now, Rows, State, Terms, Tree, replace
 from .empo import answers
 
 COLUMN = "ettrl"
@@ -33,7 +28,7 @@ COLUMN = "ettrl"
 def ettrl(*, most: Bound = 2.0, damp: Share = 1.0, vote: bool = True) -> Control:
     """Return ETTRL's vote and its advantages; `damp` is how much of the factor counts."""
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         return batch.turns.columns[COLUMN].to(batch.turns.score) if vote else batch.turns.score
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

@@ -17,15 +17,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ...agents.trajectory import Tree
-from ..columns import Batch
-from ..control import Control, Needs, State
 from ..parameters import Share, checked
-from .empo import answers
+from .base import Control, Tree
+from .empo import answers, in_place
 
 COLUMN = "evol-rl"
 
@@ -33,11 +29,7 @@ COLUMN = "evol-rl"
 @checked
 def evol_rl(*, mix: Share = 1.0) -> Control:
     """Return EVOL-RL's score in place of the environment's, `mix` of it."""
-
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
-        return (1 - mix) * batch.turns.score + mix * batch.turns.columns[COLUMN].to(batch.turns.score)
-
-    return Control(name="evol-rl", needs=Needs(columns={COLUMN: voted} if mix else {}), reward=reward)
+    return in_place(COLUMN, voted, mix)
 
 
 def voted(tree: Tree) -> list[float]:

@@ -12,26 +12,20 @@ has no dropout, so that a step is repeatable. Variant "code": w is not clipped; 
 It replaces the policy term. Paths that earned no score take no part.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, State
 from ..credit import earned, path_mean, path_sum
 from ..objective import LOG_RATIO_LIMIT
 from ..parameters import NonNegative, Share, Variant, checked
+from .base import Batch, Control, Current, Needs, Now, Penalty, Slots, State, Terms, replace
 
 LOG_Z = "log-z"
 
 
 @checked
 def flowrl(*, beta: NonNegative = 15.0, clip: Share = 0.2, variant: Variant = "paper") -> Control:
-    """Return FlowRL's balance in place of the policy term."""
-
-    def balance(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    def balance(current: Current, batch: Batch, terms: Terms) -> Slots:
         assert batch.logp_ref is not None
         first = torch.ones_like(batch.path, dtype=torch.bool)
         first[1:] = batch.path.diff() > 0

@@ -11,21 +11,15 @@ taken. Paths that earned no score take no part. It sets no credit, so name it wi
 Off: share 1, where all paths earned a score.
 """
 
-from dataclasses import replace
-from typing import Annotated
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import earned
-from ..parameters import Range, checked
+from ..parameters import checked
+from .base import Batch, Control, Needs, Now, Part, State, Terms, replace
 
 
 @checked
-def forking_tokens(*, share: Annotated[float, Range(0, 1, above=True)] = 0.2) -> Control:
-    """Return the mask of forking tokens."""
-
+def forking_tokens(*, share: Part = 0.2) -> Control:
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned = earned(batch)
         count = int(learned.sum())

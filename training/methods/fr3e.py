@@ -11,15 +11,12 @@ Deviations: rollouts from S_0 are the paths that begin at the prompt, the first 
 """
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from ...agents.trajectory import Key, Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Sets, State
 from ..credit import Paths, mean_by, standard
-from ..objective import hold
 from ..parameters import Bound, Count, checked
+from .base import Batch, Control, Key, Needs, Sets, Slots, State, Tree, Vector, replace
+from .clip import bounded
 from .cure import Place, begin_again, ranked
 
 STATE = "fr3e"
@@ -33,21 +30,18 @@ def fr3e(*, group: Count = 16, rollouts: Count = 4, clip_low: Bound = 0.22, clip
     def choose(tree: Tree, turns: list[int], key: Key) -> list[Place]:
         return ranked(tree, turns, lambda turn: turn.entropy)[: group // first - 1] if key[-1] == 0 else []
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         paths = Paths.of(batch)
-        begun = torch.zeros_like(paths.score).index_put(
-            (paths.place,), batch.turns.columns[STATE][batch.row[paths.learned]].to(paths.score)
-        )
+        own = batch.turns.columns[STATE][batch.row[paths.learned]].to(paths.score)
+        begun = torch.zeros_like(paths.score).index_put((paths.place,), own)
         _, group_of = torch.unique(torch.stack((paths.group, begun.long())), dim=1, return_inverse=True)
         advantage = standard(paths.score, group_of) * tempered(paths.score, paths.group, begun)
         return paths.slots(advantage, batch.logp_old)
 
-    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return hold(terms, clip_low, clip_high)
-
     plan = begin_again(group, first, first, choose) if first < group else None
     needs, sets = Needs(columns={STATE: begun_at}), frozenset[Sets]({"branching", "credit", "clip"})
-    return Control(name="fr3e", needs=needs, sets=sets, plan=plan, credit=credit, shape=shape)
+    bounds = bounded("fr3e", clip_low, clip_high)
+    return replace(bounds, needs=needs, sets=sets, plan=plan, credit=credit)
 
 
 def begun_at(tree: Tree) -> list[float]:
@@ -57,7 +51,7 @@ def begun_at(tree: Tree) -> list[float]:
     return [float(number.get((leaf.fork, leaf.token), 0)) for leaf in tree.leaves]
 
 
-def tempered(score: Float[Tensor, "p"], group: Tensor, begun: Float[Tensor, "p"]) -> Float[Tensor, "p"]:
+def tempered(score: Vector, group: Tensor, begun: Vector) -> Vector:
     """Return α of each path."""
     keys, at = torch.unique(torch.stack((group, begun.long())), dim=1, return_inverse=True)
     mean = mean_by(at, score)

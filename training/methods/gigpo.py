@@ -19,13 +19,10 @@ Axis: rows. A turn that paths share has a return and an advantage on each, and i
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import Normalize, alone, by_path, discounted, group_advantage, paid
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Labels, Slots, State, Vector
 
 
 @checked
@@ -38,16 +35,16 @@ def gigpo(
 ) -> Control:
     """Return GiGPO; with `omega` 0 it is GRPO."""
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         turns = batch.turns
         drawn = torch.zeros_like(turns.rewarded).index_fill(0, batch.row, True) & turns.rewarded
         returns = discounted(paid(turns), turns.path, gamma)
         faced = turns.group * (turns.anchor.max() + 1) + turns.anchor
 
-        def within(values: Float[Tensor, "n"], group: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+        def within(values: Vector, group: Labels) -> Vector:
             return group_advantage(values, group, normalize=normalize, ddof=1, eps=1e-6)
 
-        def by_row(values: Float[Tensor, "n"]) -> Float[Tensor, "s"]:
+        def by_row(values: Vector) -> Slots:
             return torch.zeros_like(turns.score).masked_scatter(drawn, values.to(turns.score.dtype))[batch.row]
 
         among_steps = torch.where(alone(faced[drawn]), 0.0, within(returns[drawn], faced[drawn]))

@@ -10,18 +10,13 @@ Deviations: the paper averages by path ("seq-mean-token-mean") and adds 0.04·k3
 one keeps its raw score, over 1 + eps, as in verl. Paths that an infrastructure failure ended take no part and get 0.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
-from jaxtyping import Float
-from torch import Tensor
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Sets, State
 from ..credit import Aggregation, Normalize, by_path, group_advantage, scale
 from ..objective import CLIP, hold
 from ..parameters import Bound, Count, NonNegative, Positive, Range, checked
+from .base import Batch, Control, Needs, Now, Sets, Slots, State, Terms, replace
 
 
 @checked
@@ -46,7 +41,7 @@ def grpo(
     if aggregation != "token-mean":
         sets.add("aggregation")
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         return by_path(partial(group_advantage, normalize=normalize, ddof=ddof, eps=eps), batch)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

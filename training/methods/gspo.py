@@ -12,19 +12,14 @@ is not counted. The run's clip fractions are still those of the tokens' own rati
 Axis: slots of a path, also those of tokens that other paths share.
 """
 
-from dataclasses import replace
-
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import scale
 from ..objective import hold, sequence_clip
 from ..parameters import Bound, checked
+from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked
 def gspo(*, clip_low: Bound = 3e-4, clip_high: Bound = 4e-4) -> Control:
-    """Return GSPO's policy term and aggregation."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         mean = scale("seq-mean-token-mean", batch)
         return replace(hold(terms, clip_low, clip_high), surrogate=sequence_clip, scale=terms.scale * mean)

@@ -11,17 +11,15 @@ Evidence: B, paper text; whether its std is unbiased could not be established, t
 Deviations: right is a score of 1 or more. Tokens are counted along all turns of a path; groups apart.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from ..columns import Batch, Current, Now, Terms
-from ..control import Control, State
 from ..credit import Paths, mean_by, path_mean
 from ..objective import CLIP, clipped, hold, ratio
 from ..parameters import Bound, NonNegative, checked
+from .base import Batch, Control, Current, Flags, Labels, Now, Slots, State, Terms, Vector, replace
+from .clip import bounded
 
 LEAST = 1e-8  # nats
 
@@ -30,7 +28,7 @@ LEAST = 1e-8  # nats
 def gtpo(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound = 0.28) -> Control:
     """Return GTPO's advantage of tokens, and its clip."""
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         paths = Paths.of(batch)
         length = torch.bincount(paths.place)
         place = torch.arange(len(paths.place)) - (length.cumsum(0) - length)[paths.place]
@@ -38,17 +36,15 @@ def gtpo(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound =
         found = standardised(batch.entropy[paths.learned], torch.stack((group, place)), group, right, share)
         return torch.zeros_like(batch.logp_old).masked_scatter(paths.learned, found.to(batch.logp_old))
 
-    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return hold(terms, clip_low, clip_high)
-
-    return Control(name="gtpo", sets=frozenset({"credit", "clip"}), credit=credit, shape=shape)
+    bounds = bounded("gtpo", clip_low, clip_high)
+    return replace(bounds, sets=bounds.sets | {"credit"}, credit=credit)
 
 
 @checked
 def grpo_s(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound = 0.28) -> Control:
     """Return GRPO-S's advantage of paths, its ratio and its clip."""
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         paths = Paths.of(batch)
         mean = paths.mean(batch.entropy)
         found = standardised(mean, paths.group[None], paths.group, paths.right, share)
@@ -60,13 +56,7 @@ def grpo_s(*, share: NonNegative = 0.1, clip_low: Bound = CLIP, clip_high: Bound
     return Control(name="grpo-s", sets=frozenset({"credit", "clip", "surrogate"}), credit=credit, shape=shape)
 
 
-def standardised(
-    entropy: Float[Tensor, "n"],
-    peers: Int[Tensor, "k n"],
-    group: Int[Tensor, "n"],
-    right: Bool[Tensor, "n"],
-    share: float,
-) -> Float[Tensor, "n"]:
+def standardised(entropy: Vector, peers: Int[Tensor, "k n"], group: Labels, right: Flags, share: float) -> Vector:
     """Return the advantages of tokens or paths, each side of each group apart."""
     reward = shaped(entropy, peers, right, share)
     _, side = torch.unique(torch.stack((group, right.long())), dim=1, return_inverse=True)
@@ -74,9 +64,7 @@ def standardised(
     return above / (mean_by(side, above.square()).sqrt()[side] + 1e-8)
 
 
-def shaped(
-    entropy: Float[Tensor, "n"], peers: Int[Tensor, "k n"], right: Bool[Tensor, "n"], share: float
-) -> Float[Tensor, "n"]:
+def shaped(entropy: Vector, peers: Int[Tensor, "k n"], right: Flags, share: float) -> Vector:
     """Return the rewards: those of one label in `peers` on one side divide what `share` adds."""
     held = entropy.double().clamp(min=LEAST)
     part = torch.where(right, held, 1 / held)
@@ -84,6 +72,6 @@ def shaped(
     return torch.where(right, 1.0, -1.0) * (1 + share * part / mean_by(peer, part)[peer])
 
 
-def mean_ratio(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+def mean_ratio(current: Current, batch: Batch, terms: Terms) -> Slots:
     """Return PPO's term of the mean of the path's ratios."""
     return clipped(path_mean(ratio(current, batch), batch), terms)

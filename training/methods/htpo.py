@@ -14,18 +14,14 @@ them further, which may be a slip: back -1 turns that branch round.
 Deviations: right is a score of 1 or more; entropies are those of the policy at the start of the update.
 """
 
-from dataclasses import replace
 from typing import Annotated
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Terms
-from ..control import Control, State
 from ..credit import Paths
 from ..objective import CLIP, clipped, hold, ratio
 from ..parameters import Bound, Limit, Range, Share, checked
+from .base import Batch, Control, Current, Now, Slots, State, Terms, replace
 
 CODE, HARD_RIGHT, WRONG = "htpo", 1.0, 2.0  # how a high token is treated past the clip; 0: clipped
 
@@ -42,9 +38,7 @@ def htpo(
     limit: Limit = 10.0,
     back: Annotated[float, Range(-1, 1)] = 1.0,
 ) -> Control:
-    """Return HTPO."""
-
-    def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    def surrogate(current: Current, batch: Batch, terms: Terms) -> Slots:
         r, advantage, rule = ratio(current, batch), terms.advantage, terms.extras[CODE]
         low, top, through = 1 - terms.clip_low, 1 + terms.clip_high, r / r.detach()
         past = torch.where(r > top, -top * through, torch.where(r < low, -back * through / r.detach(), r))

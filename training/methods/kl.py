@@ -14,19 +14,15 @@ Note: as a loss k1 has no gradient in expectation; it belongs in the reward.
 Off: coef 0.
 """
 
-from dataclasses import replace
 from math import isfinite
 from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, Requests, State, Stats
 from ..credit import earned, sum_by
 from ..objective import k3, log_ratio
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Current, Needs, Now, Penalty, Requests, Rows, Slots, State, Stats, Terms, replace
 
 Estimator = Literal["k1", "abs", "k2", "k3"]
 LARGEST = 0.2  # relative error that the controller reacts to
@@ -44,14 +40,14 @@ def kl(
 ) -> Control:
     """Return the penalty; `target` is in nats a token, 0 keeps `coef`. State: coef."""
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         score = batch.turns.score
         if place == "loss" or not coef:
             return score
         cost = state.get("coef", coef) * estimate(estimator, batch.logp_old, reference(batch))
         return score - sum_by(batch.path, cost, batch.n_paths)[batch.turns.path].to(score)
 
-    def penalty(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+    def penalty(current: Current, batch: Batch, terms: Terms) -> Slots:
         value = estimate(estimator, current.logp, reference(batch))
         if slope == "own":
             return value
@@ -73,7 +69,7 @@ def kl(
     return Control(name="kl", needs=Needs(logp_ref=coef > 0), reward=reward, shape=shape, observe=observe)
 
 
-def estimate(name: Estimator, logp: Float[Tensor, "s"], other: Float[Tensor, "s"]) -> Float[Tensor, "s"]:
+def estimate(name: Estimator, logp: Slots, other: Slots) -> Slots:
     """Return an estimator of KL(current ‖ reference) by token."""
     x = log_ratio(logp, other)
     if name == "k3":
@@ -81,7 +77,7 @@ def estimate(name: Estimator, logp: Float[Tensor, "s"], other: Float[Tensor, "s"
     return x.square() / 2 if name == "k2" else x.abs() if name == "abs" else x
 
 
-def reference(batch: Batch) -> Float[Tensor, "s"]:
+def reference(batch: Batch) -> Slots:
     """Return the reference's log-probabilities, which `Needs` has asked for."""
     assert batch.logp_ref is not None
     return batch.logp_ref

@@ -13,21 +13,16 @@ Note: |logp - logp_old| has no slope in the first optimizer step on a rollout, s
 Off: coef 0 leaves the policy term without its clip.
 """
 
-from dataclasses import replace
-
 import torch
 
-from ..columns import Batch, Now, Penalty, Terms
-from ..control import Control, Needs, State
 from ..credit import earned
 from ..objective import covariance, moved, unclipped
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, Penalty, State, Terms, replace
 
 
 @checked
 def kl_cov(*, coef: NonNegative = 1.0, share: Share = 0.002) -> Control:
-    """Return KL-Cov."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         cov, learned = covariance(terms.advantage, now.logp, earned(batch)), int(earned(batch).sum())
         held = cov.topk(min(max(1, int(share * learned)), learned)).indices

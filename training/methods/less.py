@@ -14,16 +14,12 @@ stays silent, whatever else it belongs to. Name it behind grpo.
 Off: weight 0.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import Paths
 from ..parameters import Count, Share, checked
+from .base import Batch, Before, Control, Ids, Labels, Logits, Needs, Now, Slots, State, Terms, Values, replace
 
 TOKEN = "less-token"
 Run = tuple[int, list[int], str]  # its path, its slots, its tokens as text
@@ -52,7 +48,7 @@ def less(*, quantile: Share = 0.8, least: Count = 5, weight: Share = 1.0) -> Con
     return Control(name="less", needs=Needs(functionals={TOKEN: drawn} if weight else {}), shape=shape)
 
 
-def certain(batch: Batch, slots: Int[Tensor, "n"], low: Tensor, least: int) -> list[tuple[list[int], str]]:
+def certain(batch: Batch, slots: Labels, low: Tensor, least: int) -> list[tuple[list[int], str]]:
     """Return the runs of at least `least` certain tokens of a path: their slots, and their tokens as text."""
     runs, current = list[list[int]](), list[int]()
     for slot, sure in zip(slots.tolist(), low.tolist()):
@@ -61,20 +57,21 @@ def certain(batch: Batch, slots: Int[Tensor, "n"], low: Tensor, least: int) -> l
             current = []
         current += [slot] * sure
     tokens = batch.extras[TOKEN]
-    return [(run, _text(tokens[run])) for run in [*runs, current] if len(run) >= least]
+    long = [run for run in [*runs, current] if len(run) >= least]
+    # With a blank before, between and behind the ids, parts of numbers are no matches.
+    return [(run, " ".join(["", *(str(int(token)) for token in tokens[run]), ""])) for run in long]
 
 
-def _share(runs: list[Run], right: list[bool], sides: dict[bool, int], factor: Float[Tensor, "s"]) -> None:
+def _share(runs: list[Run], right: list[bool], sides: dict[bool, int], factor: Slots) -> None:
     """Write the factors of runs of a group that several paths have into `factor`."""
     silent = list[int]()
     for text in {text for _, _, text in runs}:
-        found = [(path, slots, whole.find(text)) for path, slots, whole in runs if text in whole]
+        found = [(path, slots, whole[: whole.find(text)].count(" ")) for path, slots, whole in runs if text in whole]
         having = {path for path, _, _ in found}
         if len(having) < 2:
             continue
         has = {side: sum(right[path] == side for path in having) for side in (True, False)}
-        for path, slots, at in found:
-            begin = _place(runs, slots, at)
+        for path, slots, begin in found:
             part = slots[begin : begin + text.count(" ") - 1]
             if all(has.values()):
                 silent += part
@@ -83,17 +80,6 @@ def _share(runs: list[Run], right: list[bool], sides: dict[bool, int], factor: F
     factor[silent] = 0.0
 
 
-def _place(runs: list[Run], slots: list[int], at: int) -> int:
-    """Return which token of a run its text has at character `at`."""
-    whole = next(text for _, own, text in runs if own is slots)
-    return whole[:at].count(" ")
-
-
-def _text(tokens: Float[Tensor, "n"]) -> str:
-    """Return ids with a blank before, between and behind them, so that parts of numbers are no matches."""
-    return " " + " ".join(str(int(token)) for token in tokens) + " "
-
-
-def drawn(logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None) -> Float[Tensor, "c"]:
+def drawn(logits: Logits, token: Ids, before: Before) -> Values:
     """Return the ids of the drawn tokens, which are exact below 16 million."""
     return token.to(logits.dtype)

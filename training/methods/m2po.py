@@ -16,14 +16,11 @@ Off: budget 0, clip_low and clip_high 0.2.
 from math import exp, inf, sqrt
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import earned
 from ..objective import hold, log_ratio
 from ..parameters import Bound, NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, State, Terms, Vector
 
 ROUND = 1e-12
 FREE = 1e5  # holds nothing
@@ -45,7 +42,7 @@ def m2po(*, budget: NonNegative = 0.04, clip_low: Share = 0.3, clip_high: Bound 
     return Control(name="m2po", needs=Needs(now=True), sets=frozenset({"clip"}), shape=shape)
 
 
-def threshold(moments: Float[Tensor, "n"], budget: float) -> float:
+def threshold(moments: Vector, budget: float) -> float:
     """Return τ of squared log-ratios; inf where their mean is within the budget."""
     if not len(moments) or moments.mean() <= budget + ROUND:
         return inf

@@ -15,16 +15,13 @@ a path without tool result is 0, its whole score being O. A path alone in its gr
 1 + 1e-4, as in GRPO. The code's second estimate ("cae": z(T + O) before the result) is left out.
 """
 
-from dataclasses import replace
+from functools import partial
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from ..columns import Batch
-from ..control import Control, State
-from ..credit import by_path, group_advantage
+from ..credit import by_path, standard
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Rows, Slots, State, replace
 
 EPS = 1e-4
 
@@ -33,21 +30,17 @@ EPS = 1e-4
 def mt_grpo(*, lam: NonNegative = 1.0) -> Control:
     """Return MT-GRPO; `lam` 0 leaves out what the first turn earned."""
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         turns = batch.turns
         several = torch.bincount(turns.path)[turns.path] > 1
         opening = torch.where(several & (turns.turn == 0), turns.reward, 0.0)
         earned = torch.zeros_like(opening).index_add(0, turns.path, opening)[turns.path]
 
-        def relative(reward: Float[Tensor, "r"]) -> Float[Tensor, "s"]:
-            return by_path(_standard, replace(batch, turns=replace(turns, score=reward)))
+        def relative(reward: Rows) -> Slots:
+            return by_path(partial(standard, eps=EPS), replace(batch, turns=replace(turns, score=reward)))
 
         behind = relative(turns.score - earned)
         split = torch.where(batch.turn == 0, behind + lam * relative(earned), behind)
         return torch.where(several[batch.row], split, relative(turns.score))
 
     return Control(name="mt-grpo", sets=frozenset({"credit"}), credit=credit)
-
-
-def _standard(reward: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
-    return group_advantage(reward, group, normalize="std", ddof=1, eps=EPS)

@@ -10,13 +10,10 @@ Deviations: the paper has rewards of ±1 without a baseline: `reinforce,nsr`. Th
 Off: positive and negative 1.
 """
 
-from dataclasses import replace
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..parameters import Share, checked
+from .base import Batch, Control, Now, State, Terms, replace
 
 
 @checked

@@ -9,39 +9,28 @@ Evidence: A, read in released code (zitian-gao/one-shot-em), whose logits are on
 Deviations: token t is judged by the logits that predict it.
 """
 
-from dataclasses import replace
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, State
 from ..parameters import Positive, checked
+from .base import Batch, Before, Control, Ids, Logits, Needs, Now, Penalty, State, Terms, Values, replace
 
 SHARP = "one-shot-em"
 
 
 @checked
 def one_shot_em(*, temperature: Positive = 0.5) -> Control:
-    """Return the loss in place of the policy term."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        cost = Penalty(SHARP, terms.scale / max(batch.n_slots, 1), _of)
+        scale = terms.scale / max(batch.n_slots, 1)
+        cost = Penalty(SHARP, scale, lambda current, batch, terms: current.extras[SHARP])
         return replace(terms, weight=torch.zeros_like(terms.weight), penalties=(*terms.penalties, cost))
 
     needs = Needs(functionals={SHARP: partial(sharpened, temperature)})
     return Control(name="one-shot-em", needs=needs, sets=frozenset({"surrogate"}), shape=shape)
 
 
-def sharpened(
-    temperature: float, logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None
-) -> Float[Tensor, "c"]:
+def sharpened(temperature: float, logits: Logits, token: Ids, before: Before) -> Values:
     """Return the entropy (nats) of the distribution at a temperature."""
     logp = (logits / temperature).log_softmax(-1)
     return -(logp.exp() * logp).sum(-1)
-
-
-def _of(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
-    return current.extras[SHARP]

@@ -12,15 +12,10 @@ Deviations: sums are over the optimizer step. It sets no credit, so name it with
 Off: keep 0; gain 0.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, Slots, State, Terms, replace
 
 
 @checked
@@ -48,7 +43,7 @@ def papo(*, gain: Share = 0.5) -> Control:
     return Control(name="papo", needs=Needs(now=True), shape=shape)
 
 
-def polarity(advantage: Float[Tensor, "s"], now: Now) -> Float[Tensor, "s"]:
+def polarity(advantage: Slots, now: Now) -> Slots:
     """Return the first-order change of entropy where only the drawn token's logit moves, by A·(1 - π)."""
     p = now.logp.exp()
     return -advantage * p * (1 - p) * (now.logp + now.entropy)

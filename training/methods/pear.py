@@ -12,21 +12,18 @@ Off: weight 0.
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from ...agents.trajectory import PHASES
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import sum_by
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Rows, State
 
 
 @checked
 def pear(*, alpha: NonNegative = 1.0, weight: Share = 1.0) -> Control:
     """Return PEAR's score; entropies are in nats, `weight` is that of P."""
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         turns, thinks = batch.turns, batch.phase == PHASES.index("think")
         parts = []
         for where in (thinks, ~thinks):

@@ -11,15 +11,13 @@ Deviations: the mean still counts all tokens. An epoch is the run's share. It se
 Off: least 1, below which λ never falls.
 """
 
-from dataclasses import replace
 from math import isfinite
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Requests, State, Stats
-from ..parameters import Count, NonNegative, Range, Share, checked
+from ..parameters import Count, NonNegative, Share, checked
+from .base import Batch, Control, Now, Requests, State, Stats, Terms, replace
 
 
 @checked
@@ -30,7 +28,7 @@ def positive_reweighting(
     delta: Share = 0.05,
     first: Share = 0.0,
     least: Share = 0.0,
-    epochs: Annotated[int, Range(1)] = 5,
+    epochs: Count = 5,
     steps: Count = 150,
 ) -> Control:
     """Return the reweighting; `steps` is the length of the run. State: λ of the next step, and the one in use."""
@@ -44,9 +42,8 @@ def positive_reweighting(
         return {"used": state["next"], "next": min(max(state["next"] + change, 0.0), 1.0)}, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
-        return replace(
-            terms, weight=torch.where(terms.advantage > 0, max(state["used"], least) * terms.weight, terms.weight)
-        )
+        weighed = max(state["used"], least) * terms.weight
+        return replace(terms, weight=torch.where(terms.advantage > 0, weighed, terms.weight))
 
     start = {"used": first, "next": first}
     return Control(name="positive-reweighting", init=start.copy, observe=observe, shape=shape)

@@ -16,48 +16,49 @@ environment says in between has no reward and no value. The value term is a toke
 Axis: slots. A token that paths share has one V, but an advantage and a return on each path, and counts once for each.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from math import inf
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from ..columns import Batch, Current, Now, Penalty, Terms
-from ..control import Control, Needs, Sets, State
 from ..credit import earned, final_reward, gae, whiten
 from ..objective import dual_clip
 from ..parameters import Bound, Limit, NonNegative, Share, checked
+from .base import Batch, Control, Current, Needs, Now, Penalty, Slots, State, Terms, replace
 
 VALUE = "value"  # in `extras`
 
 
 @checked
 def ppo(
-    *,
-    gamma: Share = 1.0,
-    lam: Share = 1.0,
-    value_coef: NonNegative = 1.0,
-    value_clip: Bound = 0.5,
-    limit: Limit = 3.0,
+    *, gamma: Share = 1.0, lam: Share = 1.0, value_coef: NonNegative = 1.0, value_clip: Bound = 0.5, limit: Limit = 3.0
 ) -> Control:
     """Return PPO's value head, advantage, value loss and dual clip; `limit` inf is without one."""
+    base = with_value("ppo", partial(value_advantage, gamma=gamma, lam=lam), value_coef, value_clip)
     surrogate = dual_clip(limit)
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
-        return whiten(value_advantage(batch, gamma, lam), earned(batch))
+    def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
+        return replace(base.shape(terms, batch, now, state), surrogate=surrogate)
+
+    return base if limit == inf else replace(base, sets=base.sets | {"surrogate"}, shape=shape)
+
+
+def with_value(name: str, advantage: Callable[[Batch], Slots], coef: float, clip: float) -> Control:
+    """Return a control with a value head, its loss, and an advantage that rests on it and is then standardised."""
+
+    def credit(batch: Batch, state: State) -> Slots:
+        return whiten(advantage(batch), earned(batch))
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         mean = torch.ones_like(terms.advantage) / max(batch.n_slots, 1)
-        coef = torch.where(earned(batch), 0.5 * value_coef * mean, 0.0)
-        penalty = Penalty("ppo-value", coef, partial(value_loss, gamma, lam, value_clip))
-        terms = replace(terms, penalties=(*terms.penalties, penalty))
-        return terms if limit == inf else replace(terms, surrogate=surrogate)
+        cost = torch.where(earned(batch), 0.5 * coef * mean, 0.0)
+        penalty = Penalty(f"{name}-value", cost, partial(value_loss, advantage, clip))
+        return replace(terms, penalties=(*terms.penalties, penalty))
 
-    sets: set[Sets] = {"credit"} if limit == inf else {"credit", "surrogate"}
     needs = Needs(modules={VALUE: value_head})
-    return Control(name="ppo", needs=needs, sets=frozenset(sets), credit=credit, shape=shape)
+    return Control(name=name, needs=needs, sets=frozenset({"credit"}), credit=credit, shape=shape)
 
 
 def value_head(width: int) -> nn.Module:
@@ -68,22 +69,13 @@ def value_head(width: int) -> nn.Module:
     return nn.Sequential(linear, nn.Flatten(0))
 
 
-def value_advantage(batch: Batch, gamma: float, lam: float) -> Float[Tensor, "s"]:
+def value_advantage(batch: Batch, gamma: float, lam: float) -> Slots:
     """Return the advantage of each slot before it is standardised."""
     return gae(final_reward(batch), batch.extras[VALUE], batch.path, gamma, lam)
 
 
-def value_loss(
-    gamma: float, lam: float, clip: float, current: Current, batch: Batch, terms: Terms
-) -> Float[Tensor, "s"]:
-    """Return twice each slot's value loss."""
-    old = batch.extras[VALUE]
-    return value_error(current.extras[VALUE], old, old + value_advantage(batch, gamma, lam), clip)
-
-
-def value_error(
-    value: Float[Tensor, "s"], old: Float[Tensor, "s"], returns: Float[Tensor, "s"], clip: float
-) -> Float[Tensor, "s"]:
-    """Return the greater of the squared errors of `value` and of `value` held within `clip` of the old one."""
-    held = old + (value - old).clamp(-clip, clip)
+def value_loss(advantage: Callable[[Batch], Slots], clip: float, current: Current, batch: Batch, terms: Terms) -> Slots:
+    """Return twice each slot's loss: the greater squared error of its value and of one within `clip` of the old."""
+    value, old = current.extras[VALUE], batch.extras[VALUE]
+    returns, held = old + advantage(batch), old + (value - old).clamp(-clip, clip)
     return torch.maximum((value - returns).square(), (held - returns).square())

@@ -12,18 +12,15 @@ Deviations: success is that of the newest validation. Name it behind a method wi
 """
 
 from math import inf, isfinite
-from typing import Annotated
 
-from ..control import Control, Needs, Request, Requests, State, Stats
-from ..parameters import Bound, Count, Range, checked
+from ..parameters import Bound, Count, checked
+from .base import Control, Needs, Request, Requests, State, Stats, Width
 
 RESET = Requests({Request.RESET_REFERENCE, Request.RESET_OPTIMIZER})
 
 
 @checked
-def prorl(
-    *, every: Count = 500, spike: Annotated[float, Range(0, above=True, unbounded=True)] = inf, drop: Bound = inf
-) -> Control:
+def prorl(*, every: Count = 500, spike: Width = inf, drop: Bound = inf) -> Control:
     """Return the resets; `every` is in training steps, `spike` in nats a token. State: the best success."""
 
     def observe(stats: Stats, state: State) -> tuple[State, Requests]:

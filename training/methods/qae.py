@@ -10,23 +10,17 @@ Deviations: none. Groups without spread get 0.
 """
 
 from math import ceil
-from typing import Annotated
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import by_path
-from ..parameters import Positive, Range, checked
+from ..parameters import Positive, checked
+from .base import Control, Labels, Part, Vector
 
 
 @checked
-def qae(*, k: Annotated[float, Range(0, 1, above=True)] = 0.4, eps: Positive = 1e-6) -> Control:
-    """Return the quantile advantage."""
-
-    def judge(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+def qae(*, k: Part = 0.4, eps: Positive = 1e-6) -> Control:
+    def judge(score: Vector, group: Labels) -> Vector:
         found = torch.zeros_like(score)
         for own in torch.unique(group):
             mine = score[group == own]
@@ -35,7 +29,4 @@ def qae(*, k: Annotated[float, Range(0, 1, above=True)] = 0.4, eps: Positive = 1
                 found[group == own] = (mine - base) / (mine.std() + eps)
         return found
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
-        return by_path(judge, batch)
-
-    return Control(name="qae", sets=frozenset({"credit"}), credit=credit)
+    return Control(name="qae", sets=frozenset({"credit"}), credit=lambda batch, state: by_path(judge, batch))

@@ -10,22 +10,17 @@ Deviations: drawn once an optimizer step. It sets no credit, so name it with grp
 Off: share 0.
 """
 
-from dataclasses import replace
-
 import torch
 
 from ...agents.engine import keyed_rng
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..parameters import Share, checked
+from .base import Batch, Control, Now, State, Terms, replace
 
 SALT = 0x9C1  # parts these draws from others of the step
 
 
 @checked
 def rand_pos_clip(*, share: Share = 0.0002) -> Control:
-    """Return Rand-Pos-Clip."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         (positive,) = torch.nonzero(terms.advantage > 0, as_tuple=True)
         count = min(max(int(share * batch.n_slots), 1), len(positive)) if share else 0

@@ -12,18 +12,14 @@ off-policy without correction. Without a baseline it sets no credit: the credit 
 Axis: means over paths; a token that paths share has a term for each of them.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Sets, State
 from ..credit import Aggregation, by_path, centred, scale
 from ..objective import score_function
 from ..parameters import Count, checked
+from .base import Batch, Control, Labels, Now, Sets, Slots, State, Terms, Vector, replace
 
 
 @checked
@@ -35,10 +31,10 @@ def reinforce(
 ) -> Control:
     """Return REINFORCE; `size` (tokens) is the divisor of the *-norm aggregations."""
 
-    def judge(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+    def judge(score: Vector, group: Labels) -> Vector:
         return centred(score, group if baseline == "group" else torch.zeros_like(group))
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         return by_path(judge, batch)
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

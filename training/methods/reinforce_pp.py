@@ -15,14 +15,10 @@ Axis: slots. A token that paths share has each path's return and counts once for
 
 from typing import Literal
 
-from jaxtyping import Float
-from torch import Tensor
-
-from ..columns import Batch
-from ..control import Control, Needs, State
 from ..credit import by_path, centred, discounted, earned, final_reward, whiten
 from ..objective import k1
 from ..parameters import NonNegative, Share, checked, require
+from .base import Batch, Control, Needs, Slots, State
 
 
 @checked
@@ -33,7 +29,7 @@ def reinforce_pp(
     alone = baseline == "none" or (gamma, kl_reward) == (1.0, 0.0)
     require(alone, "reinforce-pp", "gamma, kl_reward", (gamma, kl_reward), "1, 0 with baseline group: it has no steps")
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         if baseline == "group":
             return whiten(by_path(centred, batch), earned(batch))
         reward = final_reward(batch)
@@ -45,7 +41,7 @@ def reinforce_pp(
     return Control(name="reinforce-pp", needs=needs, sets=frozenset({"credit"}), credit=credit)
 
 
-def _drift(batch: Batch) -> Float[Tensor, "s"]:
+def _drift(batch: Batch) -> Slots:
     if batch.logp_ref is None:
         raise ValueError("reinforce-pp: Batch.logp_ref is None, but kl_reward is set; compute what the control needs")
     return k1(batch.logp_old, batch.logp_ref)

@@ -14,16 +14,14 @@ Off: repo with most 0; adapo with least and most 0.2.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import isfinite
 
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Requests, State, Stats
 from ..credit import earned
 from ..objective import CLIP, hold
 from ..parameters import Bound, NonNegative, Positive, checked, require
+from .base import Batch, Control, Now, Requests, State, Stats, Terms, replace
 
 
 @checked

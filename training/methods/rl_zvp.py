@@ -11,27 +11,22 @@ Off: alpha 0.
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import Paths, standard
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Slots, State
 
 
 @checked
 def rl_zvp(*, alpha: NonNegative = 0.1) -> Control:
     """Return RL-ZVP's advantage; `alpha` is per nat."""
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         paths, entropy = Paths.of(batch), batch.entropy
         group = paths.group
-        limits = [paths.score.new_zeros(int(group.max()) + 1 if len(group) else 0) for _ in range(2)]
-        low, high = (
-            zero.scatter_reduce(0, group, paths.score, how, include_self=False)[group]
-            for zero, how in zip(limits, ("amin", "amax"))
-        )
+        zeros = paths.score.new_zeros(int(group.max()) + 1 if len(group) else 0)
+        ends = (zeros.scatter_reduce(0, group, paths.score, how, include_self=False) for how in ("amin", "amax"))
+        low, high = (end[group] for end in ends)
         peak = entropy.new_zeros(len(paths.score)).scatter_reduce(0, paths.place, entropy[paths.learned], "amax")
         same, right = (paths.slots(flag, entropy) > 0 for flag in (low == high, paths.right))
         equal = alpha * torch.where(right, entropy, entropy - paths.slots(peak, entropy))

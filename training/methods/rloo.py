@@ -12,31 +12,21 @@ A group of one keeps its raw score. Paths that an infrastructure failure ended a
 Axis: paths of a group; a token that paths share has a term for each of them.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import by_path, centred
 from ..parameters import Variant, checked
+from .base import Control, Labels, Sets, Vector, replace
 from .reinforce import reinforce
 
 
 @checked
 def rloo(*, variant: Variant = "paper") -> Control:
-    """Return RLOO."""
-    base = reinforce() if variant == "paper" else Control(name="rloo")
-
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
-        return by_path(leave_one_out, batch)
-
-    return replace(base, name="rloo", sets=base.sets | {"credit"}, credit=credit)
+    base, sets = reinforce() if variant == "paper" else Control(name="rloo"), frozenset[Sets]({"credit"})
+    return replace(base, name="rloo", sets=base.sets | sets, credit=lambda batch, state: by_path(leave_one_out, batch))
 
 
-def leave_one_out(score: Float[Tensor, "p"], group: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+def leave_one_out(score: Vector, group: Labels) -> Vector:
     """Return each path's score less the mean of the others of its group; alone, the score itself."""
     _, member, size = torch.unique(group, return_inverse=True, return_counts=True)
     others = (size - 1).clamp(min=1)

@@ -12,14 +12,11 @@ Off: scale 0.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from math import exp, log
 from statistics import mean
 
-from ...agents.trajectory import Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..parameters import NonNegative, checked
+from .base import Batch, Control, Needs, Now, State, Terms, Tree, replace
 from .empo import answers
 
 SPREAD = "seed-grpo"
@@ -27,8 +24,6 @@ SPREAD = "seed-grpo"
 
 @checked
 def seed_grpo(*, scale: NonNegative = 0.0417) -> Control:
-    """Return SEED-GRPO's factor."""
-
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         factor = 1 / (1 + scale * batch.turns.columns[SPREAD][batch.row].to(terms.advantage))
         return replace(terms, advantage=terms.advantage * factor)

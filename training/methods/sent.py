@@ -15,18 +15,14 @@ Note: |logp - logp_old| has no slope in the first optimizer step on a rollout, s
 """
 
 from collections import Counter
-from dataclasses import replace
 from math import log
-from typing import Annotated
 
 import torch
 
-from ...agents.trajectory import Tree
-from ..columns import Batch, Now, Penalty, Terms
-from ..control import Control, Needs, Requests, State, Stats, Tasks
 from ..credit import earned
 from ..objective import covariance, moved, unclipped
-from ..parameters import Count, NonNegative, Range, Share, checked
+from ..parameters import Count, NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, Penalty, Requests, Sets, State, Stats, Tasks, Terms, Tree, Whole, replace
 from .empo import answers
 
 HIGHEST, LOWEST, COLUMN = 2.0, 0.5, "sent"
@@ -38,7 +34,7 @@ def sent(
     low: Share = 0.8,
     share: Share = 0.0002,
     coef: NonNegative = 0.1,
-    measure: Annotated[int, Range(0)] = 0,
+    measure: Whole = 0,
     steps: Count = 150,
 ) -> Control:
     """Return SENT's token loss and, with `measure`, its curriculum; `steps` is the run's. State: step, SE by task."""
@@ -67,15 +63,9 @@ def sent(
         cost = cost.index_fill(0, lowest, coef * LOWEST) * terms.scale / max(batch.n_slots, 1)
         return replace(terms, surrogate=unclipped, penalties=(*terms.penalties, Penalty("sent", cost, moved)))
 
-    return Control(
-        name="sent",
-        needs=Needs(now=True, columns={COLUMN: spreads} if measure else {}),
-        sets=frozenset({"surrogate", "clip"}),
-        init=lambda: {"step": 0, "spread": {}},
-        order=order if measure else None,
-        shape=shape,
-        observe=observe,
-    )
+    start, sets = {"step": 0, "spread": {}}, frozenset[Sets]({"surrogate", "clip"})
+    needs, rule = Needs(now=True, columns={COLUMN: spreads} if measure else {}), order if measure else None
+    return Control(name="sent", needs=needs, sets=sets, init=start.copy, order=rule, shape=shape, observe=observe)
 
 
 def spreads(tree: Tree) -> list[float]:

@@ -14,34 +14,23 @@ temperature 1. It sets no credit, so name it with grpo.
 Off: share 0 and push 1.
 """
 
-from dataclasses import replace
 from functools import partial
-from typing import Annotated
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from ..columns import Batch, Current, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import path_quantile
 from ..objective import clipped, log_ratio, ratio
-from ..parameters import Count, Range, Share, checked
+from ..parameters import Count, Share, checked
+from .base import Batch, Before, Control, Current, Factor, Ids, Logits, Needs, Now, Slots, State, Terms, replace
 
 LIKELY = "simko-likely"  # whether the likeliest was drawn, then the ids of likely tokens, then their logp
 
 
 @checked
-def simko(
-    *,
-    quantile: Share = 0.8,
-    share: Share = 0.01,
-    top: Count = 3,
-    push: Annotated[float, Range(1)] = 1.1,
-) -> Control:
-    """Return SimKO's ratio and its push against likely mistakes."""
-
-    def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
+def simko(*, quantile: Share = 0.8, share: Share = 0.01, top: Count = 3, push: Factor = 1.1) -> Control:
+    def surrogate(current: Current, batch: Batch, terms: Terms) -> Slots:
         r, part = ratio(current, batch), terms.extras["simko"]
         other = log_ratio(current.extras[LIKELY][:, -top:], batch.extras[LIKELY][:, -top:]).exp()
         shared = (r[:, None].detach() / (other.detach() + 1e-8) * other).mean(-1)
@@ -59,9 +48,7 @@ def simko(
     return Control(name="simko", needs=needs, sets=frozenset({"surrogate"}), shape=shape)
 
 
-def likely(
-    top: int, logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None
-) -> Float[Tensor, "c k"]:
+def likely(top: int, logits: Logits, token: Ids, before: Before) -> Float[Tensor, "c k"]:
     """Return `LIKELY` of some tokens; the ids are those of `before`, once there are some."""
     logp = logits.log_softmax(-1)
     ids = logp.topk(top).indices if before is None else before[:, 1 : 1 + top].long()

@@ -19,21 +19,16 @@ Off: coef 0 and bonus 0.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import cos, inf, pi
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from ...agents.engine import keyed_rng
-from ...agents.trajectory import Key
-from ..columns import Batch, Now, Terms
-from ..control import Control, Replay, Requests, Sets, State, Stats
 from ..objective import CLIP, clip_cov, hold
-from ..parameters import Count, Finite, NonNegative, Range, Share, checked, require
+from ..parameters import Count, Finite, NonNegative, Share, checked, require
+from .base import Batch, Control, Key, Now, Replay, Requests, Rows, Sets, State, Stats, Terms, Unbounded, replace
 
 SALT = 0x5BEA  # parts its draws from those of tokens
 
@@ -49,7 +44,7 @@ def spear(
     fade: Count = 100,
     share: Share = 0.02,
     low: Finite = 1.0,
-    high: Annotated[float, Range(unbounded=True)] = 40.0,
+    high: Unbounded = 40.0,
     clip_high: NonNegative = 0.28,
     groups: Count = 10240,
 ) -> Control:
@@ -79,16 +74,12 @@ def spear(
         advantage = recalibrated(state["again"], state["history"])
         return Replay(advantage, shape) if advantage else None
 
-    def reward(batch: Batch, state: State) -> Float[Tensor, "r"]:
+    def reward(batch: Batch, state: State) -> Rows:
         turns = torch.bincount(batch.turns.path)[batch.turns.path]
         return batch.turns.score + tool_weight(state["step"], fade) * (bonus * turns).clamp(max=1)
 
-    sets = frozenset[Sets]({"replay"})
-    return Control(name="spear", sets=sets, init=_start, reward=reward, observe=observe, replay=again)
-
-
-def _start() -> State:
-    return {"step": 0, "kept": [], "history": [], "again": []}
+    start, sets = {"step": 0, "kept": [], "history": [], "again": []}, frozenset[Sets]({"replay"})
+    return Control(name="spear", sets=sets, init=start.copy, reward=reward, observe=observe, replay=again)
 
 
 def gamma(step: int, warm: int, coef: float = 1.0) -> float:

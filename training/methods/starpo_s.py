@@ -24,11 +24,9 @@ from math import exp, isnan
 from statistics import stdev
 from typing import Literal
 
-from ...agents.trajectory import Tree
-from ..columns import Batch, Now, Terms
-from ..control import Control, Request, Requests, Sets, State, Stats, Verdict
 from ..objective import CLIP, hold
 from ..parameters import Bound, Count, Positive, checked, require
+from .base import Batch, Control, Now, Request, Requests, Sets, State, Stats, Terms, Tree, Verdict
 
 Rule = Literal["top-k", "top-k-abs", "top-p", "softmax", "min-p"]
 SLACK = 0.01  # of the sum that top-p asks for
@@ -96,6 +94,5 @@ def kept_groups(spreads: Sequence[float], rule: Rule, share: float, include_zero
 
 def _reaching(values: Sequence[float], threshold: float) -> int:
     """Return how many `values` it takes for their sum to be at least `threshold`; all of them where it never is."""
-    return next(
-        (count for count, total in enumerate(accumulate(values, initial=0.0)) if total >= threshold), len(values)
-    )
+    totals = enumerate(accumulate(values, initial=0.0))
+    return next((count for count, total in totals if total >= threshold), len(values))

@@ -12,24 +12,22 @@ Deviations: largest and smallest Ω are those of the optimizer step, the code's 
 Off: least 1 and, if linear, most 1.
 """
 
-from dataclasses import replace
 from math import log
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import earned
-from ..parameters import Range, checked
+from ..parameters import checked
+from .base import Batch, Control, Factor, Needs, Now, Part, State, Terms, replace
 
 
 @checked
 def steer(
     *,
     weight: Literal["exponential", "linear"] = "exponential",
-    least: Annotated[float, Range(0, 1, above=True)] = 0.8,
-    most: Annotated[float, Range(1)] = 1.2,
+    least: Part = 0.8,
+    most: Factor = 1.2,
 ) -> Control:
     """Return STEER's weights; `most` is of the linear ones."""
 
@@ -48,8 +46,7 @@ def steer(
             w = most - (omega - low) * (most - least) / (high - low)
         else:
             w = torch.full_like(omega, (least + most) / 2)
-        return replace(
-            terms, weight=terms.weight.masked_scatter(learned, (terms.weight[learned] * w).to(terms.weight.dtype))
-        )
+        weighed = (terms.weight[learned] * w).to(terms.weight.dtype)
+        return replace(terms, weight=terms.weight.masked_scatter(learned, weighed))
 
     return Control(name="steer", needs=Needs(now=True), shape=shape)

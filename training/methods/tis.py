@@ -14,16 +14,14 @@ normalize: weights are divided by their mean over tokens, or over paths; all 0 s
 Axis: slots. A token that paths share has one ratio of its own, and each path's where they are of paths.
 """
 
-from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, State
 from ..credit import average
 from ..objective import Level, mismatch
-from ..parameters import NonNegative, Range, checked, require
+from ..parameters import NonNegative, checked, require
+from .base import Batch, Control, Now, State, Terms, Width, replace
 
 
 @checked
@@ -31,7 +29,7 @@ def tis(
     *,
     level: Level = "token",
     low: NonNegative = 0.0,
-    high: Annotated[float, Range(0, above=True, unbounded=True)] = 2.0,
+    high: Width = 2.0,
     outside: Literal["truncate", "mask", "reject"] = "truncate",
     by: Literal["own", "token", "sequence", "geometric"] = "own",
     normalize: bool = False,

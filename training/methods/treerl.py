@@ -14,14 +14,10 @@ Variant "code": values are divided by √leaves before they are subtracted.
 """
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ...agents.trajectory import Key, Tree
-from ..columns import Batch
-from ..control import Control, State
 from ..credit import by_path, earned, mean_by
 from ..parameters import Count, Variant, checked
+from .base import Batch, Control, Key, Slots, State, Tree
 from .cure import Place, begin_again, ranked
 from .rloo import leave_one_out
 
@@ -34,7 +30,7 @@ def treerl(*, group: Count = 30, places: Count = 2, copies: Count = 2, variant: 
     def choose(tree: Tree, turns: list[int], key: Key) -> list[Place]:
         return ranked(tree, turns, lambda turn: -turn.logp_roll)[:places]
 
-    def credit(batch: Batch, state: State) -> Float[Tensor, "s"]:
+    def credit(batch: Batch, state: State) -> Slots:
         learned = earned(batch)
         score, path = by_path(leave_one_out, batch)[learned], batch.path[learned]
         _, token = torch.unique(batch.token[learned], return_inverse=True)

@@ -25,7 +25,7 @@ Deviations: no paper to deviate from. Axis: rows; a turn that paths share counts
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, isfinite, log, nan
 from typing import Literal
 
@@ -34,10 +34,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ...agents.trajectory import PHASES
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, Requests, State, Stats
 from ..credit import earned, living, mean_by, possible, sum_by
 from ..parameters import Count, NonNegative, Positive, Share, checked, require
+from .base import Batch, Control, Needs, Now, Requests, State, Stats, Terms, replace
 
 Axis = Literal["turn", "phase", "rollout"]
 Pay = Literal["living", "valid", "all"]
@@ -87,11 +86,8 @@ def turn_floor(
         wanted = keep * min(left / max(1 - hold, 1e-6), 1.0) * min((1 - success) / max(1 - base, 1e-6), 1.0) ** power
         wanted *= seen < warm or success >= guard * base
         found = measured(axis, of, stats)
-        own = {
-            **state["own"],
-            **{name: held.step(state["own"].get(name), value, wanted) for name, value in found.items()},
-        }
-        return {"seen": seen + 1, "success": success, "base": base, "own": own}, Requests()
+        own = {name: held.step(state["own"].get(name), value, wanted) for name, value in found.items()}
+        return {"seen": seen + 1, "success": success, "base": base, "own": {**state["own"], **own}}, Requests()
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         learned, parts = earned(batch), parts_of(axis, pay, of, batch, terms.advantage)
@@ -102,13 +98,8 @@ def turn_floor(
         bonus = parts.bonus(push, batch.entropy[learned])
         return replace(terms, entropy_coef=added(terms.entropy_coef, learned, bonus))
 
-    return Control(
-        name="turn-floor",
-        needs=Needs(entropy_grad=act == "bonus" and keep > 0),
-        init=lambda: {"seen": 0, "success": 0.0, "base": 0.0, "own": {}},
-        observe=observe,
-        shape=shape,
-    )
+    start, needs = {"seen": 0, "success": 0.0, "base": 0.0, "own": {}}, Needs(entropy_grad=act == "bonus" and keep > 0)
+    return Control(name="turn-floor", needs=needs, init=start.copy, observe=observe, shape=shape)
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,13 @@ Deviations: least and largest logit are those of the optimizer step; tokens of p
 Off: right, wrong and cost 0.
 """
 
-from dataclasses import replace
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import Paths, standard, sum_by
 from ..parameters import NonNegative, checked
+from .base import Batch, Before, Control, Ids, Logits, Needs, Now, State, Terms, replace
 
 CERTAIN = "ucas"
 
@@ -43,6 +40,6 @@ def ucas(*, right: NonNegative = 0.25, wrong: NonNegative = 0.35, cost: NonNegat
     return Control(name="ucas", needs=Needs(functionals={CERTAIN: certainty}), shape=shape)
 
 
-def certainty(logits: Float[Tensor, "c v"], token: Int[Tensor, "c"], before: Tensor | None) -> Float[Tensor, "c 2"]:
+def certainty(logits: Logits, token: Ids, before: Before) -> Float[Tensor, "c 2"]:
     """Return c and the drawn token's logit."""
     return torch.stack((logits.logsumexp(-1) - logits.mean(-1), logits.gather(-1, token[:, None])[:, 0]), -1)

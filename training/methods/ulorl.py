@@ -10,14 +10,11 @@ Deviations: none; the mean still counts masked tokens. It sets no credit, so nam
 Off: entropy 0.
 """
 
-from dataclasses import replace
-
 import torch
 
-from ..columns import Batch, Now, Terms
-from ..control import Control, Needs, State
 from ..credit import path_mean
 from ..parameters import NonNegative, Share, checked
+from .base import Batch, Control, Needs, Now, State, Terms, replace
 
 
 @checked

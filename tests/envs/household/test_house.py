@@ -107,7 +107,7 @@ def test_nobody_goes_where_he_is_nor_opens_what_is_open():
     standing = (Receptacle("cabinet", 1, 1), Receptacle("shelf", 1, 1))
     things = (Thing("cup", 1, 0), Thing("cup", 2, 0))
     house = House(Chore(TWO, "cup", "shelf"), 1, ("kitchen",), standing, things, 1)
-    assert house.walkthrough() == (
+    assert tuple(house.walkthrough()) == (
         "go to cabinet 1",
         "open cabinet 1",
         "take cup 1 from cabinet 1",

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from turngym.envs import EnvFailure, registry
-from turngym.envs.suites import bfcl, make_bfcl, score
+from turngym.envs.suites import bfcl, calls, make_bfcl
 
 FUNCTIONS = [
     {"name": "add", "description": "Adds.", "parameters": {"properties": {}, "required": ["a"]}},
@@ -72,7 +72,7 @@ def package(tmp_path_factory):
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = text if isinstance(text, list) else [text]
         path.write_text(text if isinstance(text, str) else "\n".join(map(json.dumps, rows)))
-    cached = (bfcl._data, bfcl._category, bfcl._document, bfcl._prompts, score._checker)
+    cached = (bfcl._data, bfcl._category, bfcl._document, bfcl._prompts, calls._checker)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield
@@ -142,7 +142,7 @@ def test_a_fork_has_objects_of_its_own():
 
 
 def test_objects_that_cannot_be_made_are_no_fault_of_the_agent(monkeypatch):
-    monkeypatch.setitem(score.MODULES, "MathAPI", "absent")
+    monkeypatch.setitem(calls.MODULES, "MathAPI", "absent")
     with pytest.raises(EnvFailure, match="multi_turn_base_1: its objects cannot be made"):
         make_bfcl("multi_turn_base").reset(seed=0)
 

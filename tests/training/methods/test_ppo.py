@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def test_sheet_example_of_the_value_loss_section_2(batch_of) -> None:
     assert value.grad.item() == pytest.approx(0.5, abs=1e-12)  # v - R
     value_inside = Current(batch.logp_old, batch.entropy, {"value": torch.tensor([1.05], dtype=torch.float64)})
     terms = start_terms(batch.logp_old)
-    assert value_loss(1.0, 1.0, 0.2, value_inside, batch, terms).item() == pytest.approx(0.05**2, abs=1e-12)
+    loss = value_loss(partial(value_advantage, gamma=1.0, lam=1.0), 0.2, value_inside, batch, terms)
+    assert loss.item() == pytest.approx(0.05**2, abs=1e-12)
 
 
 def test_sheet_example_of_the_clipped_term_and_its_dual_clip_section_2(sheet, batch_of) -> None:
@@ -122,9 +124,10 @@ def test_a_failed_path_teaches_the_head_nothing(batch_of) -> None:
 
 def test_a_slice_has_the_returns_of_the_whole(toy) -> None:
     terms = start_terms(toy.batch.logp_old)
-    whole = value_loss(0.9, 0.8, 0.1, toy.current(toy.logits), toy.batch, terms)
+    loss = partial(value_loss, partial(value_advantage, gamma=0.9, lam=0.8), 0.1)
+    whole = loss(toy.current(toy.logits), toy.batch, terms)
     span = toy.batch.span(range(1, 4))
-    part = value_loss(0.9, 0.8, 0.1, toy.current(toy.logits, span), toy.batch.slice(range(1, 4)), terms)
+    part = loss(toy.current(toy.logits, span), toy.batch.slice(range(1, 4)), terms)
     assert torch.equal(part, whole[span])
 
 
