@@ -29,6 +29,7 @@ What is computed:
     objective: the loss, its policy terms, KL estimators
     methods/: one file a method, and their names
     parameters: their parameters and ranges, also read without importing them
+    floor: a controller that keeps a number above a floor, and which turns are paid for their log-probability
     branching: what rules that fork paths by entropy share
 
 What is measured:

@@ -20,9 +20,9 @@ Off: coef 0 and bonus 0.
 
 from collections.abc import Mapping
 from math import cos, inf, pi
+from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...agents.engine import keyed_rng
@@ -97,18 +97,13 @@ def better(scores: Mapping[Key, float]) -> tuple[list[list[Any]], list[float]]:
     members: dict[Key, list[float]] = {}
     for key, score in scores.items():
         members.setdefault(key[:-1], []).append(score)
-    means = {group: sum(own) / len(own) for group, own in members.items()}
-    kept = [
-        [*key, score] for key, score in scores.items() if score > means[key[:-1]] and min(members[key[:-1]]) < score
-    ]
-    return kept, list(means.values())
+    means = {group: max(sum(own) / len(own), min(own)) for group, own in members.items()}  # equal ones may round below
+    return [[*key, score] for key, score in scores.items() if score > means[key[:-1]]], list(means.values())
 
 
 def newest(history: list[list[float]], most: int) -> list[list[float]]:
     """Return the last steps of `history` that hold at most `most` groups together."""
-    while sum(map(len, history)) > most:
-        history = history[1:]
-    return history
+    return history if sum(map(len, history)) <= most else newest(history[1:], most)
 
 
 def chosen(kept: list[list[Any]], size: int, step: int) -> list[list[Any]]:
@@ -120,6 +115,5 @@ def chosen(kept: list[list[Any]], size: int, step: int) -> list[list[Any]]:
 
 def recalibrated(rows: list[list[Any]], history: list[list[float]]) -> dict[Key, float]:
     """Return A' of each path of which it is not below 0; none where there is no history."""
-    means = [mean for step in history for mean in step]
-    typical = float(np.median(means)) if means else inf
+    typical = median([mean for step in history for mean in step] or [inf])
     return {tuple(key): score - typical for *key, score in rows if score >= typical}
