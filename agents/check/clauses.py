@@ -131,7 +131,7 @@ def check_process(case: Case) -> str:
     spec = spec_of(case.env_id)
     if not isinstance(spec.entry_point, str):
         return f"not checked: {case.env_id} is registered with an object; register it by name, as 'module:factory'"
-    request = {"id": case.env_id, "entry_point": spec.entry_point, "kwargs": spec.kwargs}
+    request: dict[str, Any] = {"id": case.env_id, "entry_point": spec.entry_point, "kwargs": spec.kwargs}
     played = [(scenario.seed, scenario.actions) for scenario in case.scenarios]
     request |= {"options": dict(case.options), "scenarios": played}
     try:
