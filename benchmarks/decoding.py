@@ -38,8 +38,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.engines.torch.decoder import Decoder
-from turngym.agents.engines.torch.weights import Weights
+from turngym.agents.engines.torch.decoder import Decoder, Weights
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY

@@ -159,7 +159,8 @@ def test_the_deadline_of_the_step_fails_what_is_under_way_and_what_waits_without
 def test_a_stall_names_who_waits_for_what(actor, never):
     _, incidents = grow(actor, Troubled("step", never.wait), deadlines=Deadlines(1.0, stall_after=0.2, retries=0))
     stalls = [incident.what for incident in incidents if incident.kind == "stall"]
-    assert stalls and "3/5/1/0 (the environment's answer to turn 0)" in stalls[0] and "3/5/1/1" in stalls[0]
+    waited = [stall for stall in stalls if "3/5/1/0 (the environment's answer to turn 0)" in stall]  # others may draw
+    assert waited and "3/5/1/1" in waited[0]
 
 
 def test_a_straggler_changes_no_others_and_not_itself(actor, undisturbed):
