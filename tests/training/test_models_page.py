@@ -50,7 +50,7 @@ def small(qwen_folder, tmp_path):
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: size_of(" ".join(words)))
 def test_a_command_of_the_page_is_prepared_with_what_fits_its_model(words, small, tmp_path, monkeypatch):
     name = words[words.index("--policy") + 1]
-    monkeypatch.setattr(model_folder, "_download", lambda asked: small if asked == name else None)
+    monkeypatch.setattr(model_folder, "_download", lambda asked, files: small if asked == name else None)
     monkeypatch.setattr(source, "parameters", lambda folder: SHAPES[size_of(name)][1])
     monkeypatch.setattr(run, "check_device", lambda device: None)  # the page is for machines that have one
     monkeypatch.setattr(settings, "find_spec", lambda module: module)  # and vLLM
