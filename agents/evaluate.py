@@ -64,8 +64,7 @@ class Evaluation:
     def keys(self) -> list[Key]:
         """Key and branch of each episode: those of a player differ in their seed, those of a policy in their branch."""
         each = product(self.tasks, range(self.samples))
-        player = self.source is None
-        return [(sample, 0, task, 0) if player else (self.seed, 0, task, sample) for task, sample in each]
+        return [(sample, 0, task, 0) if self.source is None else (self.seed, 0, task, sample) for task, sample in each]
 
     def settings(self) -> dict[str, Any]:
         """Return all that the episodes depend on, as JSON data."""

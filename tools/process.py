@@ -58,9 +58,9 @@ class Child:
     ) -> None:
         with _starting:
             self._start(argv, cwd, env, fds)
-        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: memory_mb and memory_mb * 2**20}
+        size = memory_mb and memory_mb * 2**20
         with contextlib.suppress(ProcessLookupError):  # it has ended already, which the first request reports
-            for kind, most in (limits | {resource.RLIMIT_CPU: cpu_seconds}).items():
+            for kind, most in (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, size), (resource.RLIMIT_CPU, cpu_seconds):
                 if most is not None:
                     messages.limit(kind, most, self.pid)
 

@@ -175,15 +175,13 @@ class House:
         types = {AGENT: "agent", **dict.fromkeys(places, "location"), **dict.fromkeys(ids, "receptacle")}
         types |= dict.fromkeys(things, "object")
         facts: list[Fact] = [("atlocation", AGENT, places[0])]
-        for receptacle, id in zip(self.receptacles, ids):
-            facts.append(("receptacletype", id, f"{receptacle.kind}type"))
-            facts.append(("receptacleatlocation", id, places[receptacle.place]))
-            if receptacle.kind in OPENABLE:
+        for one, id in zip(self.receptacles, ids):
+            facts += ("receptacletype", id, f"{one.kind}type"), ("receptacleatlocation", id, places[one.place])
+            if one.kind in OPENABLE:
                 facts.append(("openable", id))
         for thing, id in zip(self.things, things):
             at = self.receptacles[thing.inside]
-            facts.append(("objecttype", id, f"{thing.kind}type"))
-            facts.append(("inreceptacle", id, ids[thing.inside]))
+            facts += ("objecttype", id, f"{thing.kind}type"), ("inreceptacle", id, ids[thing.inside])
             facts.append(("objectatlocation", id, places[at.place]))
             facts.extend((fact, id) for fact in self._properties(thing, at.kind))
         kinds, held = {receptacle.kind for receptacle in self.receptacles}, {thing.kind for thing in self.things}

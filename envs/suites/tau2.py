@@ -137,8 +137,7 @@ class Tau2(TextEnv):
         return Reply(content, role=role, info=info, valid=not failed)
 
     def _say(self, role: str, text: str) -> None:
-        kinds = {"assistant": "AssistantMessage", "user": "UserMessage"}
-        self.talk.append(getattr(_official().message, kinds[role])(role=role, content=text))
+        self.talk.append(getattr(_official().message, f"{role.title()}Message")(role=role, content=text))
 
     def _answer(self) -> str:
         assert self.user is not None

@@ -157,9 +157,11 @@ class Session:
             self._end()
 
     def _ask(self, message: dict[str, Any], fds: list[int]) -> None:
-        with contextlib.suppress(OSError):  # it is dead, which is found out at once
-            messages.send(self.control, message, fds)
-        messages.close(*fds)
+        try:
+            with contextlib.suppress(OSError):  # it is dead, which is found out at once
+                messages.send(self.control, message, fds)
+        finally:
+            messages.close(*fds)
 
     def _await(self, key: str | None, until: float, output: bytearray) -> Status | None:
         """Collect output until the session ends (None), answers by `key` (its status), or oversteps a limit (that)."""

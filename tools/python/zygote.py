@@ -130,7 +130,9 @@ def _main(requests: socket.socket, level: str, kind: str, parent: int) -> NoRetu
 def _warm(kind: str) -> None:
     os.environ.clear()
     os.environ.update(PROGRAMS["environment"], PATH=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin")
-    for name in [*PROGRAMS["imports"].split(), *filter(None, kind.split("+"))]:
+    for name in PROGRAMS["imports"].split():
+        importlib.import_module(name)
+    for name in filter(None, kind.split("+")):
         with contextlib.suppress(ImportError):  # the program will be told
             importlib.import_module(name)
     if "sympy" in sys.modules:  # its first use fills caches, and the first few let the interpreter adapt its bytecode
