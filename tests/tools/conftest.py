@@ -58,22 +58,21 @@ def _server_pid(level="namespaces"):
     return server._servers[level].child.pid
 
 
-def _at_rest(level):
-    """Whether the server has its warm interpreters, for each two boundaries of two processes, and nothing else."""
+def _at_rest(level, sessions):
+    """Whether the server has its warm interpreters, for each two boundaries of two processes, and those of sessions."""
     top = _children(_server_pid(level))
     warm = [pid for pid in top if _children(pid)]
     stock = [_children(pid) for pid in warm]
     if level == "namespaces":
-        shape = len(top) == 3 * len(warm) and all(
-            len(workers) == 2 and not any(map(_children, workers)) for workers in stock
-        )
+        shape = len(top) == 3 * len(warm) + sessions and sum(map(len, stock)) == 2 * len(warm) + sessions
+        shape = shape and not any(_children(worker) for workers in stock for worker in workers)
     else:
         shape = len(top) == len(warm) and all([len(_children(pid)) for pid in keepers] == [1, 1] for keepers in stock)
     return bool(warm) and shape and not any(_state(pid) in "ZX" for pid in _descendants(_server_pid(level)))
 
 
-def _settled(level="namespaces", wait=120.0):
-    if not (held := _until(lambda: _at_rest(level), wait)):
+def _settled(level="namespaces", wait=120.0, sessions=0):
+    if not (held := _until(lambda: _at_rest(level, sessions), wait)):
         print(_tree(_server_pid(level)))
     return held
 
@@ -168,7 +167,7 @@ def server_pid():
 
 @pytest.fixture
 def settled():
-    """`settled(level)` waits until a server has no processes but those of an idle tool's and says whether."""
+    """`settled(level)` waits until a server has only an idle tool's processes, and those of `sessions`; says whether."""
     return _settled
 
 
