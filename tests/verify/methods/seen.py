@@ -2,7 +2,7 @@
 
 Each method's recipe beside GRPO with as many optimizer steps on a rollout and the same seeds. What is compared is the
 mean entropy of the last third of the steps. What was measured is a line of `seen.jsonl`, so an interrupted count goes
-on. A method that promises nothing of entropy is measured as well.
+on. A method that promises nothing of entropy is measured on the plant only.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Seen:
 
     def _compared(self, name: str, where: str, seed: int) -> dict[str, Any] | None:
         recipe = METHOD_RECIPES.get(name)
-        if recipe is None or (where == "plant" and plans(name)):
+        if recipe is None or (plans(name) if where == "plant" else name not in PROMISES):
             return None
         method, updates = str(recipe["method"]), int(recipe.get("updates", 1))
         base = self._measured("grpo", "grpo", updates, where, seed)
