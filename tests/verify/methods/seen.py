@@ -51,7 +51,8 @@ class Seen:
         """Yield a row a method, with its promise held where the sign of the change is that of the promise."""
         for name in names:
             found = [self._compared(name, where, seed) for where in self.where for seed in range(self.seeds)]
-            yield row(name, [one for one in found if one])
+            if any(found):
+                yield row(name, [one for one in found if one])
         self.folder.joinpath("seen.md").write_text(table(self._kept()))
 
     def _compared(self, name: str, where: str, seed: int) -> dict[str, Any] | None:
