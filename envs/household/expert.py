@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from .house import BECOMES, LOOK, TABLES, Chore
 from .play import NOTHING
 
 FILE = Path(__file__).with_name("priors.json")
@@ -39,40 +40,22 @@ def load_priors() -> Priors:
 
 MARK = "Your task is to:"
 
-_STATES = {"clean": "clean", "heat": "hot", "hot": "hot", "cool": "cool"}
-_SENTENCES = (
-    r"put (?P<number>two) (?P<kind>\w+) in (?P<target>\w+)",
-    r"find (?P<number>two) (?P<kind>\w+) and put them in (?P<target>\w+)",
-    r"put (?:a|some) (?:(?P<state>clean|hot|cool) )?(?P<kind>\w+) (?:in|on) (?P<target>\w+)",
-    r"(?P<state>clean|heat|cool) some (?P<kind>\w+) and put it in (?P<target>\w+)",
-    r"find some (?P<kind>\w+) and put it in (?P<target>\w+)",
-    r"examine the (?P<kind>\w+) with the (?P<lamp>\w+)",
-    r"look at (?P<kind>\w+) under the (?P<lamp>\w+)",
-)
+_SENTENCES = [
+    (task_type, form.format(thing=r"(?P<thing>\w+)", target=r"(?P<target>\w+)"))
+    for task_type, forms in TABLES["sentences"].items()
+    for form in forms
+]
 
 
-@dataclass(frozen=True)
-class ParsedTask:
-    """The parts of the sentence that states a task."""
-
-    kind: str  # the kind of thing, as in `mug`
-    target: str = ""  # the kind of receptacle it goes to; empty where it is to be looked at
-    state: str = ""  # `clean`, `hot`, `cool` or empty
-    number: int = 1  # how many things
-    lamp: str = ""  # the kind of lamp to look at the thing with; empty where it is to be put somewhere
-
-
-def parse_task(text: str) -> ParsedTask:
+def parse_task(text: str) -> Chore:
     """Return the task of a game's first text. Raises ValueError where none is stated in ALFWorld's words."""
     _, mark, rest = text.partition(MARK)
     sentence = rest.strip().partition("\n")[0].rstrip(". ")
     if not mark:
         raise ValueError(f"the text {text[:60]!r} states no task: it has no {MARK!r}")
-    for pattern in _SENTENCES:
-        if match := re.fullmatch(pattern, sentence):
-            found = match.groupdict("")
-            state, number = _STATES.get(found.get("state", ""), ""), 2 if "number" in found else 1
-            return ParsedTask(found["kind"], found.get("target", ""), state, number, found.get("lamp", ""))
+    for task_type, form in _SENTENCES:
+        if match := re.fullmatch(form, sentence):
+            return Chore(task_type, match["thing"], match["target"])
     raise ValueError(f"the task {sentence!r} is in none of ALFWorld's forms, such as 'put a clean mug in cabinet'")
 
 
@@ -153,7 +136,7 @@ class Memory:
         elif found := _TREATED.match(text):
             states = self.states.setdefault(found[2], set())
             states -= {"hot", "cool"} if found[1] != "clean" else set()
-            states.add(_STATES[found[1]])
+            states.add(BECOMES[found[1]])
 
     def _refuse(self, command: str) -> None:
         name = command[6:]
@@ -166,7 +149,6 @@ class Memory:
             self.refused.add(command)
 
 
-_TREATS = {"clean": ("clean", "sinkbasin"), "hot": ("heat", "microwave"), "cool": ("cool", "fridge")}
 _MOVE, _PUT_OLD = "move {} to {}", "put {} in/on {}"
 _FORMS = {False: (_MOVE,), True: (_PUT_OLD,), None: (_MOVE, _PUT_OLD)}  # by `Memory.old`
 _ADMISSIBLE = "\n\nAdmissible commands:"  # an environment may list them; they are not needed
@@ -182,7 +164,7 @@ class Expert:
     def __init__(self, priors: Priors | None = None) -> None:
         self.priors = priors or load_priors()
         self.memory = Memory([])
-        self.task = ParsedTask("")
+        self.task = Chore("", "", "")
         self.command = ""
 
     def act(self, observation: str) -> str:
@@ -204,26 +186,22 @@ class Expert:
         """Return the next command; empty where nothing is left to try."""
         memory, task = self.memory, self.task
         if not memory.held:
-            return self._take() or self._search(task.kind)
-        if kind_of(memory.held) != task.kind:
+            return self._take() or self._search(task.thing)
+        if kind_of(memory.held) != task.thing:
             return self._put_into(self._spare())
-        if task.lamp:
-            lamps = ((place, f"use {lamp}") for lamp, place in memory.things(task.lamp))
-            return self._first(lamps, inside=False) or self._search(task.lamp)
-        if task.state and task.state not in memory.states.get(memory.held, ()):
-            return self._treat()
+        if task.task_type == LOOK:
+            lamps = ((place, f"use {lamp}") for lamp, place in memory.things(task.target))
+            return self._first(lamps, inside=False) or self._search(task.target)
+        if task.verb and BECOMES[task.verb] not in memory.states.get(memory.held, ()):
+            places = memory.of_kind(task.tool)
+            return self._first(((place, f"{task.verb} {memory.held} with {place}") for place in places), inside=False)
         return self._put_into(self._targets())
 
     def _take(self) -> str:
         kept = self._targets()[:1] if self.task.number > 1 else []
-        seen = self.memory.things(self.task.kind)
+        seen = self.memory.things(self.task.thing)
         wanted = ((thing, place) for thing, place in seen if place not in kept and not self._needless(place))
         return self._first((place, f"take {thing} from {place}") for thing, place in wanted)
-
-    def _treat(self) -> str:
-        verb, appliance = _TREATS[self.task.state]
-        places = self.memory.of_kind(appliance)
-        return self._first(((place, f"{verb} {self.memory.held} with {place}") for place in places), inside=False)
 
     def _put_into(self, places: list[str]) -> str:
         held, forms = self.memory.held, _FORMS[self.memory.old]
@@ -241,7 +219,7 @@ class Expert:
         return f"open {place}" if inside and place in memory.shut else command
 
     def _targets(self) -> list[str]:  # best first: those that hold such things, then the nearest
-        memory, kind = self.memory, self.task.kind
+        memory, kind = self.memory, self.task.thing
 
         def work(place: str) -> tuple[int, float]:
             already = sum(kind_of(thing) == kind for thing in memory.contents.get(place, []))
@@ -262,11 +240,16 @@ class Expert:
 
     def _search(self, kind: str) -> str:
         """Return the next command of the search, towards the most promising receptacle; empty where all were seen."""
-        memory, lamp = self.memory, self.task.lamp
-        wanted = {kind, lamp} if lamp and not memory.things(lamp) else {kind}
+        memory, task = self.memory, self.task
+        wanted = {kind, task.target} if task.task_type == LOOK and not memory.things(task.target) else {kind}
         left = [place for place in memory.receptacles if place not in memory.contents]
         left = [place for place in left if not {f"go to {place}", f"examine {place}"} & memory.refused]
-        return self._look_into(max(left, key=lambda place: self._worth(place, wanted))) if left else ""
+        if not left:
+            return ""
+        place = max(left, key=lambda place: self._worth(place, wanted))
+        likely_shut = place in memory.shut or self.priors.shut.get(kind_of(place), 0.0) > 0.5
+        looks = [f"open {place}"] * likely_shut + [f"examine {place}"]
+        return self._first(((place, look) for look in looks), inside=False)
 
     def _worth(self, place: str, wanted: set[str]) -> float:
         """Return the chance of finding something wanted in a receptacle, for each turn that it takes."""
@@ -281,12 +264,4 @@ class Expert:
     def _needless(self, place: str) -> bool:
         """Return whether no such thing can be there yet: the task would have been done at the start."""
         task = self.task
-        return kind_of(place) == task.target and task.number == 1 and not task.state
-
-    def _look_into(self, place: str) -> str:
-        memory = self.memory
-        if place not in memory.here:
-            return f"go to {place}"
-        likely_shut = place in memory.shut or self.priors.shut.get(kind_of(place), 0.0) > 0.5
-        command = f"open {place}"
-        return command if likely_shut and command not in memory.refused else f"examine {place}"
+        return kind_of(place) == task.target and task.number == 1 and not task.verb

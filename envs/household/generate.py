@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..tasks import KeyedRandom, check_choices, check_index, check_split, in_split
 from .game import TASK_TYPES, Game
@@ -17,6 +17,7 @@ from .library import WORLDS, Games, task_types_of
 from .pddl import to_pddl
 from .world import World, get_dialect, make_world
 
+NUMBER = 1_000_000  # houses of a set
 ATTEMPTS = 10_000
 MOVES = 3  # times that a thing is put elsewhere, on average, before a house is given up
 COPIES = 3  # things of one kind, the wanted ones aside
@@ -100,10 +101,7 @@ class _Sketch:
 
     def _kinds(self, needed: Iterable[str]) -> Counter[str]:
         kinds = Counter(set(needed))
-        rest: Counter[str] = Counter()
-        for room in self.rooms:
-            rest.update(ROOMS[room])
-        pool = list((rest - kinds).elements())
+        pool = list((sum((Counter(ROOMS[room]) for room in self.rooms), Counter[str]()) - kinds).elements())
         for _ in range(min(self.rng.integer(*self.size.receptacles) - kinds.total(), len(pool))):
             kinds[pool.pop(self.rng.integer(0, len(pool) - 1))] += 1
         return kinds
@@ -152,27 +150,10 @@ class _Sketch:
         return self.rng.choice([i for name in kinds for i in self.of_kind.get(name, ())])
 
 
-class HouseOptions(NamedTuple):
-    """The arguments of `Houses`, checked."""
-
-    split: str
-    size: str
-    difficulty: tuple[int, ...]
-    task_types: tuple[str, ...]
-    seed: int
-
-    def house(self, i: int) -> tuple[str, House]:
-        """Return house `i` with its name."""
-        rng = KeyedRandom("household", self.seed, i, self.split)
-        task_type, difficulty = rng.choice(self.task_types), rng.choice(self.difficulty)
-        name = f"{task_type}-{self.size}-{difficulty}-{self.split}-{self.seed}-{i}"
-        return name, generate(task_type, self.size, difficulty, self.split, rng)
-
-
 class Houses(Games):
-    """A `number` of generated games, each made when it is read; difficulties and task types are mixed evenly.
+    """A million generated games, each made when it is read; difficulties and task types are mixed evenly.
 
-    The other arguments are those of `make_household`. Raises ValueError where one of them cannot be.
+    The arguments are those of `make_household`. Raises ValueError where one of them cannot be.
     """
 
     def __init__(
@@ -182,21 +163,17 @@ class Houses(Games):
         difficulty: int | Sequence[int] = (1, 2, 3),
         task_types: str | Sequence[str] | None = None,
         seed: int = 0,
-        number: int = 1_000_000,
     ) -> None:
         levels = check_choices("difficulty", difficulty, DIFFICULTIES)
         if size not in SIZES:
             raise ValueError(f"size is {size!r}; the sizes are {', '.join(SIZES)}")
-        if number < 1:
-            raise ValueError(f"number is {number}; a task set needs at least one house")
         kinds = set(task_types_of(task_types))
         chosen = tuple(kind for kind in TASK_TYPES if kind in kinds)
         super().__init__("household", check_split(split), ())
-        self.options = HouseOptions(split, size, levels, chosen, seed)
-        self._number = number
+        self.options = split, size, levels, chosen, seed
 
     def __len__(self) -> int:
-        return self._number
+        return NUMBER
 
     def __getitem__(self, i: Any) -> Any:
         return self.open(i)[0]
@@ -204,12 +181,22 @@ class Houses(Games):
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
         """Return game `i` and its house; those that were opened last are kept. Raise IndexError out of range."""
         check_index(i, self, "house")
-        return _opened(self.options, i, text or "current")
+        return _opened(i, text or "current", *self.options)
+
+
+def house_of(
+    i: int, split: str, size: str, levels: tuple[int, ...], task_types: tuple[str, ...], seed: int
+) -> tuple[str, House]:
+    """Return house `i` of `Houses.options` with its name."""
+    rng = KeyedRandom("household", seed, i, split)
+    task_type, difficulty = rng.choice(task_types), rng.choice(levels)
+    house = generate(task_type, size, difficulty, split, rng)
+    return f"{task_type}-{size}-{difficulty}-{split}-{seed}-{i}", house
 
 
 @lru_cache(WORLDS)
-def _opened(options: HouseOptions, i: int, text: str) -> tuple[Game, World]:
-    name, house = options.house(i)
+def _opened(i: int, text: str, split: str, *options: Any) -> tuple[Game, World]:
+    name, house = house_of(i, split, *options)
     problem = house.problem()
-    game = Game(name, options.split, house.chore.task_type, house.task, to_pddl(problem), tuple(house.walkthrough()))
+    game = Game(name, split, house.chore.task_type, house.task, to_pddl(problem), tuple(house.walkthrough()))
     return game, make_world(problem, house.task, get_dialect(text))

@@ -50,7 +50,7 @@ PICKED_UP = tuple(name for name, kind in THINGS.items() if "lamp" not in kind.ca
 
 PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 _VERBS = {CLEAN: "clean", HEAT: "heat", COOL: "cool"}
-_BECOMES = {"clean": "clean", "heat": "hot", "cool": "cool"}
+BECOMES = {"clean": "clean", "heat": "hot", "cool": "cool"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Chore:
     def goal(self) -> Expression:
         """Return the goal as PDDL in nested lists."""
         form = TABLES["goals"].get(self.task_type, TABLES["goals"]["other"])
-        able = f"({self.verb}able ?o) (is{_BECOMES[self.verb]} ?o) " if self.verb else ""
+        able = f"({self.verb}able ?o) (is{BECOMES[self.verb]} ?o) " if self.verb else ""
         return nested(form.format(thing=f"{self.thing}type", target=f"{self.target}type", able=able))
 
 

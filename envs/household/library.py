@@ -8,14 +8,13 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...tools.search.cache import Arrays, Texts, cache_folder, digest, joined, kept
 from ..rows import json_rows
@@ -26,14 +25,15 @@ from .world import World
 VERSION = 2  # of what is kept of a source
 
 
-def indexed(key: str, make: Callable[[], Arrays]) -> tuple[list[list[Any]], Arrays]:
-    """Return the index of a source, which `make` makes as `index` where it is not kept yet, and all that it made."""
-    arrays = kept(cache_folder("household"), digest([VERSION, key]), make)
+def indexed(key: str, make: Callable[[], tuple[Sequence[Any], Arrays]]) -> tuple[list[list[Any]], Arrays]:
+    """Return the index of a source and the arrays beside it, which `make` makes where they are not kept yet."""
+
+    def made() -> Arrays:
+        index, arrays = make()
+        return {"index": np.frombuffer(json.dumps(index).encode(), np.uint8), **arrays}
+
+    arrays = kept(cache_folder("household"), digest([VERSION, key]), made)
     return json.loads(bytes(arrays["index"])), arrays
-
-
-def _array(index: Sequence[Sequence[Any]]) -> NDArray[np.uint8]:
-    return np.frombuffer(json.dumps(index).encode(), np.uint8)
 
 
 def file_key(path: Path) -> str:
@@ -49,20 +49,20 @@ class Store:
     """
 
     def __init__(self, path: Path, head: Callable[[Any, str], Sequence[Any]]) -> None:
-        self.index, arrays = indexed(f"rows {file_key(path)}", partial(_packed, path, head))
+
+        def packed() -> tuple[Sequence[Any], Arrays]:
+            index, rows = [], []
+            for number, row in json_rows(path):
+                index.append(head(row, f"{path.name}:{number}"))
+                rows.append(zlib.compress(json.dumps(row).encode(), 1))
+            data, ends = joined(rows)
+            return index, {"rows": data, "ends": ends}
+
+        self.index, arrays = indexed(f"rows {file_key(path)}", packed)
         self._rows = Texts(arrays["rows"], arrays["ends"])
 
     def __getitem__(self, i: int) -> Any:
         return json.loads(zlib.decompress(self._rows[i]))
-
-
-def _packed(path: Path, head: Callable[[Any, str], Sequence[Any]]) -> Arrays:
-    index, rows = [], []
-    for number, row in json_rows(path):
-        index.append(head(row, f"{path.name}:{number}"))
-        rows.append(zlib.compress(json.dumps(row).encode(), 1))
-    data, ends = joined(rows)
-    return {"index": _array(index), "rows": data, "ends": ends}
 
 
 GET = (
@@ -103,22 +103,18 @@ def game_rows(path: Path) -> GameSource:
 
 def game_folder(path: Path) -> GameSource:
     """Return the games of a split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
+
+    def scanned() -> tuple[Sequence[Any], Arrays]:
+        files = {"/".join((path.name, *file.parts[-3:-1])): file for file in sorted(path.glob("*/*/game.tw-pddl"))}
+        games = [id for id in files if "movable" not in id and "Sliced" not in id]  # as alfworld leaves them out
+        return [_entry(read_game(files[id], id, path.name)) for id in games], {}
+
     with os.scandir(path) as tasks:
         state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
-    index, _ = indexed(f"folder {path.resolve()} {state}", lambda: _scanned(path))
+    index, _ = indexed(f"folder {path.resolve()} {state}", scanned)
     entries = [GameEntry(*row) for row in index]
     file = "game.tw-pddl"
     return GameSource(entries, lambda i: read_game(path.parent / entries[i].id / file, entries[i].id, entries[i].split))
-
-
-def _scanned(path: Path) -> Arrays:
-    found = []
-    for file in sorted(path.glob("*/*/game.tw-pddl")):
-        id = "/".join((path.name, *file.parts[-3:-1]))
-        if "movable" in id or "Sliced" in id:  # as alfworld leaves them out
-            continue
-        found.append(_entry(read_game(file, id, path.name)))
-    return {"index": _array(found)}
 
 
 def game_file(path: Path) -> GameSource:
@@ -217,32 +213,20 @@ def _path(games: str | Path | None) -> Path:
 
 def _sources(path: Path, split: str) -> list[GameSource]:
     if path.is_file():
-        return [_source(game_file if path.suffix in (".tw-pddl", ".json") else game_rows, path)]
+        return [_shared(game_file if path.suffix in (".tw-pddl", ".json") else game_rows, path, file_key(path))]
     files = [file for file in sorted(path.glob("games*.jsonl*")) if file.name.endswith((".jsonl", ".gz", ".xz"))]
     if files:
-        return [_source(game_rows, file) for file in files]
-    folders = list(_split_folders(path))
+        return [_shared(game_rows, file, file_key(file)) for file in files]
+    inside = [folder / name for folder in (path, *sorted(path.glob("json_2.1.*"))) for name in SPLITS]
+    folders = [path] if path.name in SPLITS else [folder for folder in inside if folder.is_dir()]
     if found := [folder for folder in folders if folder.name == split]:
-        return [_source(game_folder, found[0])]
+        return [_shared(game_folder, found[0], file_key(found[0]))]
     there = ", ".join(folder.name for folder in folders)
     what = f"the splits {there} but not {split}" if there else "no games*.jsonl file and no folder of a split"
     raise FileNotFoundError(f"{path} has {what}; {GET}")
 
 
-def _split_folders(path: Path) -> Iterator[Path]:
-    if path.name in SPLITS:
-        yield path
-        return
-    for folder in (path, *sorted(path.glob("json_2.1.*"))):
-        yield from (folder / name for name in SPLITS if (folder / name).is_dir())
-
-
-def _source(kind: Callable[[Path], GameSource], path: Path) -> GameSource:
-    """Open a source, or return the one that is open if its file did not change."""
-    return _shared(kind, path, file_key(path))
-
-
-@lru_cache(32)
+@lru_cache(32)  # while `key`, that of the file, stays as it is
 def _shared(kind: Callable[[Path], GameSource], path: Path, key: str) -> GameSource:
     return kind(path)
 

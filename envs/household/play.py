@@ -36,21 +36,15 @@ def step(world: World, state: State, command: str) -> tuple[State, str]:
     elif verb in _ON_ONE:
         done = _ON_ONE[verb](world, state, rest)
     elif verb == world.dialect.put:
-        done = _put(world, state, *_two(rest, world.dialect.into))
+        first, _, second = rest.partition(f" {world.dialect.into} ")
+        done = _put(world, state, first, second)
     elif verb == "take":
-        done = _take(world, state, *_two(rest, "from"))
-    elif verb == "slice":
-        done = _slice(world, state, *_two(rest, "with"))
-    elif verb in _TREATS:
-        done = _treat(world, state, verb, *_two(rest, "with"))
+        first, _, second = rest.partition(" from ")
+        done = _take(world, state, first, second)
     else:
-        done = None
+        first, _, second = rest.partition(" with ")
+        done = _slice(world, state, first, second) if verb == "slice" else _treat(world, state, verb, first, second)
     return done or (state, NOTHING)
-
-
-def _two(rest: str, word: str) -> tuple[str, str]:
-    first, _, second = rest.partition(f" {word} ")
-    return first, second
 
 
 def _reach(world: World, state: State, name: str) -> int:
@@ -89,7 +83,12 @@ def _examine(world: World, state: State, name: str) -> tuple[State, str] | None:
         return state, _look_at(world, state, receptacle)
     # Of things only the one in hand can be examined: the domain's other case names a type that does not exist.
     thing = world.thing.get(name, -1)
-    return (state, _thing(world, state, thing)) if thing >= 0 and thing == state.held else None
+    if thing < 0 or thing != state.held:
+        return None
+    if thing in world.inner:
+        return state, f"This is a normal {name}. In it, you see {listed(world.inner[thing])}."
+    flags = {"clean": state.clean, "hot": state.hot, "cool": state.cool, "sliced": state.sliced, "on": state.toggled}
+    return state, _condition(name, **{flag: things >> thing & 1 == 1 for flag, things in flags.items()})
 
 
 def _use(world: World, state: State, name: str) -> tuple[State, str] | None:
@@ -136,10 +135,10 @@ def _put(world: World, state: State, name: str, target: str) -> tuple[State, str
 
 def _treat(world: World, state: State, verb: str, name: str, target: str) -> tuple[State, str] | None:
     thing, receptacle = world.thing.get(name, -1), _reach(world, state, target)
-    if thing < 0 or receptacle < 0 or state.held != thing:
+    if verb not in world.used_to or thing < 0 or receptacle < 0 or state.held != thing:
         return None
     bit = 1 << thing
-    if not (world.can[verb] & bit and world.used_to(verb) >> receptacle & 1):
+    if not (world.can[verb] & bit and world.used_to[verb] >> receptacle & 1):
         return None
     if verb == "clean":
         state = state._replace(clean=state.clean | bit)
@@ -184,23 +183,13 @@ def _facing(world: World, state: State, here: tuple[int, ...]) -> str:
 
 def _look_at(world: World, state: State, receptacle: int) -> str:
     name = world.receptacles[receptacle]
-    openable = world.openable >> receptacle & 1
-    if openable and not state.opened >> receptacle & 1:
+    if world.shut(state, receptacle):
         return f"The {name} is closed."
-    seen = listed([world.things[o] for o in members(state.inside[receptacle])])
-    return f"The {name} is open. In it, you see {seen}." if openable else f"On the {name}, you see {seen}."
-
-
-def _thing(world: World, state: State, thing: int) -> str:
-    name = world.things[thing]
-    if thing in world.inner:
-        return f"This is a normal {name}. In it, you see {listed(world.inner[thing])}."
-    flags = {"clean": state.clean, "hot": state.hot, "cool": state.cool, "sliced": state.sliced, "on": state.toggled}
-    return _condition(name, **{flag: things >> thing & 1 == 1 for flag, things in flags.items()})
+    where = f"The {name} is open. In it" if world.openable >> receptacle & 1 else f"On the {name}"
+    return f"{where}, you see {listed([world.things[o] for o in members(state.inside[receptacle])])}."
 
 
 _ON_ONE = {"open": _open, "close": _close, "examine": _examine, "use": _use}
-_TREATS = ("clean", "heat", "cool")
 
 
 def commands(world: World, state: State) -> list[str]:
@@ -229,9 +218,9 @@ def _with_held(world: World, state: State) -> Iterator[str]:
     here, names, put, into = world.here[state.place], world.receptacles, world.dialect.put, world.dialect.into
     thing, bit = world.things[state.held], 1 << state.held
     yield f"examine {thing}"
-    for verb in _TREATS:
+    for verb, places in world.used_to.items():
         if world.can[verb] & bit:
-            yield from (f"{verb} {thing} with {names[r]}" for r in here if world.used_to(verb) >> r & 1)
+            yield from (f"{verb} {thing} with {names[r]}" for r in here if places >> r & 1)
     yield from (f"{put} {thing} {into} {names[r]}" for r in here if world.fits[r] & bit and not world.shut(state, r))
     if world.can["cut"] & bit:
         near = (o for o in members(world.can["slice"]) if state.around[o] >> state.place & 1)
@@ -253,12 +242,10 @@ def facing(names: Sequence[str]) -> str:
 
 
 def _condition(name: str, *, clean: bool, hot: bool, cool: bool, sliced: bool, on: bool) -> str:
-    warmth = "hot" if hot else "cool" if cool else ""
-    if (sliced and (clean or warmth)) or (clean and warmth):
-        words = " and ".join(word for word in (warmth, "clean" if clean else "") if word)
-        return f"This is a {words}{' sliced' if sliced else ''} {name}."
-    if hot or clean or cool:
-        return f"This is a {'hot' if hot else 'clean' if clean else 'cold'} {name}."
+    words = ["hot"] * hot + ["cool"] * (cool and not hot) + ["clean"] * clean
+    if words:
+        alone = words == ["cool"] and not sliced
+        return f"This is a {'cold' if alone else ' and '.join(words)}{' sliced' if sliced else ''} {name}."
     if on:
         return f"This {name} is on."
     return f"This is a sliced {name}." if sliced else f"There's nothing special about {name}."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .pddl import FLAGS, Condition, Problem, State, parse_goal
 
-_SINKS = ("sinktype", "sinkbasintype")
+_USED_TO = {"clean": ("sinktype", "sinkbasintype"), "heat": ("microwavetype",), "cool": ("fridgetype",)}
 _KNIVES = ("knifetype", "butterknifetype")
 _ABLE = ("pickup", "clean", "heat", "cool", "toggle", "slice")  # what a fact such as `sliceable` allows
 _SIGNS = (("_bar_", "|"), ("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ","))
@@ -53,7 +53,7 @@ class World:
         here: For each place the receptacles there.
         fits: For each receptacle the things that may be put there.
         openable: The receptacles that open.
-        sinks: The receptacles to clean with; likewise `microwaves` to heat and `fridges` to cool with.
+        used_to: The receptacles to `clean`, `heat` and `cool` with.
         inner: For each thing that can hold others the names of those it holds, which never change.
         can: The things to `pickup`, `clean`, `heat`, `cool`, `toggle`, `slice`, and those that `cut`.
         goal: The conditions of success.
@@ -70,9 +70,7 @@ class World:
     here: tuple[tuple[int, ...], ...]
     fits: tuple[int, ...]
     openable: int
-    sinks: int
-    microwaves: int
-    fridges: int
+    used_to: dict[str, int]
     inner: dict[int, tuple[str, ...]]
     can: dict[str, int]
     goal: tuple[Condition, ...]
@@ -87,10 +85,6 @@ class World:
     def shut(self, state: State, receptacle: int) -> bool:
         """Return whether a receptacle is closed."""
         return self.openable >> receptacle & 1 == 1 and not state.opened >> receptacle & 1
-
-    def used_to(self, verb: str) -> int:
-        """Return the receptacles to `clean`, `heat` or `cool` with."""
-        return self.sinks if verb == "clean" else self.microwaves if verb == "heat" else self.fridges
 
 
 def make_world(problem: Problem, task: str, dialect: Dialect) -> World:
@@ -130,9 +124,7 @@ class _Builder:
             here=here,
             fits=self._fits(),
             openable=self._having("openable"),
-            sinks=self._having("receptacletype", *_SINKS),
-            microwaves=self._having("receptacletype", "microwavetype"),
-            fridges=self._having("receptacletype", "fridgetype"),
+            used_to={verb: self._having("receptacletype", *kinds) for verb, kinds in _USED_TO.items()},
             inner=self._inner(),
             can={"cut": self._having("objecttype", *_KNIVES)} | {verb: self._having(verb + "able") for verb in _ABLE},
             goal=parse_goal(self.goal, self._having, here),

@@ -3,25 +3,29 @@ import lzma
 
 import pytest
 
-from turngym.envs.household.expert import Memory, ParsedTask, kind_of, parse_task
+from turngym.envs.household.expert import Memory, kind_of, parse_task
+from turngym.envs.household.game import TASK_TYPES
+from turngym.envs.household.house import Chore
+
+PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 
 
 @pytest.mark.parametrize(
     ("sentence", "task"),
     [
-        ("put a mug in shelf", ParsedTask("mug", "shelf")),
-        ("put some mug on shelf", ParsedTask("mug", "shelf")),
-        ("find some apple and put it in sidetable", ParsedTask("apple", "sidetable")),
-        ("put a clean lettuce in diningtable", ParsedTask("lettuce", "diningtable", "clean")),
-        ("put a hot egg in fridge", ParsedTask("egg", "fridge", "hot")),
-        ("put a cool pan in stoveburner", ParsedTask("pan", "stoveburner", "cool")),
-        ("clean some soapbar and put it in toilet", ParsedTask("soapbar", "toilet", "clean")),
-        ("heat some egg and put it in fridge", ParsedTask("egg", "fridge", "hot")),
-        ("cool some pan and put it in stoveburner", ParsedTask("pan", "stoveburner", "cool")),
-        ("put two creditcard in dresser", ParsedTask("creditcard", "dresser", number=2)),
-        ("find two cellphone and put them in sofa", ParsedTask("cellphone", "sofa", number=2)),
-        ("examine the bowl with the desklamp", ParsedTask("bowl", lamp="desklamp")),
-        ("look at pen under the desklamp", ParsedTask("pen", lamp="desklamp")),
+        ("put a mug in shelf", Chore(PLACE, "mug", "shelf")),
+        ("put some mug on shelf", Chore(PLACE, "mug", "shelf")),
+        ("find some apple and put it in sidetable", Chore(PLACE, "apple", "sidetable")),
+        ("put a clean lettuce in diningtable", Chore(CLEAN, "lettuce", "diningtable")),
+        ("put a hot egg in fridge", Chore(HEAT, "egg", "fridge")),
+        ("put a cool pan in stoveburner", Chore(COOL, "pan", "stoveburner")),
+        ("clean some soapbar and put it in toilet", Chore(CLEAN, "soapbar", "toilet")),
+        ("heat some egg and put it in fridge", Chore(HEAT, "egg", "fridge")),
+        ("cool some pan and put it in stoveburner", Chore(COOL, "pan", "stoveburner")),
+        ("put two creditcard in dresser", Chore(TWO, "creditcard", "dresser")),
+        ("find two cellphone and put them in sofa", Chore(TWO, "cellphone", "sofa")),
+        ("examine the bowl with the desklamp", Chore(LOOK, "bowl", "desklamp")),
+        ("look at pen under the desklamp", Chore(LOOK, "pen", "desklamp")),
     ],
 )
 def test_every_form_of_sentence(sentence, task):
@@ -37,7 +41,6 @@ def test_a_task_of_another_form_is_named():
 
 
 def test_the_sentences_of_official_games_mean_their_task_types(shared_data):
-    states = {"clean": "clean", "heat": "hot", "cool": "cool"}
     found = 0
     for name in ("valid_seen_A", "valid_unseen_A"):
         with lzma.open(shared_data / "household" / f"games_{name}.jsonl.xz", "rt") as rows:
@@ -46,11 +49,9 @@ def test_the_sentences_of_official_games_mean_their_task_types(shared_data):
                 id, _, sentence = line.partition('"task": "')
                 kind, thing, _, target, _ = id.partition('"id": "')[2].split("/")[1].split("-")
                 task = parse_task(sentence.partition('"')[0])
-                state, number = states.get(kind.split("_")[1], ""), 2 if "two" in kind else 1
-                lamp = "desklamp" if "light" in kind else ""
-                wanted = ParsedTask(thing.lower(), "" if lamp else target.lower(), state, number, lamp)
-                assert task.target.removesuffix("basin") == wanted.target.removesuffix("basin")
-                assert (task.kind, task.state, task.number, task.lamp) == (thing.lower(), state, number, lamp)
+                assert (task.task_type, task.thing) == (kind, thing.lower())
+                wanted = "desklamp" if "light" in kind else target.lower()
+                assert task.target.removesuffix("basin") == wanted.removesuffix("basin")
                 found += 1
     assert found == 141
 

@@ -8,8 +8,8 @@ def test_the_house_is_what_the_problem_says(house):
     assert house.receptacles == ("drawer 2", "drawer 1", "fridge 1", "microwave 1", "sidetable 1", "sinkbasin 1")
     assert house.things == ("apple 2", "apple 1", "desklamp 1", "knife 1", "mug 1")
     assert house.here[house.where[0]] == (0, 1) and house.here[house.start.place] == ()
-    assert house.openable == 0b1111 and house.sinks == 1 << 5
-    assert house.microwaves == house.used_to("heat") == 1 << 3 and house.fridges == house.used_to("cool") == 1 << 2
+    assert house.openable == 0b1111 and house.used_to["clean"] == 1 << 5
+    assert house.used_to["heat"] == 1 << 3 and house.used_to["cool"] == 1 << 2
     assert house.start.inside == (0b10, 0, 0, 0, 0b11101, 0) and house.start.held == -1
     assert house.fits[4] == 0b11011 and house.can["cut"] == 1 << 3 and house.can["slice"] == 0b11
     assert house.shut(house.start, 0) and not house.shut(house.start, 4)

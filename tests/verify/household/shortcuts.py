@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 from turngym.envs.household.game import TASK_TYPES
-from turngym.envs.household.generate import DIFFICULTIES, SIZES, Houses
+from turngym.envs.household.generate import DIFFICULTIES, SIZES, Houses, house_of
 from turngym.envs.household.house import OPENABLE, House
 from turngym.envs.household.pddl import State
 from turngym.envs.household.play import commands, intro, step
@@ -45,7 +45,7 @@ def _houses(seed: int, count: int, sizes: Sequence[str] = tuple(SIZES)) -> Itera
         for difficulty in DIFFICULTIES:
             drawn = Houses("train", size, difficulty, seed=seed)
             for i in range(max(count // (len(sizes) * len(DIFFICULTIES)), len(TASK_TYPES))):
-                yield drawn.options.house(i)[1], drawn.open(i)[1]
+                yield house_of(i, *drawn.options)[1], drawn.open(i)[1]
 
 
 def _openings(seed: int, count: int) -> Row:

@@ -1,6 +1,6 @@
 """The search for shortcuts, on engines that have one."""
 
-from turngym.envs.household.generate import Houses
+from turngym.envs.household.generate import Houses, house_of
 from turngym.envs.household.world import World
 from turngym.tests.verify.household import shortcuts
 from turngym.tests.verify.household.goals import Aim, aim_of_task
@@ -10,7 +10,7 @@ TINY = ("tiny",)
 
 def test_a_sentence_says_what_is_wanted():
     for i in range(60):
-        _, house = Houses(size="tiny", seed=7).options.house(i)
+        _, house = house_of(i, *Houses(size="tiny", seed=7).options)
         chore = house.chore
         assert aim_of_task(house.task) == Aim(chore.task_type, chore.thing, chore.target)
 
