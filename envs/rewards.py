@@ -61,12 +61,13 @@ def added(before: Mapping[str, dict[str, float]], reward: Rewards) -> dict[str, 
     return {"rewards": sums, "weights": weights}
 
 
-class RubricGrade(NamedTuple):
-    """A verdict of several graders: `score` is a `Rewards`; answer and rule are those of the first grader."""
+class Grade(NamedTuple):
+    """A grader's verdict on one completion."""
 
-    score: float
-    answer: str | None
-    how: str
+    score: float  # the reward; of several graders a `Rewards`
+    answer: str | None  # what the agent answered; None when there is no answer
+    how: str  # which rule decided
+    error: str | None = None  # why it failed
 
 
 class Rubric:
@@ -86,8 +87,8 @@ class Rubric:
                 takes = "a rubric takes graders, and functions of completion and gold"
                 raise TypeError(f"{name} is {grader!r:.60}; {takes}")
 
-    def grade(self, *, completion: str, gold: str) -> RubricGrade:
-        """Return the verdict of all."""
+    def grade(self, *, completion: str, gold: str) -> Grade:
+        """Return the verdict of all; answer and rule are those of the first grader."""
         rewards: dict[str, float] = {}
         first: tuple[str | None, str] | None = None
         for name, grader in self.graders.items():
@@ -97,7 +98,7 @@ class Rubric:
             else:
                 rewards[name] = grader(completion, gold)
         answer, how = first or (completion.strip() or None, "rubric")
-        return RubricGrade(Rewards(rewards, self.weights), answer, how)
+        return Grade(Rewards(rewards, self.weights), answer, how)
 
 
 def _check_number(what: str, value: Any) -> None:

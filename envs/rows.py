@@ -7,12 +7,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from .tasks import ListTasks, Task, check_split, text_share
 
 M = TypeVar("M")
 KINDS = ("category", "subject", "type", "subfield", "level")  # fields that may hold a category, the first that does
+_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
 
@@ -69,7 +70,10 @@ def read_row(
         except LookupError:
             continue
         prompt = _made(fields.prompt, fields.problem, problem)
-        golds = _golds(row, fields, answer)
+        gold = _made(fields.gold, fields.answer, answer)
+        golds = (gold,) if isinstance(gold, str) else gold
+        if fields.aliases is not None and (more := row.get(fields.aliases)):
+            golds = tuple(dict.fromkeys((*golds, *_made(as_texts, fields.aliases, more))))
         try:
             for gold in golds:
                 check_gold(gold)
@@ -91,13 +95,6 @@ def _at(row: Any, field: str) -> Any:
             raise KeyError(key)
         row = row[key]
     return row
-
-
-def _golds(row: Any, fields: Fields, answer: Any) -> tuple[str, ...]:
-    made = _made(fields.gold, fields.answer, answer)
-    golds = (made,) if isinstance(made, str) else made
-    more = row.get(fields.aliases) if fields.aliases is not None else None
-    return tuple(dict.fromkeys((*golds, *_made(as_texts, fields.aliases or "", more)))) if more else golds
 
 
 def _made(make: Callable[[Any], M], field: str, value: Any) -> M:
@@ -145,7 +142,7 @@ class SourceOptions:
 
     @property
     def fields(self) -> Fields | None:
-        """Return the fields that are named; None where they are not."""
+        """The fields that are named; None where they are not."""
         if self.problem_field is None or self.answer_field is None:
             return None
         return replace(self.shapes[0], problem=self.problem_field, answer=self.answer_field)
@@ -209,7 +206,7 @@ def load_jsonl(path: str | Path, options: SourceOptions | None = None) -> ListTa
     """
     path, options = Path(path), options or SourceOptions()
     options.refuse(f"{path} is a file", "config")
-    shapes = options.shapes if options.fields is None else (options.fields,)
+    shapes = [options.fields] if options.fields else options.shapes
     tasks = tasks_of(_lines(path), str(path), shapes, options)
     return ListTasks(apply_holdout(tasks, str(path), options.split, options.holdout or 0.0), path.name, options.split)
 
@@ -223,7 +220,7 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
     """
     number = 0
     try:
-        with _opened(path) as lines:
+        with _OPENERS.get(path.suffix, open)(path, "rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
@@ -234,12 +231,6 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
         raise ValueError(f"{path}:{number} is not JSON in UTF-8: {where}") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is not a complete {path.suffix} file: {error}") from None
-
-
-def _opened(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    return lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, Any]]:

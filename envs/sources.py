@@ -35,14 +35,14 @@ class DataSet:
 def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:
     """Return the data sets of a table by name, with `shapes` unless they name fields; `makers` make prompt and gold."""
     named = {maker.__name__: maker for maker in makers}
-    sets = {}
-    for name, row in tomllib.loads(file.read_text("utf-8")).items():
-        fields = []
-        for one in row.pop("fields", ()):
-            makes = {key: named[one[key]] for key in ("prompt", "gold") if key in one}
-            fields.append(Fields(**(one | makes)))
-        sets[name] = DataSet(**row, fields=fields or shapes)
-    return sets
+
+    def made(row: dict[str, Any]) -> Fields:
+        return Fields(**(row | {key: named[row[key]] for key in ("prompt", "gold") if key in row}))
+
+    rows = tomllib.loads(file.read_text("utf-8"))
+    return {
+        name: DataSet(**row | {"fields": [*map(made, row.get("fields", ()))] or shapes}) for name, row in rows.items()
+    }
 
 
 def load_tasks(source: str | Path, options: SourceOptions, known: Mapping[str, DataSet], others: str = "") -> Tasks:

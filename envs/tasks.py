@@ -87,6 +87,12 @@ def check_split(split: str) -> str:
     return split
 
 
+def check_known(what: str, value: object, known: Iterable[str], listed: str) -> None:
+    """Raise ValueError unless a value is known; the message has the nearest one and, behind `listed`, all there are."""
+    if value not in known:
+        raise ValueError(f"{what} is {value!r}; {did_you_mean(str(value), known)}{listed} {', '.join(known)}")
+
+
 def text_share(text: str) -> float:
     """Return a number in [0, 1) that depends on `text` alone: below 0.1 lies a tenth of all texts."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

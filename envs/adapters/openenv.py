@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field
 from ...tools.core import within
 from ..core import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from ..splits import Split, begin, open_split
-from ..tasks import SPLITS, choose_index, did_you_mean
+from ..tasks import SPLITS, check_known, choose_index
 
 
 class Say(Action):
@@ -103,8 +103,7 @@ class Served(Environment[Say, Seen, State]):
         return self.get_task_range(split, stop=1000)
 
     def _split(self, name: str) -> Split:
-        if name not in self._splits:
-            raise ValueError(f"split is {name!r}; {did_you_mean(name, self._splits)}choose {', '.join(self._splits)}")
+        check_known("split", name, self._splits, "choose")
         return self._splits[name]
 
 

@@ -34,7 +34,6 @@ class Priors:
 
 @cache
 def load_priors() -> Priors:
-    """Return the priors of the train split."""
     return Priors(**json.loads(FILE.read_text("utf-8")))
 
 
@@ -96,37 +95,22 @@ class Memory:
 
     def read(self, command: str, text: str) -> None:
         """Update the memory with the answer `text` to `command`."""
+        goes_to = command[6:] if command.startswith("go to ") else ""
         if text.startswith(NOTHING):
-            self._refuse(command)
+            if not self.here or goes_to not in self.receptacles:
+                self.refused.add(command)
+                return
+            self.here |= self.groups.get(goes_to, {goes_to})  # one cannot go where one is: it is at this place too
+            self.groups.update(dict.fromkeys(self.here, self.here))
             return
-        if command.startswith("go to "):
-            self.here = self.groups.setdefault(command[6:], {command[6:]})
+        if goes_to:
+            self.here = self.groups.setdefault(goes_to, {goes_to})
             if text.startswith("You arrive at "):  # some wrappers leave this out
                 self.old = text.startswith("You arrive at loc ")
         self.shut.update(_SHUT.findall(text), _CLOSED.findall(text))
         for name, listed in _SEEN.findall(text):
             self.shut.discard(name)
             self.contents[name] = _LISTED.findall(listed)
-        self._handle(text)
-
-    def things(self, kind: str) -> list[tuple[str, str]]:
-        """Return the things of a kind that were seen, each with its receptacle."""
-        return [(thing, place) for place, seen in self.contents.items() for thing in seen if kind_of(thing) == kind]
-
-    def of_kind(self, kind: str) -> list[str]:
-        """Return the receptacles of a kind."""
-        return [name for name in self.receptacles if kind_of(name) == kind]
-
-    def known(self, receptacle: str) -> bool:
-        """Return whether it is known if a receptacle has to be opened."""
-        return receptacle in self.contents or receptacle in self.shut
-
-    def forget(self) -> None:
-        """Forget what is where and what was refused, so that a search begins anew."""
-        self.contents.clear()
-        self.refused.clear()
-
-    def _handle(self, text: str) -> None:
         if found := _TAKEN.match(text):
             self.held = found[1]
             self.contents[found[2]] = [thing for thing in self.contents.get(found[2], []) if thing != found[1]]
@@ -138,15 +122,21 @@ class Memory:
             states -= {"hot", "cool"} if found[1] != "clean" else set()
             states.add(BECOMES[found[1]])
 
-    def _refuse(self, command: str) -> None:
-        name = command[6:]
-        if command.startswith("go to ") and self.here and name in self.receptacles:
-            # One cannot go where one is: it is at this place too.
-            self.here |= self.groups.get(name, {name})
-            for other in self.here:
-                self.groups[other] = self.here
-        else:
-            self.refused.add(command)
+    def things(self, kind: str) -> list[tuple[str, str]]:
+        """Return the things of a kind that were seen, each with its receptacle."""
+        return [(thing, place) for place, seen in self.contents.items() for thing in seen if kind_of(thing) == kind]
+
+    def of_kind(self, kind: str) -> list[str]:
+        return [name for name in self.receptacles if kind_of(name) == kind]
+
+    def known(self, receptacle: str) -> bool:
+        """Return whether it is known if a receptacle has to be opened."""
+        return receptacle in self.contents or receptacle in self.shut
+
+    def forget(self) -> None:
+        """Forget what is where and what was refused, so that a search begins anew."""
+        self.contents.clear()
+        self.refused.clear()
 
 
 _MOVE, _PUT_OLD = "move {} to {}", "put {} in/on {}"

@@ -115,14 +115,21 @@ def read_game(path: Path, id: str = "", split: str = "") -> Game:
         raise ValueError(f"{where} is not JSON in UTF-8: {error}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{where} is a {type(data).__name__}; a game is a JSON object with grammar and pddl_problem")
-    task, text = _grammar(_field(data, "grammar", where), where)
+    grammar = _field(data, "grammar", where)
+    if (task := _TASK_LINE.search(grammar)) is None:
+        raise ValueError(f'{where}: its grammar has no rule "task"')
+    if (text := _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))) is None:
+        raise ValueError(
+            f"{where}: its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
+        )
     if _digest(_COMMENT.sub("", _field(data, "pddl_domain", where)).lower()) not in _DOMAINS:
         raise ValueError(f"{where}: its pddl_domain differs from ALFWorld's, whose rules are the only ones supported")
     folders = path.resolve().parent.parts
     kind = next((part.partition("-")[0] for part in reversed(folders) if part.partition("-")[0] in TASK_TYPES), "")
     split = split or next((part for part in reversed(folders) if part in SPLITS), "")
-    problem, solvable = _field(data, "pddl_problem", where), data.get("solvable", True) is not False
-    return Game(id or "/".join(folders[-3:]), split, kind, task, problem, _walkthrough(data, where), solvable, text)
+    sentence, problem = str(json.loads(task[2], strict=False)), _field(data, "pddl_problem", where)
+    walk, solvable = _walkthrough(data, where), data.get("solvable", True) is not False
+    return Game(id or "/".join(folders[-3:]), split, kind, sentence, problem, walk, solvable, text)
 
 
 def _field(row: Mapping[str, Any], name: str, where: str, default: str | None = None) -> str:
@@ -138,16 +145,6 @@ def _walkthrough(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     if not isinstance(walkthrough, Sequence) or not all(isinstance(command, str) for command in walkthrough):
         raise ValueError(f"{where}: field 'walkthrough' is {walkthrough!r}; it is a list of commands")
     return tuple(walkthrough)
-
-
-def _grammar(grammar: str, where: str) -> tuple[str, str]:
-    """Return the task's sentence and the form of text that a grammar holds."""
-    if (found := _TASK_LINE.search(grammar)) is None:
-        raise ValueError(f'{where}: its grammar has no rule "task"')
-    if (text := _GRAMMARS.get(_digest(_TASK_LINE.sub(r'\1""', grammar)))) is None:
-        fault = "its grammar is not ALFWorld's, whose sentences are the only ones that turngym plays"
-        raise ValueError(f"{where}: {fault}")
-    return str(json.loads(found[2], strict=False)), text
 
 
 def _digest(text: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..tasks import KeyedRandom, check_choices, check_index, check_split, in_split
+from ..tasks import KeyedRandom, check_choices, check_index, check_known, check_split, in_split
 from .game import TASK_TYPES, Game
 from .house import LAMP, LOOK, PAIRED, PICKED_UP, ROOMS, TABLES, THINGS, Chore, House, Receptacle, Thing, chores, hiding
 from .library import WORLDS, Games, task_types_of
@@ -165,8 +165,7 @@ class Houses(Games):
         seed: int = 0,
     ) -> None:
         levels = check_choices("difficulty", difficulty, DIFFICULTIES)
-        if size not in SIZES:
-            raise ValueError(f"size is {size!r}; the sizes are {', '.join(SIZES)}")
+        check_known("size", size, SIZES, "the sizes are")
         kinds = set(task_types_of(task_types))
         chosen = tuple(kind for kind in TASK_TYPES if kind in kinds)
         super().__init__("household", check_split(split), ())

@@ -181,7 +181,6 @@ class Held:
 Condition: TypeAlias = "Placed | Lit | Held"
 
 
-Literal: TypeAlias = tuple[str, ...]
 Having: TypeAlias = Callable[[str, str], int]  # the set of things or receptacles with a fixed property, by its value
 
 _CAN = ("cleanable", "heatable", "coolable", "toggleable", "sliceable", "pickupable")
@@ -208,7 +207,7 @@ def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ..
     return found
 
 
-def _flat(part: Expression, names: dict[str, str], types: dict[str, str], numbers: Iterator[int]) -> Iterator[Literal]:
+def _flat(part: Expression, names: dict[str, str], types: dict[str, str], numbers: Iterator[int]) -> Iterator[Fact]:
     """Yield the literals of nested `and` and `exists`, every variable under a name of its own."""
     if not isinstance(part, list) or not part:
         raise ValueError(f"has {part!r} in its goal")
@@ -230,7 +229,7 @@ def _flat(part: Expression, names: dict[str, str], types: dict[str, str], number
         yield tuple(names.get(word, word) for word in words)
 
 
-def _placed(literals: list[Literal], types: dict[str, str], having: Having) -> Condition | None:
+def _placed(literals: list[Fact], types: dict[str, str], having: Having) -> Condition | None:
     into = {literal[1]: literal[2] for literal in literals if literal[0] == "inreceptacle"}
     things, receptacles = set(into), set(into.values())
     if len(receptacles) != 1 or things | receptacles != set(types):
@@ -250,7 +249,7 @@ def _placed(literals: list[Literal], types: dict[str, str], having: Having) -> C
 
 
 def _lit(
-    literals: list[Literal], types: dict[str, str], having: Having, here: tuple[tuple[int, ...], ...]
+    literals: list[Fact], types: dict[str, str], having: Having, here: tuple[tuple[int, ...], ...]
 ) -> Condition | None:
     by = {literal[0]: literal[1:] for literal in literals}
     if set(by) != {"objecttype", "toggleable", "istoggled", "receptacleatlocation", "atlocation", "inreceptacle"}:
@@ -263,7 +262,7 @@ def _lit(
     return Lit(having("objecttype", by["objecttype"][1]) & having("toggleable", ""), here)
 
 
-def _held(literals: list[Literal], types: dict[str, str], having: Having) -> Condition | None:
+def _held(literals: list[Fact], types: dict[str, str], having: Having) -> Condition | None:
     held = [literal[2] for literal in literals if literal[0] == "holds"]
     rest = [literal for literal in literals if literal[0] != "holds"]
     if len(held) != 1 or len(types) != 2:
@@ -274,7 +273,7 @@ def _held(literals: list[Literal], types: dict[str, str], having: Having) -> Con
     return Held(found[0])
 
 
-def _kind(thing: str, literals: list[Literal], having: Having) -> tuple[int, tuple[str, ...]] | None:
+def _kind(thing: str, literals: list[Fact], having: Having) -> tuple[int, tuple[str, ...]] | None:
     """Return which things can stand for a variable, and what they have to have become; None for what is not known."""
     things, flags = -1, []
     for literal in literals:

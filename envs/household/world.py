@@ -6,6 +6,7 @@ Things and receptacles are numbered in the order of their ids, which is the orde
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from .pddl import FLAGS, Condition, Problem, State, parse_goal
 
@@ -195,25 +196,11 @@ def name_all(ids: Iterable[str]) -> dict[str, str]:
     Things of a kind are numbered backwards: the first id in order gets the highest number. An id without a position
     is its own name, with a blank behind it. (AlfredDemangler of alfworld 0.4.2 without shuffling.)
     """
-    plain = {id: _plain(id) for id in sorted(set(ids))}
-    kinds = {id: _kind(id, text) for id, text in plain.items()}  # empty where an id has no position
-    left = Counter(filter(None, kinds.values()))
-    names = {}
-    for id, kind in kinds.items():
-        if kind:
-            names[id] = f"{kind} {left[kind]}"
-            left[kind] -= 1
-        else:
-            names[id] = plain[id] + " "
+    names, counts = {}, Counter[str]()
+    for id in sorted(set(ids), reverse=True):
+        plain = reduce(lambda text, sign: text.replace(*sign), _SIGNS, id)
+        kind, bar, _ = plain.partition("|")
+        kind += "basin" * ("basin" in id)
+        counts[kind] += 1
+        names[id] = f"{kind} {counts[kind]}" if bar else plain + " "
     return names
-
-
-def _kind(id: str, plain: str) -> str:
-    kind, bar, _ = plain.partition("|")
-    return bar and kind + "basin" * ("basin" in id)
-
-
-def _plain(id: str) -> str:
-    for written, sign in _SIGNS:
-        id = id.replace(written, sign)
-    return id

@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...tools.process import Deadline, Died, Pool, StartFailure
 from ..core import EnvFailure
+from ..rewards import Grade as Grade
 from .extract import EXTRACTIONS, Extract
 from .notation import RELATION, based, formula, ranges, split_unit, spoken, tidy, unnamed, unwrapped, words
 from .numbers import quick_verdict, read_collections, read_number, same_collections, same_number
@@ -20,19 +21,6 @@ from .numbers import quick_verdict, read_collections, read_number, same_collecti
 MAX_ANSWER = 5000
 
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
-
-
-class Grade(NamedTuple):
-    """A grader's verdict on one completion.
-
-    `how` says what decided: `no-answer`, `string`, `numeric`, `math-verify`, `timeout` (math-verify was still at it) or
-    `failed` (the answer was refused, or could not be compared).
-    """
-
-    score: float  # 1.0 for the right answer, else 0.0
-    answer: str | None  # what the box holds; None when there is no answer
-    how: str
-    error: str | None = None  # why it failed
 
 
 class GraderFailure(EnvFailure):
@@ -80,7 +68,11 @@ class MathGrader:
             raise ValueError(f"the gold answer {gold!r} {fault}")
 
     def grade(self, *, completion: str, gold: str) -> Grade:
-        r"""Compare the answer in `completion` with `gold`; raise `GraderFailure` if that cannot be done."""
+        r"""Compare the answer in `completion` with `gold`; raise `GraderFailure` if that cannot be done.
+
+        `how` says what decided: `no-answer`, `string`, `numeric`, `math-verify`, `timeout` (math-verify was still at
+        it) or `failed` (the answer was refused, or could not be compared).
+        """
         if self._quick and (verdict := quick_verdict(completion, gold)) is not None:
             answer, right, alike = verdict
             return Grade(1.0 if right else 0.0, answer, "string" if alike and self.shortcuts else "numeric")

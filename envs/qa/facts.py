@@ -148,27 +148,17 @@ class Graph:
 
     def follow(self, relation: str, name: str) -> str | None:
         """Return where a relation leads to from a name, or None where that is nothing or not one thing alone."""
-        inverse = RELATIONS[relation].inverse
-        if not inverse:
-            return self.objects.get(relation, {}).get(name)
-        found = self.subjects.get(inverse, {}).get(name, ())
-        return found[0] if len(found) == 1 else None
+        return self.objects[relation].get(name)
 
     def leading(self, relation: str, name: str) -> list[str]:
         """Return all from which a relation leads to a name."""
-        inverse = RELATIONS[relation].inverse
-        if not inverse:
-            return self.subjects.get(relation, {}).get(name, [])
-        found = self.objects.get(inverse, {}).get(name)
-        return [] if found is None or self.follow(relation, found) is None else [found]
+        return self.subjects[relation].get(name, [])
 
     def facts(self) -> Iterator[tuple[str, str, str]]:
         """Yield (relation, subject, object) for all that can be asked."""
-        for relation in self.relations:
-            known = self.subjects if relation.inverse else self.objects
-            for name in known.get(relation.inverse or relation.name, ()):
-                if (target := self.follow(relation.name, name)) is not None:
-                    yield relation.name, name, target
+        for relation, known in self.objects.items():
+            for name, target in known.items():
+                yield relation, name, target
 
     def reached(self, levels: int) -> list[set[str]]:
         """Return to what questions can lead in 0 steps, in 1, and so on, for so many levels."""
@@ -189,10 +179,11 @@ def build(seed: int, size: Size) -> Graph:
     for one, other in couples.items():
         births[one] = births[other] + drawn.integer(-25, 25) if other in births else drawn.integer(*_BIRTHS)
     for relation in relations:
-        if relation.inverse:
-            continue
         rng = KeyedRandom(seed, relation.name)
-        if relation.name == SPOUSE:
+        if relation.inverse:
+            backwards = graph.subjects[relation.inverse].items()
+            objects = {name: found[0] for name, found in backwards if len(found) == 1}
+        elif relation.name == SPOUSE:
             objects = couples
         elif relation.name == CAPITAL:
             objects = {country: rng.choice(cities) for country, cities in graph.subjects[COUNTRY].items()}

@@ -147,16 +147,12 @@ class SearchExpert:
         else:
             if self.command == self._said:
                 self.searched[self._open] = self.searched.get(self._open, 0) + 1
-            self._learn(observation)
+            for relation, subject, target in read(observation):
+                self.facts[relation, subject] = target
+                backwards = (other.name for other in RELATIONS.values() if other.inverse == relation)
+                self.facts |= {(other, target): subject for other in backwards}
         self.command = self._said = self._next()
         return self.command
-
-    def _learn(self, text: str) -> None:
-        for relation, subject, target in read(text):
-            self.facts[relation, subject] = target
-            for other in RELATIONS.values():
-                if other.inverse == relation:
-                    self.facts[other.name, target] = subject
 
     def _next(self) -> str:
         name = self.question.start

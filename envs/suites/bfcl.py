@@ -21,7 +21,7 @@ import numpy as np
 
 from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..examples import Message
-from ..tasks import check_split, choose_index, did_you_mean, strict
+from ..tasks import check_known, check_split, choose_index, strict
 from .calls import MODULES, PACKAGE, Conversation, judge, read
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
@@ -53,7 +53,6 @@ class BFCL(TextEnv):
         self.steps = 0
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Pick a task and show the user's first message."""
         self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
         self.task_id, self.category, self.steps = task.id, task.category, 0
         self.conversation = Conversation(task.row, task.gold) if task.is_conversation else None
@@ -65,7 +64,6 @@ class BFCL(TextEnv):
         return [{"role": "system", "content": _system(task.functions)}, *task.messages(0)]
 
     def on_step(self, text: str) -> Reply:
-        """Carry out the calls of a reply, or go on to the user's next message; judge the last reply."""
         task, conversation = self._task(), self.conversation
         if conversation is None:
             return self._end(judge(task.category, task.functions, task.gold, text), read(text) is not None)
@@ -116,13 +114,17 @@ class BFCLTask:
     def functions(self) -> list[dict[str, Any]]:
         """The functions that are shown at the start."""
         missed = {name for names in self.row.get("missed_function", {}).values() for name in names}
-        found = _documents(self.row["involved_classes"]) if self.is_conversation else self.row["function"]
+        found = self._documents if self.is_conversation else self.row["function"]
         return [{**one, "description": one["description"] + PYTHON} for one in found if one["name"] not in missed]
+
+    @property
+    def _documents(self) -> list[dict[str, Any]]:
+        return [one for name in self.row["involved_classes"] for one in _document(name)]
 
     def messages(self, turn: int) -> list[Message]:
         """Return what the user says in a turn, or which functions are there from now on."""
         if names := self.row.get("missed_function", {}).get(str(turn)):
-            every = {one["name"]: one for one in _documents(self.row["involved_classes"])}
+            every = {one["name"]: one for one in self._documents}
             more = [every[name] for name in names]
             text = _prompts().DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING.format(functions=more)
             return [{"role": "user", "content": text}]
@@ -134,12 +136,9 @@ class BFCLTask:
         if self.category == "irrelevance":
             return "None of the functions can be used."
         required = {one["name"]: one["parameters"]["required"] for one in self.row["function"]}
-        calls = []
-        for one in self.gold:
-            ((name, choices),) = one.items()
-            given = _chosen(choices, required[name])
-            calls.append(f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})")
-        return f"[{', '.join(calls)}]"
+        gold = [(name, _chosen(choices, required[name])) for one in self.gold for name, choices in one.items()]
+        texts = (f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})" for name, given in gold)
+        return f"[{', '.join(texts)}]"
 
 
 class Tasks(list[BFCLTask]):
@@ -166,9 +165,7 @@ def make_bfcl(category: str | Iterable[str] = SINGLE, split: str = "all", max_tu
     categories = (category,) if isinstance(category, str) else tuple(category)
     known = (*SINGLE, *CONVERSATIONS)
     for one in categories:
-        if one not in known:
-            hint = did_you_mean(str(one), known)
-            raise ValueError(f"category is {one!r}; {hint}the categories are {', '.join(known)}")
+        check_known("category", one, known, "the categories are")
     if not categories:
         raise ValueError(f"category is empty; the categories are {', '.join(known)}")
     if split != "all":
@@ -217,10 +214,6 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 @cache
 def _document(name: str) -> tuple[dict[str, Any], ...]:
     return tuple(_rows(_data() / "multi_turn_func_doc" / f"{MODULES[name]}.json"))
-
-
-def _documents(classes: Iterable[str]) -> list[dict[str, Any]]:
-    return [one for name in classes for one in _document(name)]
 
 
 @cache

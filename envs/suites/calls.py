@@ -16,7 +16,6 @@ import operator
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cache
 from threading import Lock
 from types import ModuleType, SimpleNamespace
@@ -124,20 +123,12 @@ def run(calls: Sequence[ast.Call], objects: Mapping[str, Any]) -> list[str]:
 
     Numbers are computed at the precision that a call asks for, which ends with it.
     """
-    found = (pair for one in objects.values() for pair in inspect.getmembers(one, inspect.ismethod))
-    methods = {name: method for name, method in found if not name.startswith("_")}
-    with _precise():
-        return [_run(call, methods) for call in calls]
-
-
-def _precise() -> ExitStack:
     import mpmath
 
-    with ExitStack() as stack:
-        stack.enter_context(_PRECISION)
-        stack.enter_context(decimal.localcontext())
-        stack.enter_context(mpmath.workdps(mpmath.mp.dps))
-        return stack.pop_all()
+    found = (pair for one in objects.values() for pair in inspect.getmembers(one, inspect.ismethod))
+    methods = {name: method for name, method in found if not name.startswith("_")}
+    with _PRECISION, decimal.localcontext(), mpmath.workdps(mpmath.mp.dps):
+        return [_run(call, methods) for call in calls]
 
 
 def _run(call: ast.Call, methods: Mapping[str, Callable[..., Any]]) -> str:

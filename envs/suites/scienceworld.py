@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..examples import Message
 from ..household.env import one_command
 from ..rewards import Rewards
-from ..tasks import check_split, choose_index, did_you_mean, strict
+from ..tasks import check_known, check_split, choose_index, strict
 from .jvm import HEAP, POOL, SECONDS, AllLent, Jvm, missing
 
 KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -202,7 +202,6 @@ class ScienceWorld(TextEnv):
         self.open.add(self)
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Load a task and show what it is, and the room."""
         self._leave()
         task, variation = self.tasks[choose_index(rng, options, self.tasks)]
         self.world, self.paid = World(task, variation, self.simplification), 0.0
@@ -214,7 +213,6 @@ class ScienceWorld(TextEnv):
         return [{"role": "system", "content": KNOWN["system"]}, {"role": "user", "content": observation}]
 
     def on_step(self, text: str) -> Reply:
-        """Carry out the command in `text`."""
         world = self._world()
         command, fault = one_command(text, "look around")
         if not fault and len(command) > LONGEST:
@@ -313,11 +311,11 @@ def make_scienceworld(
     kept = list(names) if task is None else [task] if isinstance(task, str) else list(task)
     wanted = {variation} if isinstance(variation, int) else None if variation is None else set(variation)
     for name in kept:
-        _check("task", name, names)
-    _check("sets", sets, SETS)
-    _check("reward", reward, REWARDS)
+        check_known("task", name, names, "there are")
+    check_known("sets", sets, SETS, "there are")
+    check_known("reward", reward, REWARDS, "there are")
     for one in filter(None, simplification.split(",")):
-        _check("simplification", one, KNOWN["simplifications"])
+        check_known("simplification", one, KNOWN["simplifications"], "there are")
     items = [(name, i) for name in kept for i in variations(name, split, sets) if wanted is None or i in wanted]
     if not items or (wanted and not wanted <= {i for _, i in items}):
         some = variations(kept[0], split, sets)
@@ -341,9 +339,3 @@ def variations(task: str, split: str, sets: str = "official") -> range:
     dev, test = range(2 * quarter, 3 * quarter), range(3 * quarter, count)
     valid, test = (test, dev) if sets == "L0" else (dev, test)
     return {"train": range(2 * quarter), "valid": valid, "test": test}[split]
-
-
-def _check(what: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        hint = did_you_mean(str(value), known)
-        raise ValueError(f"{what} is {value!r}; {hint}there are {', '.join(known)}")

