@@ -299,16 +299,13 @@ class TextSpace(Space[str]):
     Raises ValueError where `max_bytes` is below 1.
     """
 
+    is_np_flattenable = False  # strings have no fixed-size array form
+
     def __init__(self, max_bytes: int = 65_536, seed: int | np.random.Generator | None = None) -> None:
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; a text space needs at least 1 byte")
         self.max_bytes = max_bytes
         super().__init__(dtype=np.str_, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Return False: strings have no fixed-size array form."""
-        return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Draw a short string, also of characters outside ASCII."""
@@ -318,7 +315,6 @@ class TextSpace(Space[str]):
         return " ".join(_SAMPLES[int(i)] for i in words).encode()[: self.max_bytes].decode("utf-8", "ignore")
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a string that fits."""
         try:
             return isinstance(x, str) and len(x.encode()) <= self.max_bytes
         except UnicodeEncodeError:  # a lone surrogate has no UTF-8 form

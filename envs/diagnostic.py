@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .core import Reply, StopReason, TextEnv
 from .tasks import choose_index, strict
@@ -128,25 +129,23 @@ class Start:
         """
         kept = 1 - self.noise  # the share of turns without noise in the word; the end of a turn has it, too
         kept *= kept
-        turns, valid, success = _walk(self, world, kept, START, world.turns)
+
+        def walk(at: str, left: int) -> NDArray[np.float64]:  # the mean of turns, of valid turns and of success
+            if at not in world.states or not left:
+                return np.array([0.0, 0.0, at == WON])
+            state = world.states[at]
+            shown, right = next(state.draws())  # by symmetry all draws have the same chances
+            sums = np.array([1.0, kept, 0.0])
+            for word, chance in self.says(world, state, shown).items():
+                if led := state.to if word in right else state.leads.get(word, ""):
+                    sums += kept * chance * walk(led, left - 1)
+            return sums
+
+        turns, valid, success = walk(START, world.turns).tolist()
         copying = next(state for state in world.states.values() if state.copies)
         skill = kept * self.says(world, copying, copying.shows[0])[copying.shows[0]]
         found = {"skill": skill, "valid": valid / turns, "success": success, "pass_at_8": 1 - (1 - success) ** 8}
         return found | ({"tool": kept * self.tool} if world.tool else {})
-
-
-def _walk(start: Start, world: World, kept: float, at: str, left: int) -> tuple[float, float, float]:
-    """Return the mean of turns, of valid turns and of success from a state on, with `left` turns."""
-    if at not in world.states or not left:
-        return 0.0, 0.0, float(at == WON)
-    state = world.states[at]
-    shown, right = next(state.draws())  # by symmetry all draws have the same chances
-    turns, valid, success = 1.0, kept, 0.0
-    for word, chance in start.says(world, state, shown).items():
-        led = state.to if word in right else state.leads.get(word, "")
-        more = _walk(start, world, kept, led, left - 1) if led else (0.0, 0.0, 0.0)
-        turns, valid, success = (sum_ + kept * chance * part for sum_, part in zip((turns, valid, success), more))
-    return turns, valid, success
 
 
 def _copying(links: int, idle: tuple[str, ...] = ()) -> dict[str, State]:
@@ -192,7 +191,6 @@ class WorldEnv(TextEnv):
         self.drawn: Mapping[str, tuple[str, frozenset[str]]] = {}
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
-        """Begin a task: what it draws is fixed by its number."""
         index = choose_index(rng, options, self.tasks)
         self.state, self.drawn, self.task_id = START, self.world.task(index), f"{self.world.name}-{index}"
         return self.drawn[START][0]

@@ -162,18 +162,14 @@ class Remote(TextEnv):
             fields = ", ".join(schema.get("properties", {}))
             raise ValueError(f"an action of {url} has the fields {fields}; name the one for the text with action=…")
         self.action = action or needed[0]
-        self._shown_messages: list[dict[str, str]] = []
-        self._schemas: list[dict[str, Any]] = []
+        self._opened: Mapping[str, Any] = {}  # what the server says at the beginning
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         seed = int(rng.integers(2**31))
         chosen = {} if self.tasks is None else {"split": self.split, "index": choose_index(rng, options, self.tasks)}
-        seen = self._ask("reset", seed=seed, **chosen).observation
+        self._opened = seen = self._ask("reset", seed=seed, **chosen).observation
         self.task_id = str(seen.get("task_id") or chosen.get("index", seed))
-        text = self._text(seen)
-        self._schemas = seen.get("tools") or []
-        self._shown_messages = seen.get("messages") or [{"role": "user", "content": text}]
-        return text
+        return self._text(seen)
 
     def on_step(self, text: str) -> Reply:
         """Send a text; an answer without a reward where the episode failed is a failure here, too."""
@@ -190,10 +186,10 @@ class Remote(TextEnv):
         return Reply(self._text(seen), float(result.reward or 0.0), stop, role)
 
     def messages(self, observation: str) -> list[dict[str, str]]:
-        return self._shown_messages
+        return self._opened.get("messages") or super().messages(observation)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        return self._schemas
+        return self._opened.get("tools") or []
 
     def fork(self) -> "Remote":
         """Return a copy in a connection of its own, brought to the same state by playing the episode again.

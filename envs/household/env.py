@@ -99,7 +99,6 @@ class ALFWorldEnv(TextEnv):
         return commands(*self._playing())
 
     def messages(self, observation: str) -> list[Message]:
-        """Return the system prompt and the game's first text."""
         system = self.system
         if system is None:
             dialect = self._playing()[0].dialect

@@ -222,11 +222,8 @@ class Expert:
 
     def _spare(self) -> list[str]:  # where to put a thing that is not wanted, best first: usual places, then near ones
         memory, kind = self.memory, kind_of(self.memory.held)
-
-        def unfit(place: str) -> tuple[bool, bool]:
-            return self.priors.chance(kind, kind_of(place)) <= RARE, place not in memory.here
-
-        return sorted(memory.receptacles, key=unfit)
+        unlikely = {place for place in memory.receptacles if self.priors.chance(kind, kind_of(place)) <= RARE}
+        return sorted(memory.receptacles, key=lambda place: (place in unlikely, place not in memory.here))
 
     def _search(self, kind: str) -> str:
         """Return the next command of the search, towards the most promising receptacle; empty where all were seen."""

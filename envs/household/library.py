@@ -18,7 +18,7 @@ import numpy as np
 
 from ...tools.search.cache import Arrays, Texts, cache_folder, digest, joined, kept
 from ..rows import json_rows
-from ..tasks import check_index, did_you_mean
+from ..tasks import check_index, check_known
 from .game import SPLITS, TASK_TYPES, Game, game_of_row, read_game
 from .world import World
 
@@ -95,7 +95,6 @@ class GameSource:
 
 
 def game_rows(path: Path) -> GameSource:
-    """Return the games of a JSONL file."""
     store = Store(path, lambda row, where: _entry(game_of_row(row, where)))
     entries = [GameEntry(*row) for row in store.index]
     return GameSource(entries, lambda i: game_of_row(store[i], entries[i].id))
@@ -118,7 +117,6 @@ def game_folder(path: Path) -> GameSource:
 
 
 def game_file(path: Path) -> GameSource:
-    """Return the game of one official game file."""
     game = read_game(path)
     return GameSource([_entry(game)._replace(split="")], lambda i: game)
 
@@ -187,13 +185,12 @@ def _selected(sources: tuple[GameSource, ...], path: Path, split: str, kinds: tu
 def task_types_of(option: str | Sequence[str] | None) -> tuple[str, ...]:
     if option is None:
         return TASK_TYPES
-    names, known = option.split(",") if isinstance(option, str) else option, ", ".join(TASK_TYPES)
+    names = option.split(",") if isinstance(option, str) else option
     names = tuple(name.strip() if isinstance(name, str) else name for name in names)
     for name in names:
-        if name not in TASK_TYPES:
-            raise ValueError(f"unknown task type {name!r}; {did_you_mean(str(name), TASK_TYPES)}the six are {known}")
+        check_known("task_types", name, TASK_TYPES, "the six are")
     if not names:
-        raise ValueError(f"task_types is empty; choose from {known}")
+        raise ValueError(f"task_types is empty; choose from {', '.join(TASK_TYPES)}")
     return names
 
 

@@ -196,15 +196,16 @@ def parse_goal(goal: Expression, having: Having, here: tuple[tuple[int, ...], ..
     Raises ValueError where the goal is of no kind that ALFWorld has; the message is the end of a sentence.
     """
     conditions = []
-    for part in goal[1:] if isinstance(goal, list) and goal[:1] == ["and"] else [goal]:
+    for part in (goal[1:] if isinstance(goal, list) and goal[:1] == ["and"] else []) or [goal]:
         types: dict[str, str] = {}
         literals = list(_flat(part, {}, types, count()))
-        condition = _lit(literals, types, having, here) or _held(literals, types, having)
-        conditions.append(condition or _placed(literals, types, having))
-    found = tuple(condition for condition in conditions if condition is not None)
-    if not found or len(found) != len(conditions):
-        raise ValueError("has a goal that none of ALFWorld's six task types states")
-    return found
+        found = (
+            _lit(literals, types, having, here) or _held(literals, types, having) or _placed(literals, types, having)
+        )
+        if found is None:
+            raise ValueError("has a goal that none of ALFWorld's six task types states")
+        conditions.append(found)
+    return tuple(conditions)
 
 
 def _flat(part: Expression, names: dict[str, str], types: dict[str, str], numbers: Iterator[int]) -> Iterator[Fact]:

@@ -212,6 +212,5 @@ class SearchEnv(QuestionEnv):
     def measures(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         """Return EM, F1 and sub-EM, each by its best gold."""
         grades = [verdict for verdict in verdicts if isinstance(verdict, QAGrade)]
-        if not grades:  # another grader has taken the place of this environment's own
-            return {}
-        return {name: max(getattr(grade, name) for grade in grades) for name in ("em", "f1", "sub_em")}
+        names = ("em", "f1", "sub_em") if grades else ()  # another grader may have taken the place of its own
+        return {name: max(getattr(grade, name) for grade in grades) for name in names}

@@ -9,7 +9,6 @@ Source: S. Patil et al., "The Berkeley Function Calling Leaderboard" (ICML 2025)
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -19,10 +18,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core import EnvFailure, Reply, StopReason, TextEnv
+from ..core import Reply, StopReason, TextEnv
 from ..examples import Message
 from ..tasks import check_known, check_split, choose_index, strict
-from .calls import MODULES, PACKAGE, Conversation, judge, read
+from .calls import MODULES, PACKAGE, Conversation, judge, official, read
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
 CONVERSATIONS = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
@@ -31,6 +30,7 @@ STEPS = 20  # replies with calls in one turn of the user; with one more the epis
 INSTALL = "pip install --no-deps bfcl-eval==2026.3.23"
 PYTHON = " Note that the provided function is in Python 3 syntax."  # behind each description, as officially
 DONE = "Done."
+PROMPTS = "constants.default_prompts"
 
 
 class BFCL(TextEnv):
@@ -126,7 +126,7 @@ class BFCLTask:
         if names := self.row.get("missed_function", {}).get(str(turn)):
             every = {one["name"]: one for one in self._documents}
             more = [every[name] for name in names]
-            text = _prompts().DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING.format(functions=more)
+            text = official(PROMPTS).DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING.format(functions=more)
             return [{"role": "user", "content": text}]
         return [dict(message) for message in self.row["question"][turn]]
 
@@ -216,17 +216,9 @@ def _document(name: str) -> tuple[dict[str, Any], ...]:
     return tuple(_rows(_data() / "multi_turn_func_doc" / f"{MODULES[name]}.json"))
 
 
-@cache
-def _prompts() -> Any:
-    try:
-        return importlib.import_module(f"{PACKAGE}.constants.default_prompts")
-    except ImportError as error:
-        raise EnvFailure(f"{PACKAGE} cannot be imported: {error}") from error
-
-
 def _system(functions: Sequence[Mapping[str, Any]]) -> str:
     """Return the system prompt of the official default: Python calls, functions as JSON, no markup."""
-    prompts = _prompts()
+    prompts = official(PROMPTS)
     style = prompts.PROMPT_STYLE_TEMPLATES["classic"]
     form = {"output_format": prompts.OUTPUT_FORMAT_MAPPING["python"], "param_types": ""}
     shown = style["available_tools"].format(format="json", functions=json.dumps(functions, indent=4))

@@ -169,7 +169,7 @@ def _called(node: ast.expr, methods: Mapping[str, Callable[..., Any]]) -> Any:
 
 
 PACKAGE = "bfcl_eval"
-SOURCES = f"{PACKAGE}.eval_checker.multi_turn_eval.func_source_code"
+SOURCES = "eval_checker.multi_turn_eval.func_source_code"
 MODULES = {
     "GorillaFileSystem": "gorilla_file_system",
     "MathAPI": "math_api",
@@ -203,7 +203,6 @@ class Conversation:
         self.error = ""
 
     def call(self, calls: Sequence[ast.Call]) -> list[str]:
-        """Carry out calls and return what each says."""
         results = run(calls, self.objects)
         self.results += results
         self.called = True
@@ -226,7 +225,7 @@ class Conversation:
 def _objects(row: Mapping[str, Any]) -> dict[str, Any]:
     objects = {}
     for name in row["involved_classes"]:
-        objects[name] = one = getattr(importlib.import_module(f"{SOURCES}.{MODULES[name]}"), name)()
+        objects[name] = one = getattr(official(f"{SOURCES}.{MODULES[name]}"), name)()
         if name != STATELESS:
             scenario = copy.deepcopy(row["initial_config"].get(name, {}))
             one._load_scenario(scenario, long_context="long_context" in row["id"])
@@ -243,10 +242,13 @@ def judge(category: str, functions: list[dict[str, Any]], gold: list[Any], reply
     A reply that makes the official checker raise an error is wrong, as `ast_checker:error`. Raises EnvFailure where the
     checker cannot be imported.
     """
-    calls = read(reply)
+    try:
+        found = None if (calls := read(reply)) is None else described(calls)
+    except (ValueError, TypeError, ArithmeticError):
+        found = None
     if category == "irrelevance":
-        return "irrelevance_error:decoder_success" if calls and _describes(calls) else ""
-    if calls is None or (found := _describes(calls)) is None:
+        return "irrelevance_error:decoder_success" if found else ""
+    if found is None:
         return "ast_decoder:decoder_failed"
     checker = _checker()
     try:
@@ -256,15 +258,16 @@ def judge(category: str, functions: list[dict[str, Any]], gold: list[Any], reply
     return "" if verdict["valid"] else str(verdict["error_type"])
 
 
-def _describes(calls: Sequence[ast.Call]) -> list[dict[str, Any]] | None:
+def official(path: str) -> Any:
+    """Return a module of the package. Raises EnvFailure where it cannot be imported."""
     try:
-        return described(calls)
-    except (ValueError, TypeError, ArithmeticError):
-        return None
+        return importlib.import_module(f"{PACKAGE}.{path}")
+    except ImportError as error:
+        raise EnvFailure(f"{PACKAGE}.{path} cannot be imported: {error}") from error
 
 
 @cache
-def _checker() -> ModuleType:
+def _checker() -> Any:
     """Return the official checker; the table of models that it asks for would import the clients of all of them."""
     name = f"{PACKAGE}.constants.model_config"
     known = sys.modules.get(name)
@@ -272,11 +275,8 @@ def _checker() -> ModuleType:
     vars(stub)["MODEL_CONFIG_MAPPING"] = defaultdict(lambda: SimpleNamespace(underscore_to_dot=False))
     sys.modules[name] = stub
     try:
-        return importlib.import_module(f"{PACKAGE}.eval_checker.ast_eval.ast_checker")
-    except ImportError as error:
-        raise EnvFailure(f"the checker of {PACKAGE} cannot be imported: {error}") from error
+        return official("eval_checker.ast_eval.ast_checker")
     finally:
-        if known is None:
-            del sys.modules[name]
-        else:
+        del sys.modules[name]
+        if known is not None:
             sys.modules[name] = known

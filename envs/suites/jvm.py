@@ -113,7 +113,6 @@ class Jvm:
         return known.get(kind, str)(value)
 
     def close(self) -> None:
-        """End it."""
         self.process.kill()
         self.process.wait()
         for one in self._opened:
@@ -173,7 +172,6 @@ class Pool:
                 self._idle.append(jvm)
 
     def close(self) -> None:
-        """End those that wait."""
         with self._lock:
             while self._idle:
                 self._idle.pop().close()

@@ -64,7 +64,6 @@ class World:
         self.opening = self.step("look around")
 
     def step(self, command: str) -> Seen:
-        """Carry out a command."""
         text = str(self._ask("step", command))
         score = round(100 * self._ask("getScore"))
         seen = Seen(text, score, self._ask("getCompleted") or score < 0)

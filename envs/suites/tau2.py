@@ -32,14 +32,10 @@ HELD = Path(__file__).with_name("tau2_held.toml")
 ERRORS = 10  # calls that fail; with so many the episode ends, as officially
 DONE = "done"
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")  # with which a user ends the conversation
-ABSENT = (  # of no use to tools or scores
-    *("litellm", "litellm.main", "litellm.caching", "litellm.caching.caching"),
-    *("deepdiff", "dotenv", "pandas", "yaml"),
-)
-MODULES = (
-    *("registry", "agent.llm_agent", "user.user_simulator", "orchestrator.orchestrator", "evaluator.evaluator"),
-    *("data_model.message", "data_model.simulation"),
-)
+_MODELS = ("litellm", "litellm.main", "litellm.caching", "litellm.caching.caching")
+ABSENT = (*_MODELS, "deepdiff", "dotenv", "pandas", "yaml")  # of no use to tools or scores
+_PLAY = ("registry", "agent.llm_agent", "user.user_simulator", "orchestrator.orchestrator")
+MODULES = (*_PLAY, "evaluator.evaluator", "data_model.message", "data_model.simulation")
 
 
 class Tau2(TextEnv):

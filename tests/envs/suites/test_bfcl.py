@@ -72,7 +72,7 @@ def package(tmp_path_factory):
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = text if isinstance(text, list) else [text]
         path.write_text(text if isinstance(text, str) else "\n".join(map(json.dumps, rows)))
-    cached = (bfcl._data, bfcl._category, bfcl._document, bfcl._prompts, calls._checker)
+    cached = (bfcl._data, bfcl._category, bfcl._document, calls._checker)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield
