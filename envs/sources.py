@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -116,19 +115,15 @@ def _place(source: DataSet, name: str, options: SourceOptions) -> tuple[str, flo
 
 
 def _splits(source: DataSet) -> dict[str, str]:
-    datasets = library("datasets", source.path)
-    with _loading(datasets, source.path):
-        found = datasets.get_dataset_split_names(source.path, *source.configs[:1])
+    found = _hub(source.path, source.path, "get_dataset_split_names", *source.configs[:1])
     valid = next((name for name in VALID if name in found), "")
     return {ours: its for ours, its in (("train", "train"), ("valid", valid), ("test", "test")) if its in found}
 
 
 def _rows(source: DataSet, name: str, split: str) -> Iterator[tuple[str, str, Any]]:
     """Yield (where it is, a name for its task, the row) of all parts; the columns are those that are asked for."""
-    datasets = library("datasets", name)
     for config in source.configs or (None,):
-        with _loading(datasets, source.path):
-            data = datasets.load_dataset(source.path, config, split=split)
+        data = _hub(name, source.path, "load_dataset", config, split=split)
         columns = _columns(source, data.column_names)
         where = f"{source.path}{f' ({config})' if config else ''}, split {split!r}, row"
         part = "-".join(filter(None, (name, config if len(source.configs) > 1 else None, split)))
@@ -175,10 +170,10 @@ def library(module: str, what: str) -> Any:
         raise ValueError(f"{what} needs the package {name}: pip install 'turngym[tasks]'") from None
 
 
-@contextmanager
-def _loading(datasets: Any, path: str) -> Iterator[None]:
-    """Turn errors of the library into a ValueError that names the data set."""
+def _hub(name: str, path: str, function: str, *args: Any, **options: Any) -> Any:
+    """Return what a function of the library gives for a data set; an error of it is a ValueError that names the set."""
+    datasets = library("datasets", name)
     try:
-        yield
+        return getattr(datasets, function)(path, *args, **options)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ValueError(f"data set {path} cannot be loaded: {' '.join(str(error).split())}") from error

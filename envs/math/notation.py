@@ -34,7 +34,7 @@ _TOP = re.compile(rf"\\frac ?{_ARGUMENT}")
 _BOTTOM = re.compile(rf"(\\frac ?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}) ?{_ARGUMENT}")
 _ROOT = re.compile(rf"\\sqrt ?{_ARGUMENT}")
 _WRAP = r"\\(?:text|math(?:rm|bf|it)) ?\{"
-_WRAPPED = re.compile(rf"{_WRAP}([^{{}}]*)\}}")
+WRAPPED = re.compile(rf"{_WRAP}([^{{}}]*)\}}")
 _WRAPPED_NUMBER = re.compile(rf"{_WRAP} ?(-?[\d,]*+(?:\.\d++|(?<=\d))) ?\}}")
 _POWER = re.compile(r"\^ ?\(([^(){}]*)\)")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)")
@@ -96,13 +96,13 @@ def unwrapped(text: str) -> str:
 
 def words(text: str) -> str | None:
     """Return the plain words of a tidy text that is words, choices or a time, and no formula; None for any other."""
-    plain = _CLOCK.fullmatch(_WRAPPED.sub(r"\1", text).lower()) or _WORDS.fullmatch(text.rstrip(" .,"))
+    plain = _CLOCK.fullmatch(WRAPPED.sub(r"\1", text).lower()) or _WORDS.fullmatch(text.rstrip(" .,"))
     return spoken(text) if plain else None
 
 
 def spoken(text: str) -> str:
     """Return a tidy text as words: what wraps them, case and punctuation at their end count for nothing."""
-    text = _WRAPPED.sub(r"\1", text).lower().strip(" .,")
+    text = WRAPPED.sub(r"\1", text).lower().strip(" .,")
     if clock := _CLOCK.fullmatch(text):
         return clock[1].replace(" ", "") + (clock[2] or "")
     parts = re.split(r" ?, ?", text)
@@ -112,7 +112,7 @@ def spoken(text: str) -> str:
 
 def based(text: str) -> tuple[Fraction, int] | None:
     """Return value and base of a tidy number with a base behind it, such as `(12)_5`; None for anything else."""
-    if (match := _BASED.fullmatch(_WRAPPED.sub(r"\1", text).rstrip(" ."))) is None:
+    if (match := _BASED.fullmatch(WRAPPED.sub(r"\1", text).rstrip(" ."))) is None:
         return None
     outer, inner, whole, part, written = match.groups(default="")
     base = int(written) if written.isdigit() else _BASES.get(written, 0)

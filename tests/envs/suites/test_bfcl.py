@@ -170,7 +170,7 @@ def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch):
 
 
 def test_splits_share_no_task_and_variants_of_a_conversation_stay_together():
-    for kind, splits in bfcl._splits().items():
+    for kind, splits in bfcl.SPLITS.items():
         assert not set(splits["train"]) & set(splits["valid"])
         for number in (*splits["train"], *splits["valid"], 10**6):
             ids = [f"{kind}_{number}"] if kind != "multi_turn" else [f"{c}_{number}" for c in bfcl.CONVERSATIONS]

@@ -116,7 +116,7 @@ def _same(what: str, env: Tau2, tasks: Sequence[int], make: Callable[[Any], Scri
 
 def _held(env: Tau2) -> Row:
     """Compare the list of tasks that are left out with those whose assertions hold before anything was done."""
-    from turngym.envs.suites.tau2 import held_tasks
+    from turngym.envs.suites.tau2 import HELD
 
     found = set()
     for index, task in enumerate(env.tasks):
@@ -124,7 +124,7 @@ def _held(env: Tau2) -> Row:
         wanted = task.evaluation_criteria.env_assertions or []
         if all(env.world.run_env_assertion(one, raise_assertion_error=False) for one in wanted):
             found.add(task.id)
-    wrong = found ^ set(held_tasks())
+    wrong = found ^ set(HELD)
     note = first(sorted(wrong)) or f"{len(found)} are left out"
     return Row("tau2 telecom: the tasks whose assertions hold at the start are listed", len(env.tasks) - len(wrong),
                len(env.tasks), note)  # fmt: skip
