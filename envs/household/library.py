@@ -9,10 +9,9 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -86,21 +85,17 @@ def _entry(game: Game) -> GameEntry:
     return GameEntry(game.id, game.split, game.task_type, game.solvable)
 
 
-@dataclass(frozen=True, eq=False)
-class GameSource:
-    """Something that holds games: what the index knows of each, and what reads one by its place there."""
-
-    entries: list[GameEntry]
-    read: Callable[[int], Game]
+Listed: TypeAlias = tuple[GameEntry, Callable[[], Game]]
+"""What the index knows of a game, and what reads it."""
 
 
-def game_rows(path: Path) -> GameSource:
+def game_rows(path: Path) -> tuple[Listed, ...]:
     store = Store(path, lambda row, where: _entry(game_of_row(row, where)))
-    entries = [GameEntry(*row) for row in store.index]
-    return GameSource(entries, lambda i: game_of_row(store[i], entries[i].id))
+    entries = enumerate(map(GameEntry._make, store.index))
+    return tuple((one, partial(lambda i, id: game_of_row(store[i], id), i, one.id)) for i, one in entries)
 
 
-def game_folder(path: Path) -> GameSource:
+def game_folder(path: Path) -> tuple[Listed, ...]:
     """Return the games of a split of the official data: `TASK/TRIAL/game.tw-pddl` in a folder that the split names."""
 
     def scanned() -> tuple[Sequence[Any], Arrays]:
@@ -111,20 +106,20 @@ def game_folder(path: Path) -> GameSource:
     with os.scandir(path) as tasks:
         state = sorted((task.name, task.stat().st_mtime_ns) for task in tasks if task.is_dir())
     index, _ = indexed(f"folder {path.resolve()} {state}", scanned)
-    entries = [GameEntry(*row) for row in index]
+    entries = map(GameEntry._make, index)
     file = "game.tw-pddl"
-    return GameSource(entries, lambda i: read_game(path.parent / entries[i].id / file, entries[i].id, entries[i].split))
+    return tuple((one, partial(read_game, path.parent / one.id / file, one.id, one.split)) for one in entries)
 
 
-def game_file(path: Path) -> GameSource:
+def game_file(path: Path) -> tuple[Listed, ...]:
     game = read_game(path)
-    return GameSource([_entry(game)._replace(split="")], lambda i: game)
+    return ((_entry(game)._replace(split=""), lambda: game),)
 
 
 class Games(Sequence[Game]):
     """Games of one split and of some task types, in the order of their ids; each is read when it is asked for."""
 
-    def __init__(self, name: str, split: str, chosen: Sequence[tuple[GameSource, int]]) -> None:
+    def __init__(self, name: str, split: str, chosen: Sequence[Listed]) -> None:
         self.name, self.split = name, split
         self._chosen = chosen
 
@@ -133,8 +128,7 @@ class Games(Sequence[Game]):
 
     def __getitem__(self, i: Any) -> Any:
         check_index(i, self, "game")
-        source, number = self._chosen[i]
-        return source.read(number)
+        return self._chosen[i][1]()
 
     def open(self, i: int, text: str | None = None) -> tuple[Game, World]:
         """Return game `i` and its house; those that were opened last are kept.
@@ -142,7 +136,7 @@ class Games(Sequence[Game]):
         Raises IndexError where it is out of range; ValueError where the game does not parse.
         """
         check_index(i, self, "game")
-        return _opened(*self._chosen[i], text)
+        return _opened(self._chosen[i][1], text)
 
 
 def open_games(
@@ -169,17 +163,15 @@ def open_games(
 
 
 @lru_cache(64)  # the environments of a process share their games
-def _selected(sources: tuple[GameSource, ...], path: Path, split: str, kinds: tuple[str, ...]) -> Games:
-    entries = [(entry, source, i) for source in sources for i, entry in enumerate(source.entries)]
-    entries = [found for found in entries if found[0].solvable]
-    chosen = [found for found in entries if found[0].split in ("", split) and found[0].task_type in ("", *kinds)]
+def _selected(sources: tuple[tuple[Listed, ...], ...], path: Path, split: str, kinds: tuple[str, ...]) -> Games:
+    solvable = [found for source in sources for found in source if found[0].solvable]
+    chosen = [found for found in solvable if found[0].split in ("", split) and found[0].task_type in ("", *kinds)]
     if not chosen:
-        there = Counter((entry.split, entry.task_type) for entry, _, _ in entries)
+        there = Counter((entry.split, entry.task_type) for entry, _ in solvable)
         have = ", ".join(f"{number} {kind} in {name}" for (name, kind), number in sorted(there.items()))
         wanted = f"split {split} and task types {', '.join(kinds)}"
         raise ValueError(f"{path} has no solvable game of {wanted}; it has {have or 'no game'}")
-    chosen.sort(key=lambda found: found[0].id)
-    return Games(str(path), split, [(source, i) for _, source, i in chosen])
+    return Games(str(path), split, sorted(chosen, key=lambda found: found[0].id))
 
 
 def task_types_of(option: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -208,7 +200,7 @@ def _path(games: str | Path | None) -> Path:
     raise FileNotFoundError(f"there are no ALFWorld games: no `games` given, {places}; {GET}")
 
 
-def _sources(path: Path, split: str) -> list[GameSource]:
+def _sources(path: Path, split: str) -> list[tuple[Listed, ...]]:
     if path.is_file():
         return [_shared(game_file if path.suffix in (".tw-pddl", ".json") else game_rows, path, file_key(path))]
     files = [file for file in sorted(path.glob("games*.jsonl*")) if file.name.endswith((".jsonl", ".gz", ".xz"))]
@@ -224,11 +216,11 @@ def _sources(path: Path, split: str) -> list[GameSource]:
 
 
 @lru_cache(32)  # while `key`, that of the file, stays as it is
-def _shared(kind: Callable[[Path], GameSource], path: Path, key: str) -> GameSource:
+def _shared(kind: Callable[[Path], tuple[Listed, ...]], path: Path, key: str) -> tuple[Listed, ...]:
     return kind(path)
 
 
 @lru_cache(WORLDS)
-def _opened(source: GameSource, i: int, text: str | None) -> tuple[Game, World]:
-    game = source.read(i)
+def _opened(read: Callable[[], Game], text: str | None) -> tuple[Game, World]:
+    game = read()
     return game, game.world(text)

@@ -95,7 +95,7 @@ def test_one_official_file_is_a_game_of_any_split(folder, row):
 def test_an_official_folder_is_scanned_once(folder, monkeypatch):
     assert len(open_games(folder, "valid_seen")) == 2
     library._shared.cache_clear()
-    monkeypatch.setattr(library, "read_game", None)
+    monkeypatch.setattr(library, "read_game", lambda *_: pytest.fail("it is read again"))
     assert len(open_games(folder, "valid_seen")) == 2
 
 

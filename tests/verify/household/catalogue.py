@@ -9,7 +9,7 @@ from typing import Any
 
 from turngym.envs.household.env import ALFWorldEnv
 from turngym.envs.household.game import Game
-from turngym.envs.household.library import GameEntry, Games, GameSource, game_file, game_rows
+from turngym.envs.household.library import GameEntry, Games, Listed, game_file, game_rows
 
 GAME = "game.tw-pddl"
 COMMON = "game_common.json"
@@ -25,11 +25,8 @@ class Catalogue:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._folders = [path if path.is_dir() else path.parent for path in paths]
-        self.chosen: list[tuple[GameSource, int]] = []
-        self.entries: list[GameEntry] = []
-        for source in (source for path in paths for source in _sources(path)):
-            self.entries += source.entries
-            self.chosen += [(source, i) for i in range(len(source.entries))]
+        self.chosen: list[Listed] = [found for path in paths for found in _listed(path)]
+        self.entries: list[GameEntry] = [entry for entry, _ in self.chosen]
         if not self.entries:
             raise ValueError(f"there is no game in {', '.join(map(str, paths)) or 'no file'}; --games names files")
         self._number = {entry.id: i for i, entry in enumerate(self.entries)}
@@ -44,8 +41,7 @@ class Catalogue:
 
     def read(self, i: int) -> Game:
         """Return game `i`."""
-        source, number = self.chosen[i]
-        return source.read(number)
+        return self.chosen[i][1]()
 
     def find(self, id: str) -> int | None:
         """Return the number of the game of that id."""
@@ -68,12 +64,12 @@ class Catalogue:
         raise FileNotFoundError(f"{COMMON} is beside none of the games, and the real engine needs its rules")
 
 
-def _sources(path: Path) -> list[GameSource]:
+def _listed(path: Path) -> tuple[Listed, ...]:
     if path.is_dir():
         files = sorted(path.glob("games*.jsonl*")) or sorted(path.rglob(GAME))
         if not files:
             raise FileNotFoundError(f"{path} holds neither games*.jsonl files nor a {GAME}; --games names files")
-        return [source for file in files for source in _sources(file)]
+        return tuple(found for file in files for found in _listed(file))
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; --games names files of games")
-    return [game_file(path) if path.name.endswith((".tw-pddl", ".json")) else game_rows(path)]
+    return game_file(path) if path.name.endswith((".tw-pddl", ".json")) else game_rows(path)
