@@ -87,7 +87,7 @@ def check_split(split: str) -> str:
     return split
 
 
-def check_known(what: str, value: object, known: Iterable[str], listed: str) -> None:
+def check_known(what: str, value: str, known: Iterable[str], listed: str) -> None:
     """Raise ValueError unless a value is known; the message has the nearest one and, behind `listed`, all there are."""
     if value not in known:
         raise ValueError(f"{what} is {value!r}; {did_you_mean(str(value), known)}{listed} {', '.join(known)}")
