@@ -87,10 +87,10 @@ def check_split(split: str) -> str:
     return split
 
 
-def check_known(what: str, value: str, known: Iterable[str], listed: str) -> None:
-    """Raise ValueError unless a value is known; the message has the nearest one and, behind `listed`, all there are."""
+def check_known(value: str, known: Iterable[str], fault: str, listed: str) -> None:
+    """Raise ValueError with `fault`, the nearest value and, behind `listed`, all there are, unless a value is known."""
     if value not in known:
-        raise ValueError(f"{what} is {value!r}; {did_you_mean(str(value), known)}{listed} {', '.join(known)}")
+        raise ValueError(f"{fault}; {did_you_mean(str(value), known)}{listed} {', '.join(known)}")
 
 
 def text_share(text: str) -> float:
@@ -171,7 +171,6 @@ class KeyedRandom:
         return self.choice((-1, 1)) * self.integer(1, high)
 
     def choice(self, items: Sequence[T]) -> T:
-        """Return one of `items`."""
         return items[self.integer(0, len(items) - 1)]
 
     def shuffled(self, items: Iterable[T]) -> list[T]:

@@ -103,7 +103,7 @@ class Served(Environment[Say, Seen, State]):
         return self.get_task_range(split, stop=1000)
 
     def _split(self, name: str) -> Split:
-        check_known("split", name, self._splits, "choose")
+        check_known(name, self._splits, f"split is {name!r}", "choose")
         return self._splits[name]
 
 

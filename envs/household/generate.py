@@ -165,7 +165,7 @@ class Houses(Games):
         seed: int = 0,
     ) -> None:
         levels = check_choices("difficulty", difficulty, DIFFICULTIES)
-        check_known("size", size, SIZES, "the sizes are")
+        check_known(size, SIZES, f"size is {size!r}", "the sizes are")
         kinds = set(task_types_of(task_types))
         chosen = tuple(kind for kind in TASK_TYPES if kind in kinds)
         super().__init__("household", check_split(split), ())

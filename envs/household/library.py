@@ -180,7 +180,7 @@ def task_types_of(option: str | Sequence[str] | None) -> tuple[str, ...]:
     names = option.split(",") if isinstance(option, str) else option
     names = tuple(name.strip() if isinstance(name, str) else name for name in names)
     for name in names:
-        check_known("task_types", name, TASK_TYPES, "the six are")
+        check_known(name, TASK_TYPES, f"unknown task type {name!r}", "the six are")
     if not names:
         raise ValueError(f"task_types is empty; choose from {', '.join(TASK_TYPES)}")
     return names

@@ -229,11 +229,7 @@ def _with_held(world: World, state: State) -> Iterator[str]:
 
 def listed(names: Sequence[str]) -> str:
     """Return `a mug 2, a mug 1, and a pen 1`, or `nothing`."""
-    if not names:
-        return "nothing"
-    if len(names) == 1:
-        return f"a {names[0]}"
-    return f"a {', a '.join(names[:-1])}, and a {names[-1]}"
+    return facing([f"a {name}" for name in names]) if names else "nothing"
 
 
 def facing(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from ...tools.plugins import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
 from ..rows import SHAPES, SourceOptions, as_text, refuse
 from ..sources import data_sets, is_file, load_tasks
-from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_split, did_you_mean, in_split, strict
+from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_known, check_split, in_split, strict
 from .extract import extract_answer
 from .grade import MathGrader
 from .problems import FAMILIES, MIXED, SUMS
@@ -55,9 +55,7 @@ class MathTasks:
     ) -> None:
         self.difficulty = check_choices("difficulty", difficulty, DIFFICULTIES)
         for family in families:
-            if family not in FAMILIES:
-                hint = did_you_mean(family, FAMILIES, cutoff=0.4)
-                raise ValueError(f"unknown family {family!r}; {hint}the families are {', '.join(FAMILIES)}")
+            check_known(family, FAMILIES, f"unknown family {family!r}", "the families are")
         if not families:
             raise ValueError(f"families is empty; choose one or several of {', '.join(FAMILIES)}")
         if size < 1:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...tools.process import Deadline, Died, Pool
 from ..sources import library
-from ..tasks import SPLITS, Task, check_index, check_split, did_you_mean
+from ..tasks import SPLITS, Task, check_index, check_known, check_split
 from .extract import extract_answer
 from .grade import Grade, ask
 from .numbers import read_number
@@ -58,9 +58,7 @@ class ReasoningTasks:
         for name in self.names:
             if name in REFUSED:
                 raise ValueError(f"reasoning-gym's {name!r} cannot be used: {REFUSED[name]}")
-            if name not in known:
-                hint = f"{did_you_mean(name, known)}it has {', '.join(known)}"
-                raise ValueError(f"reasoning-gym has no data set {name!r}; {hint}")
+            check_known(name, known, f"reasoning-gym has no data set {name!r}", "it has")
 
     def __len__(self) -> int:
         return SIZE

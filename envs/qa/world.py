@@ -15,7 +15,7 @@ from functools import cached_property
 
 from ...tools import ToolCall, get_format
 from ...tools.search import Passage
-from ..tasks import KeyedRandom, check_choices, check_index, check_split, did_you_mean, in_split
+from ..tasks import KeyedRandom, check_choices, check_index, check_known, check_split, in_split
 from .facts import ARTICLES, RELATIONS, SIZES, WORDS, YEAR, Graph, Relation, build
 from .search import QATask
 
@@ -261,9 +261,7 @@ class InventedWorld:
     """
 
     def __init__(self, seed: int = 0, size: str = "small") -> None:
-        if size not in SIZES:
-            hint = f"{did_you_mean(size, SIZES)}the sizes are {', '.join(SIZES)}"
-            raise ValueError(f"unknown size {size!r} of a world; {hint}")
+        check_known(size, SIZES, f"unknown size {size!r} of a world", "the sizes are")
         self.seed, self.size, self.brief = seed, size, SIZES[size].brief
         self.name = f"world-{size}-{seed}"
         self.graph = build(seed, SIZES[size])

@@ -166,7 +166,7 @@ def make_bfcl(category: str | Iterable[str] = SINGLE, split: str = "all", max_tu
     categories = (category,) if isinstance(category, str) else tuple(category)
     known = (*SINGLE, *CONVERSATIONS)
     for one in categories:
-        check_known("category", one, known, "the categories are")
+        check_known(one, known, f"category is {one!r}", "the categories are")
     if not categories:
         raise ValueError(f"category is empty; the categories are {', '.join(known)}")
     if split != "all":

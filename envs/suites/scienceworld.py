@@ -310,11 +310,11 @@ def make_scienceworld(
     kept = list(names) if task is None else [task] if isinstance(task, str) else list(task)
     wanted = {variation} if isinstance(variation, int) else None if variation is None else set(variation)
     for name in kept:
-        check_known("task", name, names, "there are")
-    check_known("sets", sets, SETS, "there are")
-    check_known("reward", reward, REWARDS, "there are")
+        check_known(name, names, f"task is {name!r}", "there are")
+    check_known(sets, SETS, f"sets is {sets!r}", "there are")
+    check_known(reward, REWARDS, f"reward is {reward!r}", "there are")
     for one in filter(None, simplification.split(",")):
-        check_known("simplification", one, KNOWN["simplifications"], "there are")
+        check_known(one, KNOWN["simplifications"], f"simplification is {one!r}", "there are")
     items = [(name, i) for name in kept for i in variations(name, split, sets) if wanted is None or i in wanted]
     if not items or (wanted and not wanted <= {i for _, i in items}):
         some = variations(kept[0], split, sets)

@@ -230,7 +230,7 @@ def make_tau2(
 
     Raises ValueError where there is no such domain or split, no user, or the package is not installed.
     """
-    check_known("domain", domain, DOMAINS, "the domains are")
+    check_known(domain, DOMAINS, f"domain is {domain!r}", "the domains are")
     if split != "all":
         check_split(split)
     if find_spec("tau2") is None:
