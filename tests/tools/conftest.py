@@ -167,7 +167,7 @@ def server_pid():
 
 @pytest.fixture
 def settled():
-    """`settled(level)` waits until a server has only an idle tool's processes, and those of `sessions`; says whether."""
+    """`settled(level)` waits until a server has only an idle tool's processes, and of `sessions`; says whether."""
     return _settled
 
 
