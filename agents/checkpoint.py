@@ -114,7 +114,17 @@ def verify(checkpoint: Path) -> Path:
     Raises CheckpointError where they are not, or they cannot be read.
     """
     try:
-        manifest = _manifest(checkpoint)
+        if checkpoint.is_symlink():
+            raise CheckpointError(f"{checkpoint} is a link; a checkpoint is a folder")
+        found = _files(checkpoint)
+        if MANIFEST not in found:
+            raise CheckpointError(f"{checkpoint} has no {MANIFEST}")
+        manifest = _read(checkpoint / MANIFEST)
+        if not isinstance(manifest, dict) or STATE not in manifest:
+            raise CheckpointError(f"{checkpoint / MANIFEST} is no manifest of a checkpoint")
+        for name in sorted(manifest.keys() ^ (found - {MANIFEST})):
+            what = "is not in its manifest" if name in found else "is missing"
+            raise CheckpointError(f"{checkpoint}: the file {name!r} {what}")
         for name, digest in manifest.items():
             if sha256_of(checkpoint / name) != digest:
                 raise CheckpointError(f"{checkpoint}: the file {name!r} is not what was written")
@@ -132,21 +142,6 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or type(state.get("step")) is not int or state["step"] != _number(checkpoint):
         raise CheckpointError(f"{checkpoint / STATE} is not the state of step {_number(checkpoint)}")
     return state
-
-
-def _manifest(checkpoint: Path) -> dict[str, str]:
-    if checkpoint.is_symlink():
-        raise CheckpointError(f"{checkpoint} is a link; a checkpoint is a folder")
-    found = _files(checkpoint)
-    if MANIFEST not in found:
-        raise CheckpointError(f"{checkpoint} has no {MANIFEST}")
-    manifest = _read(checkpoint / MANIFEST)
-    if not isinstance(manifest, dict) or STATE not in manifest:
-        raise CheckpointError(f"{checkpoint / MANIFEST} is no manifest of a checkpoint")
-    for name in sorted(manifest.keys() ^ (found - {MANIFEST})):
-        what = "is not in its manifest" if name in found else "is missing"
-        raise CheckpointError(f"{checkpoint}: the file {name!r} {what}")
-    return manifest
 
 
 def _files(folder: Path) -> set[str]:

@@ -10,12 +10,10 @@ import threading
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -187,7 +185,8 @@ class Warmup(Shown):
                 notes.print(note, markup=False, soft_wrap=True)
             try:
                 with mistakes((ValueError, OSError)):
-                    _follow(updates, notes)
+                    for said in (at.note for at in updates if at.note):
+                        notes.print(said)
             except KeyboardInterrupt:
                 console.print("interrupted; the same command with --resume continues")
                 raise
@@ -262,15 +261,3 @@ class ServeSearch(Shown):
         if lack and not token:
             raise ValueError(lack)
         return token
-
-
-def _follow(updates: Iterable[WarmupProgress], notes: Console) -> None:
-    for learns, parts in groupby(updates, lambda at: at.loss is not None):
-        with Work("steps" if learns else "episodes") as work:
-            for at in parts:
-                work.total, work.text = at.total, "" if at.loss is None else f"loss {at.loss:.3f}"
-                work.reach(at.done)
-                if at.note:
-                    notes.print(at.note)
-            if at.loss is not None:
-                notes.print(f"step {at.done}/{at.total}  {work.text}")

@@ -20,17 +20,7 @@ from typing import Any
 
 from ..envs import TextEnv
 from ..envs.splits import begin
-from .journal import (
-    Origin,
-    append_sealed,
-    from_json,
-    origin_of,
-    read_origin,
-    read_sealed,
-    read_trees,
-    to_json,
-    write_file,
-)
+from .journal import append_sealed, from_json, origin_of, read_origin, read_sealed, read_trees, to_json, write_file
 from .model_folder import read_json, sha256_of
 from .scores import Episode, Report, from_trees, grouped
 from .significance import mean_of, t_test
@@ -62,7 +52,7 @@ class Progress:
     wanted: Sequence[Key]  # all keys and branches, in order
     folder: Path | None  # where they are kept
     on_path: Callable[[Tree], None]
-    origin: Origin | None = None  # of the environment, which a journal in the folder has to share
+    settings: Mapping[str, Any] = field(default_factory=dict)  # a journal in the folder has to be of its `env`
     over: dict[Key, Tree] = field(default_factory=dict)
 
     def read(self, folder: Path) -> None:
@@ -80,7 +70,7 @@ class Progress:
 
     def _check(self, folder: Path) -> None:
         found = read_origin(folder / TREES)
-        if self.origin is not None and (found.env, found.options) != (self.origin.env, self.origin.options):
+        if self.settings and (found.env, found.options) != (self.settings["env"], self.settings["options"]):
             raise ValueError(f"{folder} {MIXED}: {TREES} is of {found.env} with {found.options}")
         try:
             result = read_json(folder / REPORT)

@@ -174,27 +174,26 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
     Raises BlockingIOError: another process plays it; ValueError: no episode has a score (NoScore), or the folder holds
     files of another evaluation.
     """
-    out = evaluation.out
-    origin = origin_of(evaluation.env) if out is not None else None
-    done = Progress(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]), origin)
+    out, usage = evaluation.out, dict[str, Any]()
+    settings = evaluation.settings() if out is not None else {}
+    done = Progress(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]), settings)
     with ExitStack() as stack:
         if out is not None:
             stack.enter_context(locked(out))
             evaluation.check_folder()
-            write_file(out / SETTINGS, json.dumps(evaluation.settings(), indent=1) + "\n")
+            write_file(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
             done.read(out)
-        usage: dict[str, Any] = {}
         if evaluation.source is None:
             usage = _play(evaluation, done)
         elif done.missing:
             _roll_out(evaluation, done)
         trees = done.trees()
-        if out is None or origin is None:
-            return _report(evaluation, done, trees, usage)
-        write_trees(out / TREES, trees, origin)
+        if out is not None:
+            write_trees(out / TREES, trees, origin_of(evaluation.env))
         report = _report(evaluation, done, trees, usage)
-        write_result(out, report, levels_of(evaluation.env), origin.options)
-        (out / EPISODES).unlink(missing_ok=True)  # last: where there are none, the result is that of the journal
+        if out is not None:
+            write_result(out, report, levels_of(evaluation.env), settings["options"])
+            (out / EPISODES).unlink(missing_ok=True)  # last: where there are none, the result is that of the journal
         return report
 
 

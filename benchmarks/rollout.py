@@ -143,7 +143,7 @@ def plain(env: TextEnv, text: str, paths: int) -> int:
 def rollout(chat: Chat, env: TextEnv, tokens: NDArray[np.int32], paths: int, plan: Plan | None) -> int:
     """Collect `paths` paths; return the turns that were drawn."""
     script, group = Script(tokens), min(GROUP, paths)
-    actor = Actor(script, chat, chat.end_ids())
+    actor = Actor(script, chat, chat.end_ids)
     trees = collect(
         actor, env, range(paths // group), group=group, key=(0, 0), sampling=Sampling(), plan=plan, in_flight=paths
     )
@@ -161,7 +161,7 @@ def main() -> int:
     options.rounds = 1 if options.quick else options.rounds
     print(f"{platform.machine()}, Python {platform.python_version()}, {options.turns} turns a path")
     chat, env, text = Chat.from_folder(TINY), Echo(options.turns), "<tool_call>17 + 25</tool_call>"
-    tokens = np.array([*chat.tokenizer.encode(text).ids, *chat.end_ids()], np.int32)
+    tokens = np.array([*chat.tokenizer.encode(text).ids, *chat.end_ids], np.int32)
     kinds: dict[str, Plan | None] = {"all from the prompt": None, "branching": branching}
     for name, plan in kinds.items():
         for paths in PATHS:

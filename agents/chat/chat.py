@@ -44,7 +44,8 @@ _STRANGE = "\U00013000\U0010ffff"  # characters that a vocabulary without a fall
 class Chat:
     """A tokenizer with a chat template that is prefix-preserving.
 
-    `opened` is the thought that the template leaves open where the policy begins to draw ("<think>\n"; mostly empty).
+    `opened` is the thought that the template leaves open where the policy begins to draw ("<think>\n"; mostly empty),
+    and `end_ids` holds the token that the template ends a turn with (none if it ends turns with plain text).
 
     Raises:
         TemplateError: the template is not prefix-preserving, so that the tokens of a path would not be what the
@@ -59,7 +60,7 @@ class Chat:
         template.check()
         self.opened = template.opened
         end = self.encoder.encode(template.turn_end(), inside=True)[:1].tolist()
-        self._end_ids = self.encoder.control & set(end)
+        self.end_ids = self.encoder.control & set(end)
         self._replies: dict[str, NDArray[np.int32]] = {}
         for text in _calm(template):
             ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
@@ -110,16 +111,12 @@ class Chat:
             if len(self._replies) == KEPT:
                 self._replies.clear()
             self._replies[key] = tokens
-        return (tokens[1:] if last in self._end_ids else tokens).copy()
+        return (tokens[1:] if last in self.end_ids else tokens).copy()
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
         """Return what the policy said, without the token that ended it; a thought that the template `opened` too."""
         ids = tokens[:-1].tolist() if len(tokens) and int(tokens[-1]) in end_ids else tokens.tolist()
         return self.opened + str(self.tokenizer.decode(ids, skip_special_tokens=False))
-
-    def end_ids(self) -> frozenset[int]:
-        """Return the token that the template ends a turn with, as a set (empty if it ends turns with plain text)."""
-        return self._end_ids
 
 
 def _calm(template: Template) -> Iterator[MarkedText]:

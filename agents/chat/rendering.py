@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
+from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -92,18 +92,14 @@ def template_text(text: str) -> MarkedText:
     return MarkedText(text, _TEMPLATE * len(text))
 
 
-class _Allowance(threading.local):
-    left = BASE
-
-
-_allowance = _Allowance()
+_left = ContextVar("_left", default=BASE)  # of the allowance
 
 
 def begin(values: Iterable[Any]) -> None:
     """Give the template that this thread renders next the allowance for `values`, which it reads."""
-    _allowance.left = 1 << 62
+    _left.set(1 << 62)
     items, characters = _size(list(values))
-    _allowance.left = BASE + FOR_ITEM * items + FOR_CHARACTER * characters
+    _left.set(BASE + FOR_ITEM * items + FOR_CHARACTER * characters)
 
 
 def _spend(*values: Any, repeating: bool = False) -> None:
@@ -124,7 +120,7 @@ def _spend(*values: Any, repeating: bool = False) -> None:
                 raise SecurityError("it makes a number of more than 64 bits")
         if repeating:
             largest = sorted((*largest, weight))[1:]
-    _allowance.left = left = _allowance.left - cost - largest[0] * largest[1] // PIECE
+    _left.set(left := _left.get() - cost - largest[0] * largest[1] // PIECE)
     if left < 0:
         raise SecurityError("it takes more work than a chat template may; nothing in it may run or grow without end")
 
@@ -132,7 +128,7 @@ def _spend(*values: Any, repeating: bool = False) -> None:
 def _size(value: Any) -> tuple[int, int]:
     """Return the items and the characters of a nested value, as far as the allowance goes."""
     items = characters = 0
-    most, left = _allowance.left, [value]
+    most, left = _left.get(), [value]
     while left and items + characters // PIECE <= most:
         value = left.pop()
         items += 1

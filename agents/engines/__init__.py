@@ -52,12 +52,12 @@ def open_engine(
             from .vllm.server import VllmServer
 
             if choice.own_server:
-                own = VllmServer(policy, log=folder / "server.log", options=choice.server_option, report=log.info)
+                own = VllmServer(policy, log=folder / "server.log", options=choice.server_option)
                 server = stack.enter_context(own)
                 fleet = Fleet([server.url], deadline=deadline, ended=lambda: server.failure)
             else:
                 fleet = Fleet(choice.server, deadline=deadline)
-            publisher = Publisher(policy, fleet.servers, folder / "adapters", report=log.info)
+            publisher = Publisher(policy, fleet.servers, folder / "adapters")
             if not choice.own_server:
                 publisher.check()
             engine = VllmEngine(policy, fleet, publisher)

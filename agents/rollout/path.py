@@ -21,7 +21,7 @@ from ..chat.chat import Chat
 from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..journal import Incident, OnIncident
 from ..settings import Deadlines
-from ..trajectory import NO_TOKENS, Key, Leaf, Spawn, StepResult, Tree, Turn, earns_reward, failed_step, root_turn, step
+from ..trajectory import NO_TOKENS, Key, Leaf, Spawn, Tree, Turn, earns_reward, failed_step, root_turn, step
 
 T = TypeVar("T")
 _COLUMNS = ("tokens", "sampled", "logp_roll", "entropy")
@@ -230,7 +230,12 @@ class Driver:
         drawn, turn = await self._draw(path)
         if turn is None:
             return path.end(StopReason.CONTEXT, {})
-        result = await self._step(path, turn.text)
+        env, answering = path.env, f"the environment's answer to turn {path.turn}"
+        assert env is not None
+        try:
+            result = await self.call(lambda: step(env, turn.text), path, answering)
+        except PathFailed as failed:  # what it raises and its deadline are failures, never scored
+            result = failed_step(failed.leaf.info)
         path.score += result.reward
         path.node = tree.add(replace(turn, reward=result.reward, info=result.info))
         if result.stop is not None and not earns_reward(result.stop):
@@ -279,15 +284,6 @@ class Driver:
             copied=prefix.copied,
             **self.actor.spans(text, columns["tokens"]),
         )
-
-    async def _step(self, path: Path, text: str) -> StepResult:
-        """Step the environment; what it raises and its deadline are failures, never scored."""
-        env = path.env
-        assert env is not None
-        try:
-            return await self.call(lambda: step(env, text), path, f"the environment's answer to turn {path.turn}")
-        except PathFailed as failed:
-            return failed_step(failed.leaf.info)
 
     async def fork(self, env: TextEnv, path: Path) -> TextEnv:
         return await self.call(env.fork, path, "forking the environment", late=lambda twin: twin.close())

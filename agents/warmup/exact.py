@@ -40,7 +40,7 @@ class Teacher:
         self.chat = Chat(train_tokenizer(texts, VOCABULARY), Template(TEMPLATE))
         encode = self.chat.tokenizer.encode
         self.ids = {word: encode(word, add_special_tokens=False).ids[0] for word in (*words, *self.free)}
-        (self.ids[END],) = self.chat.end_ids()
+        (self.ids[END],) = self.chat.end_ids
         if len(set(self.ids.values())) < len(self.ids):
             raise AssertionError(f"words of {world.name} share a token: {self.ids}")
         rest = [dict.fromkeys(self.free, 1 / len(self.free))] if self.free else []

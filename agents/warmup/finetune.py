@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from ...envs import Message
 from ...envs.examples import conversations
 from ...envs.registry import check_levels
 from ...envs.splits import Split, open_split
+from ...tools.progress import track
 from ..checkpoint import read_state, save
 from ..evaluate import checked_chat, cut
 from ..journal import append_line, locked, writable, write_file
@@ -99,30 +99,45 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
     checkpoint = resumable(out, before, settings.to_json(), resume)
     if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
-    if find_spec("torch") is None:
-        raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
     writable(out)
     return Prepared(settings, source, chat, split, out, checkpoint)
 
 
 def run(prepared: Prepared) -> Iterator[Progress]:
-    """Play or read demonstrations, and train, telling of each episode and step. Raises BlockingIOError, ValueError."""
-    with locked(prepared.out):
-        yield from _run(prepared)
-
-
-def _run(prepared: Prepared) -> Iterator[Progress]:
+    """Play or read demonstrations, and train, telling of each step. Raises BlockingIOError, ValueError."""
     from ..policy import load_policy
     from .supervised import Tuner
 
     settings, out, training = prepared.settings, prepared.out, prepared.settings.training
-    about = {**settings.to_json(), "max_tokens": max_tokens(prepared.source)}
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in about.items()]
-    write_file(out / CONFIG, "\n".join(["[warmup]", *lines]) + "\n")
-    examples: list[Example] = []
-    for example in _demonstrations(prepared):
-        examples.append(example)
-        yield Progress(len(examples), training.episodes)
+    with locked(out):
+        about = {**settings.to_json(), "max_tokens": max_tokens(prepared.source)}
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in about.items()]
+        write_file(out / CONFIG, "\n".join(["[warmup]", *lines]) + "\n")
+        learned, held, note = _divided(list(track(_demonstrations(prepared), "episodes", training.episodes)), training)
+        yield Progress(0, note=note)
+        machine = {**settings.machine.loading(), "threads": training.threads}
+        policy = load_policy(prepared.source, **machine, lora=settings.lora, seed=training.seed)
+        tuner = Tuner(policy, training)
+        if prepared.checkpoint is not None:
+            tuner.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
+        start = tuner.loss(held, ROWS)
+        yield Progress(tuner.step, start, f"step {tuner.step}/{training.steps}  held-out loss {start:.3f}")
+        saved, tenth = 0.0, max(training.steps // 10, 1)
+        for loss in tuner.learn(learned):
+            line: dict[str, Any] = {"step": tuner.step, "loss": loss}
+            last = tuner.step == training.steps
+            if last or tuner.step % tenth == 0:
+                line["held_out"] = tuner.loss(held, ROWS)
+            append_line(out / LOSSES, json.dumps(line))
+            if last or time.monotonic() - saved > SAVE_SECONDS:
+                save(out / CHECKPOINTS, tuner.step, {}, tuner.save)
+                saved = time.monotonic()
+            told = [f"held-out loss {line['held_out']:.3f}"] * ("held_out" in line) + [f"loss {loss:.3f}"] * last
+            yield Progress(tuner.step, loss, "\n".join(f"step {tuner.step}/{training.steps}  {one}" for one in told))
+
+
+def _divided(examples: list[Example], training: WarmupOptions) -> tuple[list[Example], list[Example], str]:
+    """Return what is learned, what is held out, and how much that is; ValueError where too few fit the context."""
     fitting = [one for one in examples if len(one.tokens) <= training.context and one.assistant.any()]
     if 2 * len(fitting) < len(examples) or len(fitting) < 2:
         longest = max(len(one.tokens) for one in examples)
@@ -133,26 +148,7 @@ def _run(prepared: Prepared) -> Iterator[Progress]:
     held = fitting[-max(round(HELD_OUT * len(fitting)), 1) :]
     learned, spoken = fitting[: -len(held)], sum(int(one.assistant.sum()) for one in fitting)
     note = f"{len(learned)} demonstrations to learn from and {len(held)} held out, {spoken} tokens of the assistant's"
-    yield Progress(len(examples), training.episodes, note=note)
-    machine = {**settings.machine.loading(), "threads": training.threads}
-    policy = load_policy(prepared.source, **machine, lora=settings.lora, seed=training.seed)
-    tuner = Tuner(policy, training)
-    if prepared.checkpoint is not None:
-        tuner.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
-    start = tuner.loss(held, ROWS)
-    yield Progress(tuner.step, training.steps, start, f"step {tuner.step}/{training.steps}  held-out loss {start:.3f}")
-    saved, tenth = 0.0, max(training.steps // 10, 1)
-    for loss in tuner.learn(learned):
-        line: dict[str, Any] = {"step": tuner.step, "loss": loss}
-        last = tuner.step == training.steps
-        if last or tuner.step % tenth == 0:
-            line["held_out"] = tuner.loss(held, ROWS)
-        append_line(out / LOSSES, json.dumps(line))
-        if last or time.monotonic() - saved > SAVE_SECONDS:
-            save(out / CHECKPOINTS, tuner.step, {}, tuner.save)
-            saved = time.monotonic()
-        told = f"step {tuner.step}/{training.steps}  held-out loss {line['held_out']:.3f}" if "held_out" in line else ""
-        yield Progress(tuner.step, training.steps, loss, told)
+    return learned, held, note
 
 
 def _demonstrations(prepared: Prepared) -> Iterator[Example]:

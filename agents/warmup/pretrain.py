@@ -24,6 +24,7 @@ import numpy as np
 from ...envs import Message, TextEnv
 from ...envs.registry import check_levels
 from ...envs.splits import Split, begin, open_split, task_count
+from ...tools.progress import track
 from ..checkpoint import latest, read_state, save
 from ..evaluate import cut
 from ..journal import writable, write_file
@@ -66,10 +67,9 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a warm-up is: `done` of `total` episodes played, or steps taken (then `loss` is a number)."""
+    """How far a warm-up is: the steps `done`, the `loss` of the last one if it is new, and what there is to say."""
 
     done: int
-    total: int
     loss: float | None = None
     note: str = ""
 
@@ -144,14 +144,12 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
     if resume and (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
     next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
-    if find_spec("torch") is None:
-        raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
     writable(out)
     return Prepared(settings, split, out, checkpoint)
 
 
 def run(prepared: Prepared) -> Iterator[Progress]:
-    """Play, make the tokenizer, train and write the folder, telling of each episode and step."""
+    """Play, make the tokenizer, train and write the folder, telling of each step."""
     import torch
 
     from ..chat.chat import Chat
@@ -161,10 +159,8 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     settings, split, out, began = prepared.settings, prepared.split, prepared.out, time.monotonic()
     training = settings.training
     write_file(out / SETTINGS, json.dumps(settings.to_json(), indent=1) + "\n")
-    played: list[Demonstration] = []
-    for one in demonstrations(split.env, training.episodes, training.noise, training.seed, split.tasks):
-        played.append(one)
-        yield Progress(len(played), training.episodes)
+    playing = demonstrations(split.env, training.episodes, training.noise, training.seed, split.tasks)
+    played = list(track(playing, "episodes", training.episodes))
     texts = (text for one in played[:TOKENIZER_EPISODES] for text in ("assistant\n", *one.texts()))
     chat = Chat(train_tokenizer(texts, training.vocabulary), Template(TEMPLATE))
     if prepared.checkpoint is not None and chat.tokenizer.to_str() != (out / TOKENIZER).read_text("utf-8"):
@@ -172,7 +168,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
         raise ValueError(f"{what}; start again in another folder")
     write_file(out / TOKENIZER, chat.tokenizer.to_str())
     examples = _examples(chat, played, prepared)
-    yield Progress(len(played), training.episodes, note=_about(played, examples, chat))
+    yield Progress(0, note=_about(played, examples, chat))
     torch.set_num_threads(training.threads)
     model = new_model(chat, training.size, training.context, training.seed)
     trainer = Trainer(model, training, CONTEXT_WEIGHT)
@@ -181,11 +177,12 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     for loss in trainer.learn(examples):
         if trainer.step % SAVE_EVERY == 0:
             save(out / CHECKPOINTS, trainer.step, {}, trainer.save)
-        yield Progress(trainer.step, training.steps, loss)
+        last = trainer.step == training.steps
+        yield Progress(trainer.step, loss, f"step {trainer.step}/{training.steps}  loss {loss:.3f}" if last else "")
     write_tokenizer(chat.tokenizer, out, training.context)
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-    yield Progress(training.steps, training.steps, note=f"made in {time.monotonic() - began:.0f} s")
+    yield Progress(training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
 def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Example]:
@@ -215,9 +212,11 @@ def _about(played: list[Demonstration], examples: list[Example], chat: Chat) -> 
 def resumable(out: Path, before: Mapping[str, Any], now: dict[str, Any], resume: bool) -> Path | None:
     """Return the checkpoint in `out` to go on from; None where there is none yet. `before` are the settings there.
 
-    Raises FileNotFoundError where there is nothing to go on from, and ValueError where `out` is not free, or the
-    settings `now` are others.
+    Raises FileNotFoundError where there is nothing to go on from, ModuleNotFoundError without torch, and ValueError
+    where `out` is not free, or the settings `now` are others.
     """
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError("a warm-up trains with torch", name="torch")
     if not resume:
         if before or (out / "config.json").exists():
             what = f"{out} already holds a policy"

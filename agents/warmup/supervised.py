@@ -24,10 +24,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ...envs import Message
+from ...tools.progress import Work
 from ..chat.chat import Chat
 from ..engine import Cut
-from ..model_folder import header
+from ..model_folder import header, read_json
 from ..settings import SIZES, WarmupOptions
+from ..source import TINY
 
 if TYPE_CHECKING:
     from ..policy import Policy
@@ -37,15 +39,8 @@ WARM = 30  # steps in which the learning rate rises
 RISE = 5  # the same for LoRA weights; then it falls linearly to a tenth
 PADDING, CONTEXT, TARGET = range(3)
 PAD, START, END = SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-TEMPLATE = (
-    "{%- for message in messages %}"
-    "{{- '<|im_start|>' + message.role + '\\n' + message.content }}"
-    "{%- if loop.first and tools %}{{- '\\nTools:' }}"
-    "{%- for tool in tools %}{{- ' ' + tool.function.name }}{%- endfor %}{%- endif %}"
-    "{{- '<|im_end|>\\n' }}"
-    "{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
-)
+CONFIG = read_json(TINY / "tokenizer_config.json")  # of all of turngym's own policies
+TEMPLATE: str = CONFIG["chat_template"]
 # A word with a capital has the same tokens with a blank in front and without: a name can be copied to any place.
 WORDS = r"\d| ?[a-z]+|[A-Z][A-Za-z]*| ?[^\sA-Za-z\d]+|\s+"
 
@@ -74,9 +69,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, words: str = WORDS) -
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`, with the template, for a model of `context` positions."""
     tokenizer.save(str(folder / "tokenizer.json"))
-    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "pad_token": PAD}
-    config |= {"model_max_length": context, "chat_template": TEMPLATE}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(CONFIG | {"model_max_length": context}, indent=2) + "\n")
 
 
 def tokenize(
@@ -90,7 +83,7 @@ def tokenize(
     """Return the tokens of an episode as a rollout has them; a turn that `cut` takes for complete has no end token."""
     tokens = chat.prompt(opening, tools).tolist()
     assistant = [False] * len(tokens)
-    end = next(iter(chat.end_ids()))
+    end = next(iter(chat.end_ids))
     for turn, text in enumerate(says):
         spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
         spoken += [] if cut is not None and cut.complete(text) else [end]
@@ -152,15 +145,18 @@ class Trainer:
     def learn(self, examples: Sequence[Example]) -> Iterator[float]:
         """Take the steps that are left, yielding the loss of each on the agent's tokens (nats a token)."""
         options, lengths = self.options, [len(example.tokens) for example in examples]
-        while self.step < options.steps:
-            epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
-            for pick in batches(lengths, options.batch, (options.seed, epoch))[at : at + options.steps - self.step]:
-                losses, own = self._losses([examples[i] for i in pick])
-                weight = torch.where(own, 1.0, self.context_weight)
-                loss, rate = (losses * weight).sum() / weight.sum(), options.lr * self._share()
-                descend(loss, self.weights.values(), rate, *self.optimizers)
-                self.step += 1
-                yield float(losses[own].detach().mean())
+        with Work("steps", options.steps) as work:
+            while self.step < options.steps:
+                epoch, at = divmod(self.step, max(len(examples) // options.batch, 1))
+                for pick in batches(lengths, options.batch, (options.seed, epoch))[at : at + options.steps - self.step]:
+                    losses, own = self._losses([examples[i] for i in pick])
+                    weight = torch.where(own, 1.0, self.context_weight)
+                    loss, rate = (losses * weight).sum() / weight.sum(), options.lr * self._share()
+                    descend(loss, self.weights.values(), rate, *self.optimizers)
+                    self.step += 1
+                    work.text = f"loss {(found := float(losses[own].detach().mean())):.3f}"
+                    work.reach(self.step)
+                    yield found
 
     def _share(self) -> float:
         share = min((self.step + 1) / WARM, 1.0)

@@ -9,11 +9,11 @@ import pytest
 from turngym.agents import memory
 from turngym.agents.memory import (
     TooLarge,
-    cache_bytes,
     check_fits,
     count_of,
     free_bytes,
     linear_shapes,
+    needed,
     parameters,
     read_config,
 )
@@ -41,16 +41,22 @@ def large(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_model_too_large_is_refused_with_its_numbers(large):
+def have_free(monkeypatch, size):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: size)
+
+
+def test_a_model_too_large_is_refused_with_its_numbers(large, monkeypatch):
+    have_free(monkeypatch, 80 << 30)
     with pytest.raises(TooLarge) as caught:
-        check_fits(large, "float32", "cpu", lora=LoraOptions(rank=32), free=80 << 30)
+        check_fits(large, "float32", "cpu", lora=LoraOptions(rank=32))
     assert "270.9 GiB of weights in float32, 1.59 GiB of LoRA weights and 4.76 GiB for their optimizer" in str(
         caught.value
     )
     assert "need 277.2 GiB; cpu has 80.0 GiB free; use a smaller model, dtype bfloat16 or" in str(caught.value)
     with pytest.raises(TooLarge, match=re.escape("135.4 GiB of weights in bfloat16, 0.00 GiB of LoRA")):
-        check_fits(large, "bfloat16", "cpu", free=80 << 30)
-    assert check_fits(large, "bfloat16", "cpu", free=2 * NUMBERS).total == 2 * NUMBERS
+        check_fits(large, "bfloat16", "cpu")
+    have_free(monkeypatch, 2 * NUMBERS)
+    assert check_fits(large, "bfloat16", "cpu").total == 2 * NUMBERS
 
 
 def test_this_machine_is_asked_where_nothing_is_said(large, monkeypatch):
@@ -60,13 +66,14 @@ def test_this_machine_is_asked_where_nothing_is_said(large, monkeypatch):
     assert check_fits(large, "bfloat16", "mps").weights == 2 * NUMBERS
 
 
-def test_keys_and_values_of_a_conversation_count(large):
+def test_keys_and_values_of_a_conversation_count(large, monkeypatch):
     free = 2 * NUMBERS + 80 * 2 * 8 * 128 * 2 * 1024
-    assert check_fits(large, "bfloat16", context=1024, free=free).total == free
+    have_free(monkeypatch, free)
+    assert check_fits(large, "bfloat16", context=1024).total == free
     with pytest.raises(
         TooLarge, match=r"0\.31 GiB of keys and values for 1025 tokens .*, a shorter context or a larger"
     ):
-        check_fits(large, "bfloat16", context=1025, free=free)
+        check_fits(large, "bfloat16", context=1025)
 
 
 def test_a_policy_that_does_not_fit_is_refused_before_it_is_read(qwen3_folder, monkeypatch):
@@ -116,8 +123,8 @@ def test_the_number_of_weights_follows_from_the_config(kind, sizes, tied, count)
 
 
 def test_keys_and_values_of_a_token():
-    assert cache_bytes(LARGE, "bfloat16") == 2 * 80 * 8 * 128 * 2
-    assert cache_bytes({**LARGE, "head_dim": 64}, "float32") == 2 * 80 * 8 * 64 * 4
+    assert needed(LARGE, 0, "bfloat16", context=1).cache == 2 * 80 * 8 * 128 * 2
+    assert needed({**LARGE, "head_dim": 64}, 0, "float32", context=1).cache == 2 * 80 * 8 * 64 * 4
 
 
 def test_a_config_in_a_config_is_read_and_an_unknown_one_has_no_layers(tmp_path):

@@ -61,7 +61,7 @@ class ScriptedSession:
         chat, rng = self.engine.chat, keyed_rng(key)
         heard = np.concatenate((self.tokens, tokens))
         text = self.engine.says(chat.tokenizer.decode(heard.tolist()), rng)
-        said = [*chat.tokenizer.encode(text, add_special_tokens=False).ids, *sorted(chat.end_ids())[:1]]
+        said = [*chat.tokenizer.encode(text, add_special_tokens=False).ids, *sorted(chat.end_ids)[:1]]
         drawn = np.array(said[: sampling.max_tokens], np.int32)
         self.tokens = np.concatenate((heard, drawn))
         logp, entropy = -rng.random(len(drawn), np.float32), rng.random(len(drawn), np.float32)

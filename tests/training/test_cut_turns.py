@@ -39,7 +39,7 @@ def test_a_turn_is_cut_by_the_limit_alone(tmp_path):
     call = 'x <tool_call>{"name": "python", "arguments": {"code": "print(1)"}}</tool_call>'
     words = ["one", "one two three four five", call]
     env = make("turngym/MathPython-v0", split="train", max_turns=2)
-    actor = actor_in(env, ScriptedEngine(chat, lambda heard, rng: words[rng.integers(3)]), chat, chat.end_ids())
+    actor = actor_in(env, ScriptedEngine(chat, lambda heard, rng: words[rng.integers(3)]), chat, chat.end_ids)
     size = len(chat.tokenizer.encode(words[0], add_special_tokens=False).ids) + 1
     trees = collect(actor, env, range(4), group=6, key=(0, 0), sampling=Sampling(max_tokens=size))
     write_trees(tmp_path / "trees.jsonl", trees, Origin("turngym/MathPython-v0", {}))

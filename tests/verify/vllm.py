@@ -85,7 +85,8 @@ class Vllm:
                 return failure
 
         with server.run() as url:
-            fleet = Fleet([url], in_flight=self.in_flight, tries=3, deadline=deadline)
+            fleet = Fleet([url], deadline)
+            fleet.in_flight, fleet.tries = self.in_flight, 3
             with closing(VllmEngine(policy, fleet, cast("Any", _Known(fleet.servers)), top=5)) as engine:
                 await engine.sync()
                 return list(await asyncio.gather(*(one(engine, number) for number in numbers)))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ....tools.http import Fault, HttpFailure, Node, ShapeError, parse, serialize
 from ....tools.http.client import Connections, address
-from ...engine import EngineFailure, EngineFault, Sampling
+from ...engine import EngineFailure, EngineFault, Sampling, keyed_rng
 
 TURNS = "/v1/completions"
 TOP = 20  # log-probabilities of the likeliest tokens asked for: any server gives so many
@@ -39,17 +39,22 @@ FIXED |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
 class CompletionRequest:
     """Up to `most` tokens behind `prompt`, fewer where one of `ends` comes or, in their text, one of `stops`.
 
-    The `top` most likely tokens are shown at each. Ids from `vocabulary` on are none of the policy's.
+    `key` alone decides what is drawn. The `top` most likely tokens are shown at each. Ids from `vocabulary` on are none
+    of the policy's.
     """
 
     prompt: list[int]
     most: int
-    seed: int
+    key: tuple[int, ...]
     sampling: Sampling
     ends: frozenset[int]
     vocabulary: int
     stops: tuple[str, ...] = ()
     top: int = TOP
+
+    @property
+    def seed(self) -> int:
+        return int(keyed_rng(self.key).integers(2**63))
 
     def body(self, model: str, name: str) -> bytes:
         """Return the request under a name; it sets whatever a server has defaults for."""

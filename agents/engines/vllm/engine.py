@@ -20,18 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....tools.http import HttpFailure
-from ...engine import (
-    Completion,
-    Cut,
-    EngineFailure,
-    EngineFault,
-    Generation,
-    OpenSession,
-    Sampling,
-    Stop,
-    StopRule,
-    keyed_rng,
-)
+from ...engine import Completion, Cut, EngineFailure, EngineFault, Generation, OpenSession, Sampling, Stop, StopRule
 from ...policy import Policy
 from .client import TOP, CompletionRequest, Drawn, Endpoint
 from .publish import Publisher
@@ -107,9 +96,8 @@ class VllmEngine:
     def request(
         self, prompt: list[int], most: int, sampling: Sampling, key: tuple[int, ...], stops: tuple[str, ...] = ()
     ) -> CompletionRequest:
-        """Return a request for up to `most` tokens behind `prompt`, whose draws `key` alone decides."""
-        seed, policy = int(keyed_rng(key).integers(2**63)), self.policy
-        return CompletionRequest(prompt, most, seed, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
+        policy = self.policy
+        return CompletionRequest(prompt, most, key, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
 
     async def _admit(self, server: Endpoint) -> None:
         await self.publisher.restore(server)
@@ -241,25 +229,20 @@ class Fleet:
     """Servers of the same weights.
 
     urls: `http(s)://host[:port][/path]`, each once, where a last `/v1` may stand.
-    in_flight: Turns at a time, for each server.
-    tries: Of a request, whatever comes between.
     deadline: Seconds for a turn, from when it is first sent, and for each other answer.
     ended: Where the server is our own, why it has ended for good, if it has; no request waits for it then.
     """
 
+    in_flight = 64  # turns at a time, for each server
+    tries = 12  # of a request, whatever comes between
+
     def __init__(
-        self,
-        urls: Sequence[str],
-        *,
-        in_flight: int = 64,
-        tries: int = 12,
-        deadline: float = 600.0,
-        ended: Callable[[], EngineFailure | None] = lambda: None,
+        self, urls: Sequence[str], deadline: float = 600.0, ended: Callable[[], EngineFailure | None] = lambda: None
     ) -> None:
         if not urls or len(set(urls)) < len(urls):
             raise ValueError(f"urls is {list(urls)}; name at least 1 server, and each once")
         self.servers = [Endpoint(url, deadline) for url in urls]
-        self.in_flight, self.tries, self.deadline, self.ended = in_flight, tries, deadline, ended
+        self.deadline, self.ended = deadline, ended
         self.admit: Callable[[Endpoint], Awaitable[None]] | None = None  # for a server that was down; may raise
         self._waking: dict[Endpoint, asyncio.Task[None]] = {}
         self._places = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()

@@ -6,9 +6,10 @@ weights moves them. The version before it stays loaded, as requests may still na
 """
 
 import asyncio
+import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +23,7 @@ from ...engine import EngineFailure, EngineFault, Sampling, evaluating
 from ...policy import Policy
 from .client import CompletionRequest, Endpoint
 
+log = logging.getLogger(__name__)
 Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
 PAUSE = 0.5  # seconds between two attempts at a server that is not there
 AWAY = frozenset({EngineFault.CONNECT, EngineFault.TIMEOUT, EngineFault.FULL})
@@ -57,25 +59,18 @@ class Publisher:
     """Keeps servers at the policy's weights; a server's `model` is the name of those that it was last seen to have.
 
     Without LoRA the servers' own model is only probed. They must see the folder `adapters` under the same path; what is
-    in it is deleted. `report` gets a line for each finding that is not plainly right.
+    in it is deleted. Each finding that is not plainly right is logged.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        servers: Sequence[Endpoint],
-        adapters: Path,
-        *,
-        report: Callable[[str], None] = lambda line: None,
-    ) -> None:
+    def __init__(self, policy: Policy, servers: Sequence[Endpoint], adapters: Path) -> None:
         self.version = -1
         self.present: Published | None = None
         self._before: Published | None = None
-        self._policy, self.servers, self._adapters, self._report = policy, tuple(servers), adapters, report
+        self._policy, self.servers, self._adapters = policy, tuple(servers), adapters
         self._run, self._count = uuid4().hex[:8], 0  # no name is used twice: servers keep what they computed under it
         self._prompts, vocabulary = (asked := prompts(policy)), policy.vocabulary
         # The prompts' own tokens are not asked for: with an adapted head vLLM fails on them unless alone in a batch.
-        self._questions = [CompletionRequest(p.tolist(), 1, 0, Sampling(), frozenset(), vocabulary) for p in asked]
+        self._questions = [CompletionRequest(p.tolist(), 1, (), Sampling(), frozenset(), vocabulary) for p in asked]
         self._noise: dict[Endpoint, NDArray[np.float64]] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
@@ -170,7 +165,7 @@ class Publisher:
             raise server.failure(EngineFault.VERSION, f"{message}, or start it again")
         if near:
             what = f"{name} is right, but the probe cannot tell it from {' and '.join(near)}"
-            self._report(f"{server.url}: {what}: the weights differ too little")
+            log.info("%s: %s: the weights differ too little", server.url, what)
         return name
 
     async def _ask(self, server: Endpoint, weights: Published) -> tuple[str, Answer]:

@@ -7,6 +7,7 @@ head of some model types only; of the others, one that computes what Llama does 
 import contextlib
 import inspect
 import json
+import logging
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -38,6 +39,7 @@ OURS |= {"logprobs-mode", "max-logprobs", "max-model-len", "enable-prefix-cachin
 # The CPU build (0.32) ends at a prompt in parts whose request has a seed ("CPU Generator does not use offset").
 ON_CPU = ("enable-chunked-prefill=false",)
 LAST_LINES = 15
+RESTARTS = 20  # how often it is started again, which is logged, before that is a failure
 HEAD = "lm_head"
 # Types whose class in vLLM 0.32 lists the head among its `embedding_modules`.
 HEADED = frozenset({"llama", "qwen3", "qwen3_moe", "granite", "nemotron", "exaone4"})
@@ -79,8 +81,6 @@ class VllmServer:
     options: More settings of vLLM as `name=value`.
     python: Interpreter with vLLM; None: this one.
     start: Seconds until the first token must have come.
-    restarts: How often it is started again before that is a failure.
-    report: Gets a line when the server is started again.
 
     Raises ValueError where its model does not fit into memory, vLLM cannot carry the adapter, or an option is wrong.
     """
@@ -93,8 +93,6 @@ class VllmServer:
         options: Sequence[str] = (),
         python: Path | None = None,
         start: float = 900.0,
-        restarts: int = 20,
-        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         dtype, context = str(policy.base.dtype).removeprefix("torch."), policy.max_context
         check_fits(policy.folder, dtype, str(policy.device), context=context)
@@ -112,7 +110,7 @@ class VllmServer:
         if policy.lora is not None:  # the new adapter and the one before it are there at once
             self.command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", str(served_rank(policy.lora.rank))]
         self.command += ["--disable-uvicorn-access-log", *flags(options)]
-        self._seconds, self._restarts, self._report = start, restarts, report
+        self._seconds = start
         self._child: Child | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="turngym-", ignore_cleanup_errors=True)
         self._closing = threading.Event()
@@ -164,11 +162,12 @@ class VllmServer:
         while not self._closing.wait(_POLL):
             if self.alive or self._child is None:
                 continue
-            if self.starts > self._restarts:
+            if self.starts > RESTARTS:
                 what = f"the vLLM server ended {self.starts} times; it is not started again"
                 self.failure = self._failure(EngineFault.DOWN, what)
                 return
-            self._report(f"the vLLM server ended; starting it again ({self.starts} of {self._restarts})")
+            what = "the vLLM server ended; starting it again"
+            logging.getLogger(__name__).info(f"{what} ({self.starts} of {RESTARTS})")
             self._child.close()
             self._launch()
 

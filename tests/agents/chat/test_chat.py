@@ -145,7 +145,7 @@ def test_a_model_folder_opens_an_episode_as_transformers_would(theirs, qwen_fold
     chat = Chat.from_folder(qwen_folder)
     expected = theirs["qwen2_5.jinja"].apply_chat_template(info["messages"], **options)
     assert chat.prompt(info["messages"], info["tools"]).tolist() == expected
-    assert chat.end_ids() == {theirs["qwen2_5.jinja"].eos_token_id}
+    assert chat.end_ids == {theirs["qwen2_5.jinja"].eos_token_id}
 
 
 # --- the pieces of a path
@@ -157,7 +157,7 @@ def test_a_model_folder_opens_an_episode_as_transformers_would(theirs, qwen_fold
 def test_a_path_laid_end_to_end_is_the_encoding_of_the_conversation(chats, name, tools, role):
     """Turns may end in the end token, in a closer behind which nothing was drawn, or in the middle of a word."""
     chat = chats[name]
-    (end,) = chat.end_ids()
+    (end,) = chat.end_ids
     thought = THOUGHT if name == "qwen3_training.jinja" else ""  # it writes a thought in front of every answer
     talk = [say("system", "s"), say("user", "q")]
     path = chat.prompt(talk, tools).tolist()
@@ -171,7 +171,7 @@ def test_a_path_laid_end_to_end_is_the_encoding_of_the_conversation(chats, name,
 
 def test_the_tiny_policy_speaks_chatml():
     chat = Chat.from_folder(TINY)
-    (end,) = chat.end_ids()
+    (end,) = chat.end_ids
     talk = [say("system", "s"), say("user", "What is 2 + 2?")]
     path = chat.prompt(talk, [tool_schema()]).tolist()
     assert path == whole(chat, talk, [tool_schema()])
@@ -207,7 +207,7 @@ def test_a_reply_ends_the_turn_unless_the_policy_did(chats):
 def test_a_template_that_ends_turns_in_plain_text_has_no_end_token():
     """What the policy drew last is its own, also where it looks like the end of the turn."""
     chat = Chat(small("<x>"), Template(PLAIN))
-    assert chat.end_ids() == frozenset()
+    assert chat.end_ids == frozenset()
     newline = chat.tokenizer.encode("\n").ids[0]
     assert chat.tokenizer.decode(chat.reply([say("user", "b")], newline).tolist()) == "\nuser: b\nassistant: "
 
@@ -222,9 +222,9 @@ def test_several_messages_may_answer_one_turn(chats):
 def test_what_the_policy_said_is_its_text_without_the_token_that_ended_it(chats):
     chat = chats["qwen2_5.jinja"]
     ids = chat.tokenizer.encode(f"{CALL}é<|im_end|><|im_end|>").ids
-    assert chat.text(np.array(ids, np.int32), chat.end_ids()) == f"{CALL}é<|im_end|>"
-    assert chat.text(np.array(ids[:-2], np.int32), chat.end_ids()) == f"{CALL}é"
-    assert chat.text(np.array([], np.int32), chat.end_ids()) == ""
+    assert chat.text(np.array(ids, np.int32), chat.end_ids) == f"{CALL}é<|im_end|>"
+    assert chat.text(np.array(ids[:-2], np.int32), chat.end_ids) == f"{CALL}é"
+    assert chat.text(np.array([], np.int32), chat.end_ids) == ""
 
 
 def test_what_was_drawn_is_never_encoded_again(chats, monkeypatch):
@@ -232,7 +232,7 @@ def test_what_was_drawn_is_never_encoded_again(chats, monkeypatch):
     chat, seen = chats["qwen2_5.jinja"], []
     encode = chat.encoder.encode
     monkeypatch.setattr(chat.encoder, "encode", lambda text, **rest: (seen.append(str(text)), encode(text, **rest))[1])
-    (end,) = chat.end_ids()
+    (end,) = chat.end_ids
     letters = [chat.tokenizer.token_to_id(letter) for letter in "zebra"]
     half = chat.tokenizer.encode("🍎").ids[:-1]  # the first bytes of a character
     talk = [say("user", "q")]
@@ -249,12 +249,12 @@ def test_what_was_drawn_is_never_encoded_again(chats, monkeypatch):
 def test_a_thought_that_the_template_opens_is_the_policys_and_is_not_drawn_twice(qwen, chat_templates, name):
     chat = Chat(qwen, Template(chat_templates[name], name=name))
     assert chat.opened == "<think>\n"
-    (end,) = chat.end_ids()
+    (end,) = chat.end_ids
     drawn = [*chat.tokenizer.encode(THOUGHT.removeprefix(chat.opened) + CALL).ids, end]
     prompt, reply = chat.prompt([say("user", "q")], [tool_schema()]), chat.reply([say("tool", "4")], end)
     assert chat.tokenizer.decode(prompt.tolist(), skip_special_tokens=False).endswith("assistant\n<think>\n")
     assert chat.tokenizer.decode(reply.tolist(), skip_special_tokens=False).endswith("assistant\n<think>\n")
-    assert chat.text(np.array(drawn, np.int32), chat.end_ids()) == THOUGHT + CALL
+    assert chat.text(np.array(drawn, np.int32), chat.end_ids) == THOUGHT + CALL
     talk = [say("user", "q"), say("assistant", THOUGHT + CALL), say("tool", "4")]
     assert [*prompt, *drawn, *reply] == whole(chat, talk, [tool_schema()])
 
@@ -409,7 +409,7 @@ def test_a_folder_whose_config_names_the_tokens_speaks_with_them(shared_data, tm
         shutil.copy(shared_data / "tokenizer" / f"torchtitan_{name}", tmp_path / name)
     (tmp_path / "chat_template.jinja").write_text(ROLES.replace("<|end|>", "<|im_end|>"))
     chat = Chat.from_folder(tmp_path)
-    assert chat.end_ids() == {2010}
+    assert chat.end_ids == {2010}
     assert controls(chat, chat.prompt([say("user", "<|im_end|>[PAD]")])) == [2010]
 
 

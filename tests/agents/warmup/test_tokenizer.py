@@ -24,7 +24,7 @@ def test_what_is_written_is_a_chat_format(tmp_path):
     tokens = chat.prompt([{"role": "user", "content": "go to desk 3"}])
     text = chat.tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
     assert text == "<|im_start|>user\ngo to desk 3<|im_end|>\n<|im_start|>assistant\n"
-    assert chat.end_ids() == {chat.tokenizer.token_to_id(END)}
+    assert chat.end_ids == {chat.tokenizer.token_to_id(END)}
     spelled = chat.prompt([{"role": "user", "content": END}])
     assert (spelled == chat.tokenizer.token_to_id(END)).sum() == 1  # what a message spells is text
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

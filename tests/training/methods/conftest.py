@@ -79,7 +79,7 @@ def turn_of() -> Callable[..., Turn]:
 def grow() -> Callable[..., list[Tree]]:
     """Return the trees that a control grows: `grow(control, group, most=4, tasks=12, **options of collect)`."""
     chat = Chat.from_folder(TINY)
-    actor = Actor(ScriptedEngine(chat, lambda heard, rng: str(rng.choice(WORDS))), chat, chat.end_ids())
+    actor = Actor(ScriptedEngine(chat, lambda heard, rng: str(rng.choice(WORDS))), chat, chat.end_ids)
 
     def grown(control: Control, group: int, most: int = 4, tasks: int = 12, **options: Any) -> list[Tree]:
         plan = control.plan and (lambda tree, event, key: control.plan(tree, event, key, control.init()))

@@ -49,7 +49,7 @@ def python_row(trees: int, seed: int) -> Row:
 def branch_row(what: str, env: TextEnv, says: Says, trees: int, seed: int) -> Row:
     """Grow `trees` trees in `env` where `at_random` says and replay each path; a tree's budget must be exact, too."""
     chat = Chat.from_folder(TINY)
-    actor = Actor(ScriptedEngine(chat, says), chat, chat.end_ids())
+    actor = Actor(ScriptedEngine(chat, says), chat, chat.end_ids)
     tally, forks, inside = Tally(what), 0, 0
     try:
         for start in range(0, trees, AT_ONCE):

@@ -86,9 +86,9 @@ def converse(
     if _decode(chat, path) != whole:
         return Comparison(what, "the prompt is not what is rendered", False)
     for turn, (words, ends) in enumerate(said):
-        drawn = chat.tokenizer.encode(words.removeprefix(chat.opened)).ids + (list(chat.end_ids()) if ends else [])
+        drawn = chat.tokenizer.encode(words.removeprefix(chat.opened)).ids + (list(chat.end_ids) if ends else [])
         answer: Message = {"role": role, "content": f"to {turn}: 42\n"}
-        talk.append({"role": "assistant", "content": chat.text(np.array(drawn, np.int32), chat.end_ids())})
+        talk.append({"role": "assistant", "content": chat.text(np.array(drawn, np.int32), chat.end_ids)})
         before, whole = render(talk, False), render([*talk, answer], True)
         talk.append(answer)
         rest = chat.reply([answer], drawn[-1]).tolist()

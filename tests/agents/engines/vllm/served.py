@@ -66,8 +66,9 @@ class Ends:
 
 def engine(policy: Any, urls: list[str], publisher: Published | None = None, **options: Any) -> VllmEngine:
     """An engine on servers that were made up."""
-    names = ("in_flight", "tries", "ended", "deadline")
-    fleet = Fleet(urls, **{name: options.pop(name) for name in names if name in options})
+    fleet = Fleet(urls, **{name: options.pop(name) for name in ("ended", "deadline") if name in options})
+    for name in ("in_flight", "tries"):
+        setattr(fleet, name, options.pop(name, getattr(fleet, name)))
     publisher = publisher or Published(policy)
     publisher.servers = fleet.servers
     return VllmEngine(policy, fleet, cast("Any", publisher), **options)

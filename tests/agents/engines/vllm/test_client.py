@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turngym.agents.engine import EngineFailure, EngineFault, Sampling
+from turngym.agents.engine import EngineFailure, EngineFault, Sampling, keyed_rng
 from turngym.agents.engines.vllm.client import CompletionRequest, read_completion
 from turngym.agents.engines.vllm.engine import entropies
 from turngym.tests.support.faults import Kept
@@ -16,7 +16,7 @@ from turngym.tests.support.model_server import FAULTS
 from .served import END, made_up
 
 MODEL = made_up()
-ASK = CompletionRequest([1, 2, 3], 12, 7, Sampling(), frozenset({END}), MODEL.vocabulary, ("th", "e"), 5)
+ASK = CompletionRequest([1, 2, 3], 12, (7,), Sampling(), frozenset({END}), MODEL.vocabulary, ("th", "e"), 5)
 
 
 def answer(ask: CompletionRequest = ASK) -> dict[str, Any]:
@@ -30,17 +30,18 @@ def taken(whole: Any, ask: CompletionRequest = ASK) -> Any:
 def ended(reason: str) -> tuple[CompletionRequest, dict[str, Any]]:
     """An answer that ends for length, at an end token, at a text."""
     for seed in range(500):
-        ask = replace(ASK, seed=seed, stops=("th",))
+        ask = replace(ASK, key=(seed,), stops=("th",))
         whole = answer(ask)
         choice = whole["choices"][0]
-        if {"length": None, "end": END, "text": "th"}[reason] == choice["stop_reason"] and len(choice["token_ids"]) > 2:
+        if {"length": None, "end": END, "text": "th"}[reason] == choice["stop_reason"] and len(choice["token_ids"]) > 3:
             return ask, whole
     raise AssertionError(reason)
 
 
 def test_a_request_says_whatever_a_server_could_add():
     body = json.loads(replace(ASK, sampling=Sampling(0.7, 0.9, 4)).body("v1", "name"))
-    assert (body["model"], body["prompt"], body["max_tokens"], body["seed"]) == ("v1", [1, 2, 3], 12, 7)
+    assert (body["model"], body["prompt"], body["max_tokens"]) == ("v1", [1, 2, 3], 12)
+    assert body["seed"] == keyed_rng((7,)).integers(2**63)
     assert (body["temperature"], body["top_p"], body["top_k"], body["min_p"]) == (0.7, 0.9, 4, 0.0)
     assert body["repetition_penalty"] == 1.0 and body["presence_penalty"] == body["frequency_penalty"] == 0.0
     assert body["stop"] == ["th", "e"] and body["stop_token_ids"] == [END] and body["ignore_eos"]

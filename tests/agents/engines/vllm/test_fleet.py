@@ -84,7 +84,8 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_no_fault():
         return [RESET] if request.number in (1, 3) else OK
 
     with FaultServer(answer) as server:
-        fleet = Fleet([server.url], tries=1)
+        fleet = Fleet([server.url])
+        fleet.tries = 1
 
         async def work() -> None:
             for _ in range(3):
@@ -96,7 +97,8 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_no_fault():
 
 
 def test_a_place_is_held_for_each_request():
-    fleet, now, most = Fleet(["http://a", "http://b"], in_flight=3), 0, 0
+    fleet, now, most = Fleet(["http://a", "http://b"]), 0, 0
+    fleet.in_flight = 3
 
     async def one() -> None:
         nonlocal now, most
@@ -178,7 +180,8 @@ def test_a_server_that_is_started_again_is_waited_for_and_given_its_weights():
 
 def test_a_server_that_breaks_the_last_try_is_waited_for_by_the_next_turn():
     with FaultServer(lambda request: [RESET] if request.number == 0 else OK) as server:
-        fleet = Fleet([server.url], tries=1)
+        fleet = Fleet([server.url])
+        fleet.tries = 1
 
         async def work() -> None:
             with pytest.raises(EngineFailure) as failure:
@@ -232,8 +235,9 @@ def test_tries_are_counted_and_pauses_grow(monkeypatch):
     async def attempt(server: Endpoint) -> bytes:
         raise EngineFailure(EngineFault.FULL, "http://a: it is full", next(waits))
 
+    monkeypatch.setattr(Fleet, "tries", 7)
     with pytest.raises(EngineFailure, match=r"http://a: it is full") as failure:
-        run(Fleet(["http://a"], tries=7).run(b"", attempt, 2.0**40))
+        run(Fleet(["http://a"]).run(b"", attempt, 2.0**40))
     assert failure.value.fault is EngineFault.FULL
     assert pauses == pytest.approx([0.1, 0.2, 1.5, 0.8, 1.6, 2.0])
 

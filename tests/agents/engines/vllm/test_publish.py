@@ -169,10 +169,8 @@ def url(server: Server) -> Iterator[str]:
     http.server_close()
 
 
-def publisher(policy: Policy, folder: Path, *urls: str, deadline: float = 20.0) -> tuple[Publisher, list[str]]:
-    lines: list[str] = []
-    servers = [Endpoint(url, deadline) for url in urls]
-    return Publisher(policy, servers, folder / "adapters", report=lines.append), lines
+def publisher(policy: Policy, folder: Path, *urls: str, deadline: float = 20.0) -> Publisher:
+    return Publisher(policy, [Endpoint(url, deadline) for url in urls], folder / "adapters")
 
 
 def models(made: Publisher) -> list[str]:
@@ -187,18 +185,27 @@ def published(made: Publisher) -> str:
 
 
 def check_server(url: str, policy: Policy, folder: Path) -> None:
-    publisher(policy, folder, url)[0].check()
+    publisher(policy, folder, url).check()
 
 
-def test_updates_are_told_right_and_old_ones_go(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
-    made, lines = publisher(policy, tmp_path, url)
+@pytest.fixture
+def found(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Holds what publishers find that is not plainly right."""
+    caplog.set_level("INFO", "turngym.agents.engines.vllm")
+    return caplog
+
+
+def test_updates_are_told_right_and_old_ones_go(
+    policy: Policy, url: str, server: Server, tmp_path: Path, found: pytest.LogCaptureFixture
+) -> None:
+    made = publisher(policy, tmp_path, url)
     names = []
     for step in range(15):
         asyncio.run(made.publish())
         assert made.version == policy.version and models(made) == [published(made)]
         names.append(published(made))
         move(policy, 0.001 * (1 + step % 7), step)
-    assert len(set(names)) == 15 and not lines
+    assert len(set(names)) == 15 and not found.messages
     assert list(server.adapters) == names[-2:]
     assert sorted(f.name for f in (tmp_path / "adapters").glob("v*")) == ["v14.14", "v15.15"]
 
@@ -215,7 +222,7 @@ def another_run(qwen3_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_every_damage_is_detected_before_anything_is_drawn(
     policy: Policy, url: str, server: Server, another_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     name, version, old = published(made), made.version, tmp_path / "adapters" / "v1.1"
     move(policy, 0.01, 1)
@@ -240,7 +247,7 @@ def test_every_damage_is_detected_before_anything_is_drawn(
 def test_the_failure_names_what_the_server_answers_like(
     policy: Policy, url: str, server: Server, tmp_path: Path
 ) -> None:
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     before = published(made)
     server.answers_as = before  # it takes the new adapter and goes on with the one before
@@ -258,7 +265,7 @@ def test_the_failure_names_what_the_server_answers_like(
 def test_a_prefix_cache_that_ignores_the_adapter_is_seen(
     policy: Policy, url: str, server: Server, tmp_path: Path
 ) -> None:
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     server.cached_by_prompt_alone = True
     server.cache = {(None, key[1]): value for key, value in server.cache.items()}
@@ -268,19 +275,21 @@ def test_a_prefix_cache_that_ignores_the_adapter_is_seen(
     assert caught.value.fault is EngineFault.VERSION
 
 
-def test_weights_that_hardly_moved_are_called_indistinguishable(policy: Policy, url: str, tmp_path: Path) -> None:
-    made, lines = publisher(policy, tmp_path, url)
+def test_weights_that_hardly_moved_are_called_indistinguishable(
+    policy: Policy, url: str, tmp_path: Path, found: pytest.LogCaptureFixture
+) -> None:
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     before = published(made)
     move(policy, 1e-9, 1)
     asyncio.run(made.publish())
-    assert len(lines) == 1 and before in lines[0]
+    assert len(found.messages) == 1 and before in found.messages[0]
 
 
 def test_unchanged_weights_are_probed_and_not_loaded_again(
     policy: Policy, url: str, server: Server, tmp_path: Path
 ) -> None:
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     loads, name = len(server.loads), published(made)
     asyncio.run(made.publish())
@@ -296,7 +305,7 @@ def test_unchanged_weights_are_probed_and_not_loaded_again(
 
 
 def test_a_server_that_starts_again_is_restored(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     server.adapters.clear()
     server.cache.clear()
@@ -314,7 +323,7 @@ def test_a_server_that_starts_again_is_restored(policy: Policy, url: str, server
 def test_a_server_restored_while_weights_are_published_has_the_new_ones(
     policy: Policy, url: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     old, draw = published(made), Endpoint.draw
 
@@ -343,7 +352,7 @@ def test_a_server_restored_while_weights_are_published_has_the_new_ones(
 def test_one_of_two_servers(policy: Policy, qwen3_folder: Path, url: str, server: Server, tmp_path: Path) -> None:
     second = Server(qwen3_folder)
     http, other = serve(second)
-    made, _ = publisher(policy, tmp_path, url, other)
+    made = publisher(policy, tmp_path, url, other)
     asyncio.run(made.publish())
     assert models(made) == [published(made), published(made)]
     second.answers_as, name = published(made), published(made)
@@ -365,10 +374,10 @@ def test_a_server_that_is_away_is_waited_for_until_the_deadline(
 ) -> None:
     monkeypatch.setattr(publish, "PAUSE", 0.01)
     server.broken = 5
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
     server.broken = 10**6
-    late, _ = publisher(policy, tmp_path / "late", url, deadline=0.05)
+    late = publisher(policy, tmp_path / "late", url, deadline=0.05)
     with pytest.raises(EngineFailure) as caught:
         asyncio.run(late.publish())
     assert caught.value.fault in (EngineFault.FULL, EngineFault.TIMEOUT)
@@ -381,7 +390,7 @@ def test_a_server_that_is_ending_is_waited_for(
     policy: Policy, url: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish, "PAUSE", 0.01)
-    made, _ = publisher(policy, tmp_path, url)
+    made = publisher(policy, tmp_path, url)
     for step in range(2):
         server.ending = 3
         asyncio.run(made.publish())
@@ -390,12 +399,12 @@ def test_a_server_that_is_ending_is_waited_for(
 
 
 def test_a_policy_without_an_adapter_is_probed_alone(
-    qwen3_folder: Path, url: str, server: Server, tmp_path: Path
+    qwen3_folder: Path, url: str, server: Server, tmp_path: Path, found: pytest.LogCaptureFixture
 ) -> None:
     plain = load_policy(qwen3_folder)
-    made, lines = publisher(plain, tmp_path, url)
+    made = publisher(plain, tmp_path, url)
     asyncio.run(made.publish())
-    assert not lines and models(made) == ["policy"] and not server.loads
+    assert not found.messages and models(made) == ["policy"] and not server.loads
 
 
 def test_check_takes_what_fits(policy: Policy, url: str, server: Server, tmp_path: Path) -> None:

@@ -118,10 +118,12 @@ def test_it_starts_tells_what_it_waits_for_and_ends_with_its_children(
 
 
 def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(
-    tiny: Policy, python: Path, tmp_path: Path
+    tiny: Policy, python: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, lines = tmp_path / "server.log", []
-    with VllmServer(tiny, log=log, python=python, restarts=2, report=lines.append) as server:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(module, "RESTARTS", 2)
+    log = tmp_path / "server.log"
+    with VllmServer(tiny, log=log, python=python) as server:
         url = server.url
         for starts in (2, 3):
             engine = engines(log)[-1]
@@ -129,7 +131,7 @@ def test_a_server_that_ends_is_started_again_at_the_same_url_and_not_forever(
             until(lambda n=starts: server.starts == n and len(engines(log)) == n)
             until(lambda pid=engine: not runs(pid))
             assert server.url == url
-            assert f"starting it again ({starts - 1} of 2)" in lines[-1]
+            assert f"starting it again ({starts - 1} of 2)" in caplog.messages[-1]
         os.killpg(server.pid, signal.SIGKILL)
         until(lambda: server.failure is not None)
         assert server.failure is not None and server.failure.fault is EngineFault.DOWN
