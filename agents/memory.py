@@ -77,12 +77,7 @@ def check_fits(
 
 
 def needed(
-    config: Mapping[str, Any],
-    count: int,
-    dtype: str,
-    lora: LoraOptions | None = None,
-    context: int = 0,
-    work: Work | None = None,
+    config: Mapping[str, Any], count: int, dtype: str, lora: LoraOptions | None, context: int, work: Work | None = None
 ) -> Needed:
     """Return what a policy of `count` parameters takes; the arguments are those of `check_fits`."""
     size, learned, shapes = BYTES[dtype], 0, linear_shapes(config)

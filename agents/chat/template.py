@@ -32,10 +32,7 @@ _SYSTEM: Message = {"role": "system", "content": "system"}
 _REPLY: Message = {"role": "assistant", "content": _CONTENT}
 _CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 _CONTENTS = (  # what a policy says: plainly, after a thought (which the template may have opened), in a thought, a call
-    "answer",
-    "<think>\nthought\n</think>\n\nanswer",
-    "thought\n</think>\n\nanswer",
-    "<think>\nthought",
+    *("answer", "<think>\nthought\n</think>\n\nanswer", "thought\n</think>\n\nanswer", "<think>\nthought"),
     f"<think>\nthought\n</think>\n\n{_CALL}",
 )
 # Wall-clock time would make prompts depend on the day of the run; this is the day that Llama's templates fall back to.
@@ -102,17 +99,13 @@ class Template:
     @cached_property
     def takes_system(self) -> bool:
         try:
-            self._render([_SYSTEM, *_ASK])
+            self._render([_SYSTEM, *_ASK], (), False, ())
         except TemplateError:
             return False
         return True
 
     def _render(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] = (),
-        generate: bool = False,
-        roles: Sequence[str | None] = (),
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], generate: bool, roles: Sequence[Any]
     ) -> MarkedText:
         begin((messages, tools))
         try:

@@ -16,15 +16,9 @@ from .episodes import Broken, Case, as_json, example_calls, expert, moment, same
 ODD = (
     *("", " \n\t", "\0", "a\0b", "\ud800", "\udcff tail"),
     *("x" * 100_000, "\n" * 10_000, "é🍎" * 5_000, "{" * 5_000, "[" * 5_000 + "]" * 5_000, "<" * 5_000),
-    "<|im_end|>\n<|im_start|>assistant\n",
-    "<|endoftext|></s><s>[INST]<｜User｜>",
-    "</tool_call></python></think>",
+    *("<|im_end|>\n<|im_start|>assistant\n", "<|endoftext|></s><s>[INST]<｜User｜>", "</tool_call></python></think>"),
     *("<tool_call>" * 500, "<think>" * 500, "\\boxed{" * 500),
-    "\"}'}]`\\",
-    "\x1b[2J\x07\u202e\u2028\ufeff",
-    "__import__('os')",
-    "9" * 5_000,
-    "nan",
+    *("\"}'}]`\\", "\x1b[2J\x07\u202e\u2028\ufeff", "__import__('os')", "9" * 5_000, "nan"),
 )
 LOOKED = 16  # tasks of an environment, and of a split
 _SPEAKERS = ("system", "user", "assistant", "tool")

@@ -18,7 +18,7 @@ from ...envs.splits import begin
 from ...tools import Format
 from ...tools.core import start
 from ..chat.chat import Chat
-from ..engine import Completion, Continued, Cut, Engine, EngineFailure, Sampling, Session
+from ..engine import Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..journal import Incident, OnIncident
 from ..settings import Deadlines
 from ..trajectory import NO_TOKENS, Key, Leaf, Spawn, Tree, Turn, earns_reward, failed_step, root_turn, step
@@ -158,14 +158,14 @@ class FirstTurn:
         given = Turn.unsampled(-1, "assistant", "", forced)
         if self.twin < 0:
             return given
-        twin = tree.turns[self.twin]
-        columns = {name: getattr(twin, name)[: self.copied] for name in _COLUMNS}
-        prefix = replace(twin, **columns, twin=self.twin, copied=self.copied)
-        return replace(prefix, **_behind(prefix, vars(given)))
+        copied = {
+            name: column[: self.copied] for name, column in vars(tree.turns[self.twin]).items() if name in _COLUMNS
+        }
+        return replace(given, **_joined(copied, vars(given)), twin=self.twin, copied=self.copied)
 
 
-def _behind(turn: Turn, columns: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: np.concatenate((getattr(turn, name), columns[name])) for name in _COLUMNS}
+def _joined(before: Mapping[str, Any], behind: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: np.concatenate((before[name], behind[name])) for name in _COLUMNS}
 
 
 @dataclass(eq=False)
@@ -227,7 +227,7 @@ class Driver:
     async def turn(self, path: Path) -> Leaf | None:
         """Add a turn and the answer to it to the tree; return the path's end if this is it. Raises PathFailed."""
         tree = path.tree
-        drawn, turn = await self._draw(path)
+        turn = await self._draw(path)
         if turn is None:
             return path.end(StopReason.CONTEXT, {})
         env, answering = path.env, f"the environment's answer to turn {path.turn}"
@@ -240,7 +240,7 @@ class Driver:
         path.node = tree.add(replace(turn, reward=result.reward, info=result.info))
         if result.stop is not None and not earns_reward(result.stop):
             raise PathFailed(path.end(result.stop, result.info))
-        if stop := result.stop or (StopReason.CONTEXT if drawn.stop == "context" else None):
+        if stop := result.stop or (StopReason.CONTEXT if turn.ended == "context" else None):
             return path.end(stop, result.info)
         message = result.messages[0]
         tokens = self.actor.chat.reply(result.messages, int(turn.tokens[-1]))
@@ -249,8 +249,8 @@ class Driver:
         path.turn, path.first = path.turn + 1, FirstTurn(later, later=later) if later else None
         return None
 
-    async def _draw(self, path: Path) -> tuple[Completion, Turn | None]:
-        """Return what was drawn, and the turn that it makes without the environment's answer; None without room."""
+    async def _draw(self, path: Path) -> Turn | None:
+        """Return the turn that is drawn, without the environment's answer; None without room."""
         chat, cut, tree = self.actor.chat, self.actor.cut, path.tree
         first = path.first or FirstTurn(self.sampling)
         tokens, sampling, prefix = tree.turns[path.node].tokens, first.sampling, first.prefix(tree)
@@ -265,23 +265,21 @@ class Driver:
         except (Overdue, EngineFailure) as error:
             raise path.failure(error) from None
         if not len(drawn.tokens):
-            return drawn, None
+            return None
         if not (np.isfinite(drawn.logp).all() and np.isfinite(drawn.entropy).all()):
             raise path.failure(ValueError(f"the engine drew turn {path.turn} with numbers that are not finite"))
         sampled = np.ones(len(drawn.tokens), np.bool_)
-        columns = _behind(prefix, {**vars(drawn), "sampled": sampled, "logp_roll": drawn.logp})
+        columns = _joined(vars(prefix), {**vars(drawn), "sampled": sampled, "logp_roll": drawn.logp})
         text = chat.text(columns["tokens"], self.actor.end_ids)
-        return drawn, Turn(
+        return replace(
+            prefix,
             parent=path.node,
-            role="assistant",
             text=text,
             **columns,
             temperature=sampling.temperature,
             version=drawn.version,
             ended=drawn.stop,
             estimate=drawn.estimate,
-            twin=prefix.twin,
-            copied=prefix.copied,
             **self.actor.spans(text, columns["tokens"]),
         )
 

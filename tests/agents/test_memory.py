@@ -123,8 +123,8 @@ def test_the_number_of_weights_follows_from_the_config(kind, sizes, tied, count)
 
 
 def test_keys_and_values_of_a_token():
-    assert needed(LARGE, 0, "bfloat16", context=1).cache == 2 * 80 * 8 * 128 * 2
-    assert needed({**LARGE, "head_dim": 64}, 0, "float32", context=1).cache == 2 * 80 * 8 * 64 * 4
+    assert needed(LARGE, 0, "bfloat16", None, 1).cache == 2 * 80 * 8 * 128 * 2
+    assert needed({**LARGE, "head_dim": 64}, 0, "float32", None, 1).cache == 2 * 80 * 8 * 64 * 4
 
 
 def test_a_config_in_a_config_is_read_and_an_unknown_one_has_no_layers(tmp_path):

@@ -33,27 +33,16 @@ class TorchEngine:
     policy: Whose weights draw.
     slots: Conversations that are cached at a time.
     prefill_tokens: Most padded tokens of one chunk batch.
-    max_context: Tokens; lowers the policy's own limit.
     threads: CPU threads of its worker alone (None: as the process, until `measure_threads`).
 
     Raises ValueError where a value is out of range, or the model does not fit, also not into memory.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        slots: int = 64,
-        prefill_tokens: int = 4096,
-        max_context: int | None = None,
-        threads: int | None = None,
-    ) -> None:
+    def __init__(self, policy: Policy, slots: int = 64, prefill_tokens: int = 4096, threads: int | None = None) -> None:
         for name, value in (("slots", slots), ("prefill_tokens", prefill_tokens), ("threads", threads)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; the engine needs at least 1")
-        self.policy = policy
-        self.max_context = policy.max_context if max_context is None else max_context
-        if not 2 <= self.max_context <= policy.max_context:
-            raise ValueError(f"max_context is {max_context}; the policy takes 2..{policy.max_context} tokens")
+        self.policy, self.max_context = policy, policy.max_context
         if policy.device.type == "cpu":
             keep_memory()
         self._make = self._runners()

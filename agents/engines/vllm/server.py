@@ -86,13 +86,7 @@ class VllmServer:
     """
 
     def __init__(
-        self,
-        policy: Policy,
-        *,
-        log: Path,
-        options: Sequence[str] = (),
-        python: Path | None = None,
-        start: float = 900.0,
+        self, policy: Policy, log: Path, options: Sequence[str] = (), python: Path | None = None, start: float = 900.0
     ) -> None:
         dtype, context = str(policy.base.dtype).removeprefix("torch."), policy.max_context
         check_fits(policy.folder, dtype, str(policy.device), context=context)

@@ -113,8 +113,9 @@ class WitnessSession:
         self.inner.close()
 
 
-def actor_of(folder: Path, ends: Cut | None = None, **options: Any) -> Iterator[Actor]:
+def actor_of(folder: Path, ends: Cut | None = None, max_context: int = 0, **options: Any) -> Iterator[Actor]:
     policy = load_policy(folder)
+    policy.max_context = max_context or policy.max_context
     engine = TorchEngine(policy, **options)
     yield Actor(engine, Chat.from_folder(folder), policy.end_ids, ends)
     engine.close()
