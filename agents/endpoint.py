@@ -5,8 +5,6 @@ A request that has failed for good is an `EngineFailure`, never an answer. What 
 header and kept out of everything else: what a server says is searched for it first.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -16,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -64,7 +62,7 @@ class Answer:
     completion_tokens: int
 
     @classmethod
-    def read(cls, root: Node) -> Answer:
+    def read(cls, root: Node) -> Self:
         """Return what an answer of `/chat/completions` holds; raises `ShapeError` where it is none."""
         choices = root["choices"].array()
         if not choices:

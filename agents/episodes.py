@@ -5,8 +5,6 @@ For other programs there are Parquet, JSONL of conversations, and the log of Ins
 `inspect_ai` 0.3, version 2, whose viewer and data frames read it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -4,12 +4,10 @@ Invariant: the tokens along root → leaf, concatenated, are exactly what the mo
 branches start at the prompt. What a plan for branches is asked and may answer is here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +53,7 @@ class Turn:
                 raise ValueError(f"Turn.{name} has shape {shape}, Turn.tokens has {self.tokens.shape}")
 
     @classmethod
-    def unsampled(cls, parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Turn:
+    def unsampled(cls, parent: int, role: str, text: str, tokens: NDArray[np.int32]) -> Self:
         """Return a turn of tokens that the policy did not draw."""
         zeros = np.zeros(len(tokens), np.float32)
         return cls(parent, role, text, tokens, zeros.astype(np.bool_), zeros, zeros)
@@ -83,7 +81,7 @@ class Leaf:
     trained: bool = True  # False for a probe, which is not learned from
 
     @classmethod
-    def ended(cls, node: int, branch: int, stop: StopReason, score: float, info: Mapping[str, Any]) -> Leaf:
+    def ended(cls, node: int, branch: int, stop: StopReason, score: float, info: Mapping[str, Any]) -> Self:
         """Return the end of a path for the reason `stop`; `score` is forgotten where it was a failure."""
         return cls(node, branch, outcome_of(stop), str(stop), score if earns_reward(stop) else nan, info)
 
@@ -150,7 +148,7 @@ class Tree:
             drawn_in[: turn.copied] = self.drawers(turn.twin)[: turn.copied]
         return drawn_in
 
-    def canonical(self) -> Tree:
+    def canonical(self) -> "Tree":
         """Return the same tree with turns in depth-first order of branches, whatever order they were written in."""
         order: dict[int, int] = {}
         tree = Tree(self.key, self.task, self.task_id)

@@ -26,6 +26,7 @@ from tokenizers import AddedToken, Tokenizer
 from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
 from turngym.agents.settings import WarmupOptions
+from turngym.agents.warmup.pretrain import Demonstration
 from turngym.agents.warmup.supervised import (
     TEMPLATE,
     Example,
@@ -83,7 +84,7 @@ def encode(chat: Chat, one: Demo) -> Example:
     opening = [{"role": "system", "content": SYSTEM_TOOL}, {"role": "user", "content": one.prompt}]
     observed = [form.observe(result, "python") for result in one.results]
     answers = [[{"role": role, "content": content}] for role, content in observed]
-    return tokenize(chat, opening, _TOOLS, one.says, answers, form)
+    return tokenize(chat, Demonstration(opening, _TOOLS, one.says, answers), form)
 
 
 @dataclass(frozen=True)

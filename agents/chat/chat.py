@@ -6,14 +6,12 @@ names that no text can spell; in the text, the template's control tokens are rep
 spelled tokens included, is text by construction, whatever a normalizer makes of it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +69,7 @@ class Chat:
                 raise TemplateError(f"{template.name} has a chat template {what}; {fix}")
 
     @classmethod
-    def from_folder(cls, folder: str | Path, template: Path | None = None) -> Chat:
+    def from_folder(cls, folder: str | Path, template: Path | None = None) -> Self:
         """Load `tokenizer.json`, the tokens that `tokenizer_config.json` adds, and the chat template of a model folder.
 
         `template` is a file that takes the place of the folder's own. Raises FileNotFoundError: a file is missing; the

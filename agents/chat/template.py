@@ -5,15 +5,13 @@ those that are not can be used, too: a prompt is what the template renders, and 
 writes behind a turn of a conversation without thoughts.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jinja2
 
@@ -63,7 +61,7 @@ class Template:
             raise TemplateError(f"{name} has a chat template that cannot be used: {error}") from None
 
     @classmethod
-    def from_folder(cls, folder: Path, file: Path | None = None) -> Template:
+    def from_folder(cls, folder: Path, file: Path | None = None) -> Self:
         """Read `file`, else the folder's own template. Raises FileNotFoundError where there is none, or ValueError."""
         config_file, jinja_file = folder / "tokenizer_config.json", file or folder / TEMPLATE_FILE
         config = read_json(config_file) if config_file.is_file() else {}

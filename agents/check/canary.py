@@ -8,8 +8,6 @@ objects. It does not read the memory of other processes: that they cannot be rea
 confinement, not of the environment.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -22,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -80,8 +78,8 @@ class _Overheard:
         self.watch.look(f"the result of {self.tool.name}", result)
         return result
 
-    def fork(self) -> _Overheard:
-        return _Overheard(self.tool.fork(), self.watch)
+    def fork(self) -> Self:
+        return type(self)(self.tool.fork(), self.watch)
 
 
 class _Log(logging.Handler):

@@ -4,8 +4,6 @@ The text comes in two parts that stand side by side nowhere, so that the program
 as a whole in the Python tool; it imports nothing of the package.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

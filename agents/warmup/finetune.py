@@ -29,7 +29,7 @@ from ..memory import check_fits
 from ..model_folder import read_toml
 from ..settings import LoraOptions, MachineOptions, WarmupOptions, check_device
 from ..source import Source, find, max_tokens, suited
-from .pretrain import CHECKPOINTS, Progress, demonstrations, resumable
+from .pretrain import CHECKPOINTS, Demonstration, Progress, demonstrations, resumable
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat
@@ -158,19 +158,18 @@ def _demonstrations(prepared: Prepared) -> Iterator[Example]:
     if prepared.split is not None:
         env, ends = prepared.split.env, cut(prepared.split.env, chat)
         for one in demonstrations(env, training.episodes, training.noise, training.seed, prepared.split.tasks):
-            yield tokenize(chat, one.opening, one.tools, one.says, one.answers, ends)
+            yield tokenize(chat, one, ends)
         return
     for number, (where, messages) in enumerate(conversations(Path(settings.data).expanduser())):
         if number == training.episodes:
             return
         try:
-            opening, says, answers = _parts(messages)
-            yield tokenize(chat, opening, [], says, answers)
+            yield tokenize(chat, _demonstration(messages))
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
 
 
-def _parts(messages: Sequence[Message]) -> tuple[list[Message], list[str], list[list[Message]]]:
+def _demonstration(messages: Sequence[Message]) -> Demonstration:
     turns = [(own, list(some)) for own, some in groupby(messages, lambda message: message["role"] == "assistant")]
     if turns[0][0] or not turns[-1][0]:
         roles = ", ".join(message["role"] for message in messages)
@@ -179,4 +178,4 @@ def _parts(messages: Sequence[Message]) -> tuple[list[Message], list[str], list[
         raise ValueError("two messages of the assistant follow each other; join them")
     (_, opening), *others = turns
     says = [str(message["content"]) for own, some in others for message in some if own]
-    return opening, says, [some for own, some in others if not own]
+    return Demonstration(opening, [], says, [some for own, some in others if not own])

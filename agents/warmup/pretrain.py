@@ -23,7 +23,7 @@ import numpy as np
 
 from ...envs import Message, TextEnv
 from ...envs.registry import check_levels
-from ...envs.splits import Split, begin, open_split, task_count
+from ...envs.splits import Split, begin, open_split
 from ...tools.progress import track
 from ..checkpoint import latest, read_state, save
 from ..evaluate import cut
@@ -78,11 +78,11 @@ class Progress:
 class Demonstration:
     """One episode: the messages and tools it opens with, what was said in each turn, and the answers in between."""
 
-    opening: list[Message]
-    tools: list[dict[str, Any]]
-    says: tuple[str, ...]
-    answers: tuple[list[Message], ...]  # one less than `says`: nothing answers the last turn
-    reward: float
+    opening: Sequence[Message]
+    tools: Sequence[dict[str, Any]]
+    says: Sequence[str]
+    answers: Sequence[Sequence[Message]]  # one less than `says`: nothing answers the last turn
+    reward: float = 0.0
 
     def texts(self) -> Iterator[str]:
         for message in (*self.opening, *(message for answer in self.answers for message in answer)):
@@ -91,15 +91,12 @@ class Demonstration:
         yield from self.says
 
 
-def demonstrations(
-    env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int] = ()
-) -> Iterator[Demonstration]:
-    """Yield `count` episodes on `tasks` of `env` (all by default) in order, again when they run out.
+def demonstrations(env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int]) -> Iterator[Demonstration]:
+    """Yield `count` episodes on `tasks` of `env` in order, again when they run out.
 
     The same arguments give the same episodes. `noise` is the chance that a turn is wrong: another command that is
     allowed, or a turn of another task's gold.
     """
-    tasks = tasks or range(task_count(env))
     for index in range(count):
         yield _demonstrate(env, tasks, index % len(tasks), noise, random.Random(f"{seed}/{index}"))
 
@@ -189,7 +186,7 @@ def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> li
     from .supervised import tokenize
 
     ends = cut(prepared.split.env, chat)
-    tokenized = [tokenize(chat, one.opening, one.tools, one.says, one.answers, ends) for one in played]
+    tokenized = [tokenize(chat, one, ends) for one in played]
     context = prepared.settings.training.context
     examples = [example for example in tokenized if len(example.tokens) <= context]
     if 2 * len(examples) < len(tokenized):

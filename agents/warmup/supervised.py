@@ -23,7 +23,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...envs import Message
 from ...tools.progress import Work
 from ..chat.chat import Chat
 from ..engine import Cut
@@ -33,6 +32,7 @@ from ..source import TINY
 
 if TYPE_CHECKING:
     from ..policy import Policy
+    from .pretrain import Demonstration
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises
@@ -72,24 +72,17 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(CONFIG | {"model_max_length": context}, indent=2) + "\n")
 
 
-def tokenize(
-    chat: Chat,
-    opening: Sequence[Message],
-    tools: Sequence[dict[str, Any]],
-    says: Sequence[str],
-    answers: Sequence[Sequence[Message]],
-    cut: Cut | None = None,
-) -> Example:
+def tokenize(chat: Chat, one: Demonstration, cut: Cut | None = None) -> Example:
     """Return the tokens of an episode as a rollout has them; a turn that `cut` takes for complete has no end token."""
-    tokens = chat.prompt(opening, tools).tolist()
+    tokens = chat.prompt(one.opening, one.tools).tolist()
     assistant = [False] * len(tokens)
     end = next(iter(chat.end_ids))
-    for turn, text in enumerate(says):
+    for turn, text in enumerate(one.says):
         spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
         spoken += [] if cut is not None and cut.complete(text) else [end]
         tokens, assistant = tokens + spoken, assistant + [True] * len(spoken)
-        if turn < len(answers):
-            between = chat.reply(answers[turn], spoken[-1]).tolist()
+        if turn < len(one.answers):
+            between = chat.reply(one.answers[turn], spoken[-1]).tolist()
             tokens, assistant = tokens + between, assistant + [False] * len(between)
     return Example(np.array(tokens, np.int32), np.array(assistant, np.bool_))
 

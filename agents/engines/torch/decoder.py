@@ -6,8 +6,6 @@ are in pairs, as the rotation of a position takes them. The policy's own weights
 embedding are one matrix. On a CPU that has oneDNN a matrix is packed for the processor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -195,7 +193,7 @@ class Decoder(Runner):
             x = layer.fall(_gated(layer.rise(self._norm(x))), x)
         return weights.head(self._norm(x.view(*parts[0].positions.shape, -1)[:, -1]))
 
-    def _attention(self, part: Part, single: bool) -> Several | Single:
+    def _attention(self, part: Part, single: bool) -> "Several | Single":
         at, kind = part.positions[:, None, None], self.weights.embedding.dtype
         masks = {size: self._mask(at, part.window, kind, size) for size in {one.window for one in self.weights.layers}}
         return Single(self.weights, part, masks, self._width) if single else Several(part, masks)

@@ -5,8 +5,6 @@ when the length they sum over changes. So a chunk is padded to multiples that fo
 with its equals; decoding has one query a head, where a wider masked window adds exact zeros in the same order.
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 from abc import ABC, abstractmethod
@@ -155,7 +153,7 @@ class Runner(ABC):
 class SlotCache(Cache):
     """What layers of `transformers` see of a runner's cache."""
 
-    def __init__(self, runner: Fallback, part: Part) -> None:
+    def __init__(self, runner: Runner, part: Part) -> None:
         super().__init__(layers=[])
         self._runner, self._part = runner, part
 

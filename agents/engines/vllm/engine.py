@@ -7,8 +7,6 @@ A server to which a connection breaks, or that does not know the weights it was 
 there until it is healthy and has been admitted again. Requests wait meanwhile, or go to another.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -46,7 +44,7 @@ class VllmEngine:
     forward, threads = "vllm", 0
     mode_reason = "a server's numbers depend on what else is in its batch"
 
-    def __init__(self, policy: Policy, fleet: Fleet, publisher: Publisher, *, top: int = TOP) -> None:
+    def __init__(self, policy: Policy, fleet: "Fleet", publisher: Publisher, *, top: int = TOP) -> None:
         self.policy, self.fleet, self.publisher, self.top = policy, fleet, publisher, top
         self.max_context = policy.max_context
         self.version: int | None = None  # of the weights that the servers have
@@ -55,7 +53,7 @@ class VllmEngine:
         self._open = True
         fleet.admit = self._admit
 
-    def session(self) -> VllmSession:
+    def session(self) -> "VllmSession":
         return VllmSession(self)
 
     async def sync(self) -> None:

@@ -2,9 +2,14 @@
 
 import pytest
 
-from turngym.agents.warmup.pretrain import demonstrations
+from turngym.agents.warmup import pretrain
 from turngym.envs.household.env import make_household
 from turngym.envs.registry import make
+from turngym.envs.splits import task_count
+
+
+def demonstrations(env, count, noise, seed):
+    return pretrain.demonstrations(env, count, noise, seed, range(task_count(env)))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from turngym.agents.chat.chat import Chat
 from turngym.agents.chat.template import Template
 from turngym.agents.settings import SIZES, WarmupOptions
 from turngym.agents.warmup import supervised
+from turngym.agents.warmup.pretrain import Demonstration
 from turngym.agents.warmup.supervised import (
     CONTEXT,
     PADDING,
@@ -42,7 +43,9 @@ def model():
     return new_model(CHAT, "small", 64, 0)
 
 
-EXAMPLES = [tokenize(CHAT, ASK, [], ["go", "to"], [[{"role": "user", "content": "tell"}]]) for _ in range(5)]
+EXAMPLES = [
+    tokenize(CHAT, Demonstration(ASK, [], ["go", "to"], [[{"role": "user", "content": "tell"}]])) for _ in range(5)
+]
 
 
 def test_an_episode_is_laid_out_as_the_template_renders_it():
@@ -57,7 +60,7 @@ def test_an_episode_is_laid_out_as_the_template_renders_it():
 
 def test_a_turn_that_the_cut_ends_has_no_end_token():
     call = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
-    example = tokenize(CHAT, ASK, [], [call], [], get_format("hermes"))
+    example = tokenize(CHAT, Demonstration(ASK, [], [call], []), get_format("hermes"))
     assistant = CHAT.tokenizer.decode(example.tokens[example.assistant].tolist(), skip_special_tokens=False)
     assert assistant == call
 
