@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tools.core import refuse_constant
-from .journal import Incident, OnIncident, ignore, sync
+from .journal import Incident, OnIncident, sync
 from .model_folder import sha256_of, unique
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def steps(folder: Path) -> list[Path]:
 
 
 def latest(
-    folder: Path, on_incident: OnIncident = ignore, check: Callable[[Path], object] | None = None
+    folder: Path, on_incident: OnIncident = lambda incident: None, check: Callable[[Path], object] | None = None
 ) -> Path | None:
     """Return the newest checkpoint that can be trusted; None where there is none at all.
 

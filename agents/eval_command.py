@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
@@ -18,11 +18,9 @@ from ..envs.registry import EnvOptions, flag_of, levels_of, named_values, reserv
 from ..tools.core import did_you_mean
 from ..tools.progress import Work
 from .model_folder import read_toml
+from .scores import Episode, Report
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, parsed
 from .terminal import Shown, console, mistakes
-
-if TYPE_CHECKING:
-    from .scores import Episode, Report
 
 Environment = Annotated[tyro.conf.OmitArgPrefixes[EnvOptions], tyro.conf.arg(name="environment")]
 E = TypeVar("E", bound="Eval")

@@ -59,10 +59,6 @@ class Incident:
 OnIncident = Callable[[Incident], None]
 
 
-def ignore(incident: Incident) -> None:
-    """Do nothing: for callers that write no run folder."""
-
-
 @dataclass(frozen=True)
 class Origin:
     """What made a journal: `turngym.envs.registry.make(env, **options)` makes its environment again."""

@@ -163,7 +163,7 @@ def _facts(task_id: str, nodes: list[Turn], stop: str | None, end: Leaf | None) 
 def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -> Divergence | None:
     facts = zip(recorded, replayed, strict=False)  # where one of them ends early, its `stop` differs
     for (turn, field, old, cut), (_, _, new, cut_now) in facts:
-        was, now = _data(old), _data(new)
+        was, now = (json.loads(json.dumps(value, default=repr)) for value in (old, new))
         if field == "info" and "valid" not in was:  # a journal of a version that did not write it
             now.pop("valid", None)
         if _bits(was) == _bits(now):
@@ -173,10 +173,6 @@ def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -
             field, was, now = f"info[{name!r}]", was.get(name, NOTHING), now.get(name, NOTHING)
         return Divergence(key, turn, field, was, now, cut or cut_now)
     return None
-
-
-def _data(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=repr))
 
 
 def _bits(value: Any) -> str:

@@ -286,16 +286,13 @@ def flat(settings: Any) -> dict[str, Any]:
 
 def changed(settings: T, values: Mapping[str, Any]) -> T:
     """Return settings with other values by the names of fields, nested ones too; TypeError for an unknown name."""
-    known, new = flat(settings), dict[str, Any]()
-    if unknown := sorted(values.keys() - known.keys()):
+    if unknown := sorted(values.keys() - flat(settings).keys()):
         raise TypeError(f"{type(settings).__name__} has no field {', '.join(unknown)}")
+    new, rest = dict[str, Any](), dict(values)
     for field in fields(settings):  # type: ignore[arg-type]
-        value = getattr(settings, field.name)
-        if is_dataclass(value):
-            new[field.name] = changed(value, {name: values[name] for name in flat(value) if name in values})
-        elif field.name in values:
-            new[field.name] = values[field.name]
-    return replace(settings, **new)  # type: ignore[type-var]
+        if is_dataclass(value := getattr(settings, field.name)):
+            new[field.name] = changed(value, {name: rest.pop(name) for name in flat(value) if name in rest})
+    return replace(settings, **new, **rest)  # type: ignore[type-var]
 
 
 def parsed(settings: T, values: Mapping[str, Any], where: str) -> T:

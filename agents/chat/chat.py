@@ -45,9 +45,8 @@ class Chat:
     `opened` is the thought that the template leaves open where the policy begins to draw ("<think>\n"; mostly empty),
     and `end_ids` holds the token that the template ends a turn with (none if it ends turns with plain text).
 
-    Raises:
-        TemplateError: the template is not prefix-preserving, so that the tokens of a path would not be what the
-            model saw; or it writes control tokens in a way that cannot be told from a message's text.
+    Raises TemplateError where the template is not prefix-preserving, so that the tokens of a path would not be what the
+    model saw, or where it writes control tokens in a way that cannot be told from a message's text.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: Template) -> None:

@@ -18,12 +18,13 @@ import numpy as np
 from ...envs import TextEnv
 from ...tools.progress import Work
 from ..engine import Sampling, Session
-from ..journal import Incident, OnIncident, ignore
+from ..journal import Incident, OnIncident
 from ..settings import Deadlines
 from ..trajectory import NO_TOKENS, Event, Leaf, Plan, Spawn, Tree, Turn
 from .path import Actor, Driver, FirstTurn, Overdue, Path, PathFailed, Watch
 
 T = TypeVar("T")
+OnPath = Callable[[Tree], None]
 PROBES = 64  # a tree may have
 
 
@@ -45,22 +46,14 @@ class TreeGrower:
     Without a plan there is one round, in which every path goes from the prompt to its end and none waits for another;
     with one, a path takes one turn a round. Then the plan is asked about every path in the order of their numbers, so
     what it is granted depends on keys and weights alone. Failed paths count too: the tree has exactly `budget`.
-    `skipped` are branches of the budget that are not grown, and `on_path` gets each path that ends as a tree of its
-    own; both without a plan only.
+    `skipped` and `on_path` are those of `collect`.
     """
 
     def __init__(
-        self,
-        driver: Driver,
-        tree: Tree,
-        plan: Plan | None,
-        budget: int,
-        gate: asyncio.Semaphore,
-        skipped: Collection[int] = (),
-        on_path: Callable[[Tree], None] = lambda path: None,
+        self, driver: Driver, tree: Tree, plan: Plan | None, budget: int, skipped: Collection[int], on_path: OnPath
     ) -> None:
         self.driver, self.tree, self.plan, self.on_path = driver, tree, plan, on_path
-        self.gate, self.left = gate, budget - len(skipped)
+        self.left = budget - len(skipped)
         self.branches = (branch for branch in count() if branch not in skipped)
         self.probes = 0
         self.paths: list[Path] = []
@@ -197,7 +190,7 @@ class TreeGrower:
         watch = self.driver.watch
         retries = watch.deadlines.retries
         try:
-            await watch.queue(self.gate.acquire(), "waiting for a place among the paths in flight")
+            await watch.queue(watch.places.acquire(), "waiting for a place among the paths in flight")
         except Overdue as overdue:
             watch.on_incident(Incident("failed", str(overdue), path.key))
             raise path.failure(overdue) from None
@@ -211,7 +204,7 @@ class TreeGrower:
                     if last:
                         raise
         finally:
-            self.gate.release()
+            watch.places.release()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _merge(self, path: Path) -> None:
@@ -248,9 +241,9 @@ def collect(
     plan: Plan | None = None,
     in_flight: int = 64,
     deadlines: Deadlines = Deadlines(),  # noqa: B008 (immutable)
-    on_incident: OnIncident = ignore,
+    on_incident: OnIncident = lambda incident: None,
     skipped: Mapping[int, Collection[int]] = MappingProxyType({}),
-    on_path: Callable[[Tree], None] = lambda path: None,
+    on_path: OnPath = lambda path: None,
 ) -> list[Tree]:
     """Grow one tree of `group` branches for each task and return them in the order of `tasks`.
 
@@ -276,15 +269,14 @@ def collect(
 
     async def run() -> None:
         await actor.engine.sync()
-        watch = Watch(deadlines, on_incident)
+        watch = Watch(deadlines, on_incident, in_flight)
         driver = Driver(actor, sampling, watch)
-        paths = asyncio.Semaphore(in_flight)
         alive = asyncio.Semaphore(max(in_flight // group, 1)) if plan else nullcontext()
 
         async def grow(task: int) -> Tree:
             async with alive:
                 tree, left_out = Tree((*key, task), task, ""), skipped.get(task, ())
-                tree = await TreeGrower(driver, tree, plan, group, paths, left_out, ended).grow(env)
+                tree = await TreeGrower(driver, tree, plan, group, left_out, ended).grow(env)
                 work.advance(1 if plan else 0)
                 return tree
 

@@ -39,10 +39,11 @@ class Overdue(RuntimeError):
 
 
 class Watch:
-    """Keeps the deadlines of one rollout. Made inside its event loop, where the step's time begins."""
+    """Keeps the deadlines and the places of one rollout. Made inside its event loop, where the step's time begins."""
 
-    def __init__(self, deadlines: Deadlines, on_incident: OnIncident) -> None:
+    def __init__(self, deadlines: Deadlines, on_incident: OnIncident, in_flight: int) -> None:
         deadlines.check()
+        self.places = asyncio.Semaphore(in_flight)
         self.deadlines, self.on_incident = deadlines, on_incident
         self.pending: dict[Key, str] = {}
         self._clock = asyncio.get_running_loop().time

@@ -6,14 +6,12 @@ Matrices are learned by Muon (Jordan et al. 2024), which takes far fewer steps h
 head and the norms by AdamW (Loshchilov and Hutter, arXiv:1711.05101).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,12 +25,10 @@ from ...tools.progress import Work
 from ..chat.chat import Chat
 from ..engine import Cut
 from ..model_folder import header, read_json
+from ..policy import Policy
 from ..settings import SIZES, WarmupOptions
 from ..source import TINY
-
-if TYPE_CHECKING:
-    from ..policy import Policy
-    from .pretrain import Demonstration
+from .pretrain import Demonstration
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises

@@ -95,7 +95,7 @@ def chat(qwen3_folder: Folder) -> Chat:
 def play(chat: Chat, texts: list[str], scene: Callable[[Scene], Awaitable[Any]], cut: Any = None, **script: Any) -> Any:
     async def run() -> Any:
         seen: list[Incident] = []
-        watch, said = Watch(Deadlines(), seen.append), Script(chat, texts, **script)
+        watch, said = Watch(Deadlines(), seen.append, 1), Script(chat, texts, **script)
         driver = Driver(Actor(None, chat, frozenset(), cut), Sampling(max_tokens=9), watch)
         tree = Tree((0, 0, 1), 1, "")
         path = Path((0, 0, 1, 2), 2, tree, session=said)
