@@ -37,8 +37,8 @@ NESTED = ("search", "rewards", "weights", "tools")  # which Parquet holds as JSO
 _TYPES = {
     **dict.fromkeys(("task", "sample", "turns", "drawn", "cut", "calls", "errors", "tokens"), "int64"),
     **dict.fromkeys(("task_id", "category", "outcome", "stop", "answer", "error", *NESTED), "string"),
-    **dict.fromkeys(("success", "used_tool"), "bool"),
     "score": "double",
+    **dict.fromkeys(("success", "used_tool"), "bool"),
 }
 
 
