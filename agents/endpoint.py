@@ -240,7 +240,8 @@ class Endpoint:
         return None
 
     def _request(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        sampling, request = self.sampling, {"model": self.options.model, "messages": list(messages)}
+        sampling = self.sampling
+        request: dict[str, Any] = {"model": self.options.model, "messages": list(messages)}
         request |= {"tools": list(tools) or "none", "max_tokens": sampling.max_tokens}
         request |= {"temperature": sampling.temperature, "top_p": sampling.top_p if sampling.top_p < 1 else "none"}
         request |= {"seed": int(keyed_rng((self.seed, *key)).integers(2**31)), **self._fields}

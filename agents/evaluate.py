@@ -7,8 +7,6 @@ The folder of an evaluation keeps how far it is. `settings.json` says what is ev
 written. An episode that has a score is never played twice. `vocabulary.json` says what a policy's tokens stand for.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -267,7 +265,7 @@ def _roll_out(evaluation: Evaluation, done: Progress) -> None:
         )
 
 
-def checked_chat(source: Source, env: TextEnv) -> Chat:
+def checked_chat(source: Source, env: TextEnv) -> "Chat":
     """Return the chat format of a policy; TemplateError where its template cannot speak with `env`."""
     from .chat.chat import Chat, check_fit
 
@@ -280,13 +278,13 @@ def _format(env: TextEnv) -> Format | None:
     return env.format if isinstance(env, QuestionEnv) and len(env.toolbox) else None
 
 
-def cut(env: TextEnv, chat: Chat) -> Cut | None:
+def cut(env: TextEnv, chat: "Chat") -> Cut | None:
     """Return what ends a turn in `env` before the policy does: its first call; None where there is nothing to call."""
     style = _format(env)
     return Continued(style, chat.opened) if style is not None and chat.opened else style
 
 
-def actor_in(env: TextEnv, engine: Engine, chat: Chat, end_ids: frozenset[int]) -> Actor:
+def actor_in(env: TextEnv, engine: Engine, chat: "Chat", end_ids: frozenset[int]) -> "Actor":
     from .rollout.path import Actor
 
     return Actor(engine, chat, end_ids, cut(env, chat), _format(env))

@@ -182,15 +182,9 @@ def _load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
+        alone = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
         base, report = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            device_map={"": device},
-            attn_implementation="eager",
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
+            folder, dtype=dtype, device_map={"": device}, attn_implementation="eager", output_loading_info=True, **alone
         )
     except Exception as error:  # what a config may be wrong in is without end
         what = " ".join(str(error).split())

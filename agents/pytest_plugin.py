@@ -13,8 +13,6 @@ A mark names one instead, with its options; it may be given several times:
 The package under test is the one that `pyproject.toml` in pytest's root folder names.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -95,6 +93,6 @@ def environment(mark: pytest.Mark) -> tuple[str, Mapping[str, Any]]:
     return mark.args[0], mark.kwargs
 
 
-def _name(case: Case) -> str:
+def _name(case: "Case") -> str:
     options = ", ".join(f"{name}={value!r:.20}" for name, value in case.options.items())
     return f"{case.env_id}({options})" if options else case.env_id

@@ -6,8 +6,6 @@ Default learning rates are for LoRA on all layers. They lie between TRL's 1e-5 (
 1e-5. Turns of 512 to 1024 tokens and groups of 8 are what both take in their examples of GRPO on math questions.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -110,7 +108,7 @@ def suited(env_id: str, options: Mapping[str, Any], source: Source | None) -> di
     return fitting(env_id, options, Template.from_folder(source.folder, source.template))
 
 
-def fitting(env_id: str, options: Mapping[str, Any], template: Template | None) -> dict[str, Any]:
+def fitting(env_id: str, options: Mapping[str, Any], template: "Template | None") -> dict[str, Any]:
     """Return options for an environment to suit a stock model, where `options` leave them open.
 
     `system=True`, where the environment `env_id` has such a prompt, and the call format that the template can carry.
@@ -124,7 +122,7 @@ def fitting(env_id: str, options: Mapping[str, Any], template: Template | None) 
     return {name: value for name, value in found.items() if name not in options}
 
 
-def _format(template: Template) -> str:
+def _format(template: "Template") -> str:
     """Return the format in which a template writes calls, `tags` where it shows no tools; empty where neither fits."""
     function = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
     tool = {"type": "function", "function": function}

@@ -107,12 +107,9 @@ class Template:
     ) -> MarkedText:
         begin((messages, tools))
         try:
-            made = self._template.render(
-                messages=[_with_marked_role(message) for message in messages],
-                tools=list(tools) or None,
-                add_generation_prompt=generate,
-                **self.special,
-            )
+            marked = [_with_marked_role(message) for message in messages]
+            given = {"tools": list(tools) or None, "add_generation_prompt": generate, **self.special}
+            made = self._template.render(messages=marked, **given)
         except Exception as error:  # a template is a program: anything can go wrong in it
             shown, what = ", ".join(map(str, roles)), " ".join(str(error).split())
             raise TemplateError(f"{self.name} cannot render the roles {shown:.80}: {what:.300}") from error

@@ -4,8 +4,6 @@ torch: the embedded engine, which runs the model in this process
 vllm: the engine whose turns vLLM servers draw
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator
@@ -24,8 +22,8 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def open_engine(
-    choice: EngineChoice, policy: Policy, folder: Path, deadline: float = 600.0, threads: int | None = None
-) -> Iterator[TorchEngine | VllmEngine]:
+    choice: "EngineChoice", policy: "Policy", folder: Path, deadline: float = 600.0, threads: int | None = None
+) -> "Iterator[TorchEngine | VllmEngine]":
     """Have an engine that draws from `policy`, and end with it what was started for it.
 
     folder: Where a server finds adapters, and writes its log.
@@ -35,7 +33,7 @@ def open_engine(
     Raises ValueError where a server does not fit the policy; EngineFailure where a server cannot be had.
     """
     with ExitStack() as stack:
-        engine: TorchEngine | VllmEngine
+        engine: "TorchEngine | VllmEngine"
         if choice.engine == "torch":
             from .torch import TorchEngine
 

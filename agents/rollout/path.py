@@ -159,9 +159,7 @@ class FirstTurn:
         given = Turn.unsampled(-1, "assistant", "", forced)
         if self.twin < 0:
             return given
-        copied = {
-            name: column[: self.copied] for name, column in vars(tree.turns[self.twin]).items() if name in _COLUMNS
-        }
+        copied = {name: getattr(tree.turns[self.twin], name)[: self.copied] for name in _COLUMNS}
         return replace(given, **_joined(copied, vars(given)), twin=self.twin, copied=self.copied)
 
 

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,9 +160,7 @@ def _demonstrations(prepared: Prepared) -> Iterator[Example]:
         for one in demonstrations(env, training.episodes, training.noise, training.seed, prepared.split.tasks):
             yield tokenize(chat, one, ends)
         return
-    for number, (where, messages) in enumerate(conversations(Path(settings.data).expanduser())):
-        if number == training.episodes:
-            return
+    for where, messages in islice(conversations(Path(settings.data).expanduser()), training.episodes):
         try:
             yield tokenize(chat, _demonstration(messages))
         except ValueError as error:

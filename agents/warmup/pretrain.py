@@ -6,8 +6,6 @@ not always do it, so that reinforcement learning has something to select.
 `prepare` finds mistakes without torch; `run` makes the folder, and where it died goes on to the same weights.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -182,7 +180,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
     yield Progress(training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
-def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> list[Example]:
+def _examples(chat: "Chat", played: list[Demonstration], prepared: Prepared) -> "list[Example]":
     from .supervised import tokenize
 
     ends = cut(prepared.split.env, chat)
@@ -197,7 +195,7 @@ def _examples(chat: Chat, played: list[Demonstration], prepared: Prepared) -> li
     return examples
 
 
-def _about(played: list[Demonstration], examples: list[Example], chat: Chat) -> str:
+def _about(played: list[Demonstration], examples: "list[Example]", chat: "Chat") -> str:
     lengths = [len(example.tokens) for example in examples]
     turns, won = np.mean([(len(one.says), 100 * (one.reward > 0)) for one in played], axis=0)
     return (

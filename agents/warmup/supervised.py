@@ -91,17 +91,10 @@ def new_model(chat: Chat, size: str, context: int, seed: int) -> Any:
     """
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    config = Qwen3Config(
-        vocab_size=chat.tokenizer.get_vocab_size(),
-        eos_token_id=chat.tokenizer.token_to_id(END),
-        pad_token_id=chat.tokenizer.token_to_id(PAD),
-        num_key_value_heads=SIZES[size]["num_attention_heads"],
-        head_dim=32,
-        max_position_embeddings=context,
-        rope_theta=10000.0,
-        tie_word_embeddings=False,
-        **SIZES[size],
-    )
+    end, pad = (chat.tokenizer.token_to_id(token) for token in (END, PAD))
+    tokens = {"vocab_size": chat.tokenizer.get_vocab_size(), "eos_token_id": end, "pad_token_id": pad}
+    heads = {"num_key_value_heads": SIZES[size]["num_attention_heads"], "head_dim": 32, "tie_word_embeddings": False}
+    config = Qwen3Config(**SIZES[size], **heads, **tokens, max_position_embeddings=context, rope_theta=10000.0)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)

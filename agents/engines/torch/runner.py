@@ -181,15 +181,11 @@ class Fallback(Runner):
 
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
         for part in parts:
-            out = self.model(
-                input_ids=part.tokens,
-                attention_mask=self._mask(part.positions[:, None], part.window, self.model.dtype),
-                # Padding may lie past the context, where the model has no position.
-                position_ids=part.positions.clamp(max=self.max_context - 1),
-                past_key_values=SlotCache(self, part),
-                use_cache=True,
-                logits_to_keep=1,
-            )
+            mask = self._mask(part.positions[:, None], part.window, self.model.dtype)
+            # Padding may lie past the context, where the model has no position.
+            at, kept = part.positions.clamp(max=self.max_context - 1), {"use_cache": True, "logits_to_keep": 1}
+            seen = {"attention_mask": mask, "position_ids": at, "past_key_values": SlotCache(self, part)}
+            out = self.model(input_ids=part.tokens, **seen, **kept)
         found: Tensor = out.logits[:, -1]
         return found
 
