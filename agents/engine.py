@@ -5,8 +5,6 @@ inverse CDF at the i-th uniform of a generator seeded by the turn's key alone, s
 What the engines share is here too: a turn in progress and the rule by which it ends.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -138,7 +136,7 @@ class Session(Protocol):
         appended. Raises EngineFailure where the engine could not draw; the session cannot go on then.
         """
 
-    def fork(self, length: int | None = None) -> Session:
+    def fork(self, length: int | None = None) -> "Session":
         """Return an independent sibling with the same first `length` tokens, all where it is left out.
 
         What it draws is what this session would have drawn behind them. A closed session can be forked too.
@@ -206,7 +204,7 @@ class Generation:
 class StopRule:
     """Decides whether the newest token of a turn ends it."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: "Tokenizer") -> None:
         self._decode: Callable[[list[int]], str] = partial(tokenizer.decode, skip_special_tokens=False)
         self._pieces: dict[int, str] = {}
 

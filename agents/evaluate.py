@@ -9,7 +9,7 @@ written. An episode that has a score is never played twice. `vocabulary.json` sa
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -227,14 +227,11 @@ def _play(evaluation: Evaluation, done: Progress) -> dict[str, Any]:
         return {}
     from .endpoint import Conversation, Endpoint
 
-    endpoint = Endpoint(evaluation.endpoint, evaluation.sampling, evaluation.seed)
-    try:
+    with closing(Endpoint(evaluation.endpoint, evaluation.sampling, evaluation.seed)) as endpoint:
         if evaluation.out is not None:
             endpoint.open(evaluation.out / REQUESTS)
         speaker, threads = partial(Conversation, endpoint), evaluation.endpoint.concurrency
         play_all(evaluation.env, speaker, episodes, done.add, threads, endpoint.close)
-    finally:
-        endpoint.close()
     return asdict(endpoint.usage)
 
 

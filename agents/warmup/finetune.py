@@ -7,8 +7,6 @@ The folder can be used as `--policy`. Its checkpoints hold the adapter as peft r
 `prepare` finds mistakes without torch, `run` trains. What died goes on from its last checkpoint, to the same weights.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -65,7 +63,7 @@ class Prepared:
 
     settings: Finetune
     source: Source
-    chat: Chat
+    chat: "Chat"
     split: Split | None
     out: Path
     checkpoint: Path | None
@@ -136,7 +134,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
             yield Progress(tuner.step, loss, "\n".join(f"step {tuner.step}/{training.steps}  {one}" for one in told))
 
 
-def _divided(examples: list[Example], training: WarmupOptions) -> tuple[list[Example], list[Example], str]:
+def _divided(examples: "list[Example]", training: WarmupOptions) -> "tuple[list[Example], list[Example], str]":
     """Return what is learned, what is held out, and how much that is; ValueError where too few fit the context."""
     fitting = [one for one in examples if len(one.tokens) <= training.context and one.assistant.any()]
     if 2 * len(fitting) < len(examples) or len(fitting) < 2:
@@ -151,7 +149,7 @@ def _divided(examples: list[Example], training: WarmupOptions) -> tuple[list[Exa
     return learned, held, note
 
 
-def _demonstrations(prepared: Prepared) -> Iterator[Example]:
+def _demonstrations(prepared: Prepared) -> "Iterator[Example]":
     from .supervised import tokenize
 
     settings, chat, training = prepared.settings, prepared.chat, prepared.settings.training

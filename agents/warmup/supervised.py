@@ -119,10 +119,9 @@ class Trainer:
         ends, weights = {model.model.embed_tokens.weight, model.lm_head.weight}, self.weights.values()
         inner = [weight for weight in weights if weight.ndim == 2 and weight not in ends]
         others = [weight for weight in weights if weight.ndim != 2 or weight in ends]
-        self.optimizers: tuple[torch.optim.Optimizer, ...] = (
-            torch.optim.Muon(inner, lr=options.lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.98), weight_decay=0.01),
-        )
+        muon = torch.optim.Muon(inner, lr=options.lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+        adam = torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.98), weight_decay=0.01)
+        self.optimizers: tuple[torch.optim.Optimizer, ...] = (muon, adam)
 
     def learn(self, examples: Sequence[Example]) -> Iterator[float]:
         """Take the steps that are left, yielding the loss of each on the agent's tokens (nats a token)."""
