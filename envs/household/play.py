@@ -20,9 +20,7 @@ HELP: str = TEXTS["help"]
 
 def intro(world: World) -> str:
     """Return what the agent reads first."""
-    here = world.here[world.start.place]
-    look = _facing(world, world.start, here) if here else _room(world.receptacles)
-    return str(TEXTS["intro"]).format(look=look, task=world.task)
+    return str(TEXTS["intro"]).format(look=_look(world, world.start, world.receptacles), task=world.task)
 
 
 def step(world: World, state: State, command: str) -> tuple[State, str]:
@@ -164,15 +162,13 @@ def _say(world: World, state: State, command: str) -> str:
     if command == "inventory":
         held = f": a {world.things[state.held]}"
         return f"You are carrying{held}." if state.held >= 0 else "You are not carrying anything."
+    return _look(world, state, [])
+
+
+def _look(world: World, state: State, around: Sequence[str]) -> str:
     here = world.here[state.place]
-    return _facing(world, state, here) if here else _room([])
-
-
-def _room(names: Sequence[str]) -> str:
-    return f"You are in the middle of a room. Looking quickly around you, you see {listed(names)}."
-
-
-def _facing(world: World, state: State, here: tuple[int, ...]) -> str:
+    if not here:
+        return f"You are in the middle of a room. Looking quickly around you, you see {listed(around)}."
     names = facing([world.receptacles[r] for r in here])
     # A thing lies "next to" a receptacle that it was taken from, once for each, when it is at the same place again.
     at = 1 << state.place

@@ -60,21 +60,16 @@ class World:
         self.digest, self.closed, self.lock = "", False, RLock()
         self.jvm: Jvm | None = None
         self._load()
-        self.task = str(self._ask("getTaskDescription"))
+        self.task = str(self.ask("getTaskDescription"))
         self.opening = self.step("look around")
 
     def step(self, command: str) -> Seen:
-        text = str(self._ask("step", command))
-        score = round(100 * self._ask("getScore"))
-        seen = Seen(text, score, self._ask("getCompleted") or score < 0)
+        text = str(self.ask("step", command))
+        score = round(100 * self.ask("getScore"))
+        seen = Seen(text, score, self.ask("getCompleted") or score < 0)
         self.commands.append(command)
         self.digest = hashlib.sha256(repr((self.digest, *seen)).encode("utf-8", "replace")).hexdigest()
         return seen
-
-    def valid_actions(self) -> list[str]:
-        """Return the commands that do something now; takes as long as several steps."""
-        found = json.loads(self._ask("getValidActionObjectCombinationsJSON"))["validActions"]
-        return sorted({str(one["action"]) for one in found})
 
     def fork(self) -> World:
         """Return a world in another JVM where the same was done; raise EnvFailure where it differs, or none is free."""
@@ -109,7 +104,7 @@ class World:
         self.jvm = lend()
         with _LIVE:
             self.live.add(self)
-        if error := self._ask("load", *self.began, False):
+        if error := self.ask("load", *self.began, False):
             raise EnvFailure(f"{self.began[0]}/{self.began[1]} cannot be loaded: {error}")
 
     def _again(self) -> None:
@@ -134,7 +129,8 @@ class World:
             POOL.give(self.jvm)
             self.jvm = None
 
-    def _ask(self, method: str, *args: str | int | bool) -> Any:
+    def ask(self, method: str, *args: str | int | bool) -> Any:
+        """Return what a method of the simulator gives; a world that was set aside is played again for it."""
         with self.lock:
             if self.closed:
                 raise RuntimeError("this world is closed: call reset()")
@@ -235,7 +231,8 @@ class ScienceWorld(TextEnv):
 
     def valid_actions(self) -> list[str]:
         """Return the commands that do something now, sorted; takes as long as several steps."""
-        return self._world().valid_actions()
+        found = json.loads(self._world().ask("getValidActionObjectCombinationsJSON"))["validActions"]
+        return sorted({str(one["action"]) for one in found})
 
     def fork(self) -> Self:
         """Return a live copy, whose world is another JVM in which the same was done. Raises as `World.fork` does."""
