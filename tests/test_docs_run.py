@@ -83,7 +83,7 @@ def letters(name: str) -> object:
 )
 def test_a_block_of_python_runs(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("turngym.tools.search.dense.load_encoder", letters)
+    monkeypatch.setattr("turngym.tools.search.index.load_encoder", letters)
     before = [other.text for other in blocks("python") if other.page == block.page and other.number < block.number]
     imports = [line for text in before for line in text.splitlines() if line.startswith(("import ", "from "))]
     exec("\n".join([*imports, block.text]), prepared(tmp_path) | {"__name__": "__main__"})

@@ -157,16 +157,13 @@ class MethodTool(FunctionTool[..., Any]):
 
 def _public_methods(kind: type) -> list[Callable[..., Any]]:
     """Return the public methods of a class as their callers see them, without `self`, in the order of the text."""
-    found: list[Callable[..., Any]] = []
-    for name in dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base)):
-        method = inspect.getattr_static(kind, name)
-        if name.startswith("_") or name in LIFE:
-            continue
-        if isinstance(method, types.FunctionType):
-            found.append(types.MethodType(method, kind))
-        elif isinstance(method, staticmethod | classmethod):
-            found.append(getattr(kind, name))
-    return found
+    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+    found = {name: inspect.getattr_static(kind, name) for name in names if name[:1] != "_" and name not in LIFE}
+    return [
+        types.MethodType(method, kind) if isinstance(method, types.FunctionType) else getattr(kind, name)
+        for name, method in found.items()
+        if isinstance(method, types.FunctionType | staticmethod | classmethod)
+    ]
 
 
 def function_schema(function: Callable[..., Any]) -> Schema:

@@ -16,11 +16,13 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from . import messages
+from .core import start
 
 START_SECONDS = 60.0  # until a worker of a pool must be ready
 CPU_SECONDS = 3600  # of such a worker, so that one whose parent was killed in the middle of an answer ends some day
@@ -190,88 +192,63 @@ class Pool:
 
     def _forget(self) -> None:
         """Begin with no worker: what there was belongs to the process that this one was forked from."""
-        self._changed = threading.Condition(threading.RLock())
-        self._free: list[Child] = []
+        self._places = threading.Semaphore(self.size)
+        self._free: list[Callable[[], Child]] = []  # each gives a worker, which may have to start first
         self._answered: dict[Child, int] = {}  # how often each worker has answered that is ready or at work
-        self._starting, self._failures, self._reason = 0, 0, ""  # how many starts have failed, and why the last one did
 
     def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """Return the reply of a worker, which has `deadline` seconds from when it gets the request.
 
         Raises StartFailure where no worker can be started, Deadline where it was late (it is killed), and Died.
         """
-        worker, again = self._take(), False
-        try:
-            reply: dict[str, Any] = worker.request(dict(request), deadline, reap=False)
-            self._answered[worker] += 1
-            again = reply.pop("memory_mb", 0) <= self.grown_mb and self._answered[worker] < self.answers
-            return reply
-        except (ValueError, TypeError):  # the request cannot be sent; the worker has not seen it
-            again = True
-            raise
-        finally:
-            with self._changed:
+        with self._places:
+            worker, again = self._take(), False
+            try:
+                reply: dict[str, Any] = worker.request(dict(request), deadline, reap=False)
+                self._answered[worker] += 1
+                again = reply.pop("memory_mb", 0) <= self.grown_mb and self._answered[worker] < self.answers
+                return reply
+            except (ValueError, TypeError):  # the request cannot be sent; the worker has not seen it
+                again = True
+                raise
+            finally:
                 if again:
-                    self._free.append(worker)
-                    self._changed.notify()
+                    self._free.append(lambda: worker)
                 else:
-                    self._launch(worker)
+                    del self._answered[worker]
+                    with contextlib.suppress(RuntimeError):  # no thread can start, and the next request finds none
+                        self._free.insert(0, start(partial(self._begin, worker), f"start {self.script.name}").result)
 
     def close(self) -> None:
         """End all workers but those at work; the next request starts a new one."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._starting)
-            idle, self._free = self._free, []
-            for worker in idle:
+        while self._free:
+            with contextlib.suppress(Exception):  # it could not start, or another thread has taken it
+                worker = self._free.pop()()
                 del self._answered[worker]
-        for worker in idle:
-            worker.close()
+                worker.close()
 
     def _take(self) -> Child:
-        """Wait for a free worker; let one more start where there is none."""
-        with self._changed:
-            failures = self._failures
-            while True:
-                while self._free:
-                    if (worker := self._free.pop()).alive:
-                        return worker
-                    self._launch(worker)
-                if self._failures == failures and len(self._answered) + self._starting < self.size:
-                    self._launch()
-                if self._failures > failures and not (self._answered or self._starting):
-                    raise StartFailure(f"{self.script.name} cannot start: {self._reason}")
-                self._changed.wait()
-
-    def _launch(self, old: Child | None = None) -> None:
-        """Start a worker in a thread of its own, after the end of `old`; the caller holds the lock."""
-        if old is not None:
-            del self._answered[old]
+        """Return a free worker that lives, or a new one."""
+        while self._free:
+            with contextlib.suppress(Exception):  # it could not start, or another thread has taken it
+                if (worker := self._free.pop()()).alive:
+                    return worker
+                del self._answered[worker]
+                worker.close()
         try:
-            threading.Thread(target=self._start, args=(old,), name=f"start {self.script.name}", daemon=True).start()
-        except RuntimeError as error:  # the interpreter is ending, or there are too many threads
-            self._failures, self._reason = self._failures + 1, str(error)
-            self._changed.notify_all()
-        else:
-            self._starting += 1
+            return self._begin()
+        except Exception as error:
+            raise StartFailure(f"{self.script.name} cannot start: {error}") from None
 
-    def _start(self, old: Child | None) -> None:
+    def _begin(self, old: Child | None = None) -> Child:
+        """Return a new worker that is ready, after the end of `old`."""
         if old is not None:
             old.close()
-        worker, reason = None, ""
-        try:
-            command = [sys.executable, "-I", str(self.script), messages.__file__]
-            worker = Child(command, memory_mb=self.memory_mb, cpu_seconds=CPU_SECONDS)
-            worker.request({}, START_SECONDS)
-        except Exception as error:  # whatever it is, those who wait have to hear of it
-            worker, reason = None, str(error)
-        with self._changed:
-            self._starting -= 1
-            if worker is None:
-                self._failures, self._reason = self._failures + 1, reason
-            else:
-                self._answered[worker] = 0
-                self._free.append(worker)
-            self._changed.notify_all()
+        command = [sys.executable, "-I", str(self.script), messages.__file__]
+        worker = Child(command, memory_mb=self.memory_mb, cpu_seconds=CPU_SECONDS)
+        worker.request({}, START_SECONDS)
+        self._answered[worker] = 0
+        return worker
 
 
 _living: weakref.WeakSet[Child] = weakref.WeakSet()

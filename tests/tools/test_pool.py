@@ -146,7 +146,7 @@ def test_closing_ends_the_workers_and_the_next_request_starts_a_new_one(make):
 def test_a_forked_process_has_workers_of_its_own(make):
     pool = make(size=1)
     mine = pool.ask({}, 30)["pid"]
-    with pool._changed:  # as if another thread were asking: nobody will give it back in the other process
+    with pool._places:  # as if another thread were asking: nobody will give it back in the other process
         pid = os.fork()
         if pid == 0:
             os._exit(0 if pool.ask({}, 30)["pid"] != mine else 1)
@@ -166,16 +166,25 @@ def test_a_script_that_cannot_start_is_told_to_all_who_wait(make):
     assert pool.ask({"n": 1}, 30)["n"] == 1
 
 
-def test_a_thread_that_cannot_start_is_a_start_that_failed(make, monkeypatch):
-    pool = make(size=1)
+def test_where_no_thread_can_start_the_next_request_starts_the_worker(make, monkeypatch):
+    pool = make(size=1, answers=1)
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(StartFailure, match="can't start new thread"):
-            pool.ask({}, 30)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pids = [pool.ask({}, 30)["pid"] for _ in range(2)]
+    assert len(set(pids)) == 2 and all(map(gone, pids))
+
+
+def test_a_replacement_that_could_not_start_is_tried_again_by_the_next_request(make):
+    pool = make(size=1, answers=2)
+    pool.ask({}, 30)
+    pool.script.write_text("raise ImportError('no such thing')")
+    pool.ask({}, 30)
+    with pytest.raises(process.Died, match="no such thing"):
+        pool._free[0]()
+    pool.script.write_text(SCRIPT)
     assert pool.ask({"n": 1}, 30)["n"] == 1
 
 

@@ -68,7 +68,6 @@ class Tags(Format):
     name = "tags"
     opening = opens(f"<({'|'.join([tag.name for tag in TAGS] + list(ANSWERS))})>")
     closers = tuple(f"</{name}>" for name in (*(tag.name for tag in TAGS), *ANSWERS))
-    native = False
     unclosed = "<{0}> is never closed by </{0}>"
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
@@ -125,7 +124,6 @@ class Fenced(Format):
     name = "fenced"
     opening = opens(r"```(?:python|py)[ \t]*+\r?\n")
     closers = ("```",)
-    native = False
     unclosed = "{} is never closed by a line that begins with ```"
 
     def _frame(self, text: str, tool: str | None) -> tuple[str, str]:
@@ -164,7 +162,6 @@ class Pythonic(Format):
     name = "pythonic"
     opening = opens(rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))")
     closers = ("]", ",")
-    native = False
     unclosed = "the list of calls is never closed by ], or too large"
 
     def instructions(self, schemas: Sequence[dict[str, Any]]) -> str:

@@ -58,7 +58,7 @@ class Format(ABC):
     name: ClassVar[str]  # the key in `FORMATS`
     opening: ClassVar[re.Pattern[str]]  # finds where a call opens; made by `opens`
     closers: ClassVar[tuple[str, ...]]  # can end a call: where none has just been written, `complete` does not change
-    native: ClassVar[bool]  # whether chat templates show the tools' schemas by themselves
+    native: ClassVar[bool] = False  # whether chat templates show the tools' schemas by themselves
     unclosed: ClassVar[str]  # what is wrong with a block that does not end; `{}` stands for what opens it
 
     def parse(self, text: str, tools: Sequence[str]) -> Parsed:

@@ -18,6 +18,7 @@ import functools
 import os
 import resource
 import site
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,7 @@ def enter_namespaces(view: View) -> None:
     theirs.close()
     try:
         linux.unshare(linux.NEWUSER | linux.NEWNS | linux.NEWUTS)
-        linux.set_host_name("sandbox")  # which boundaries inherit
+        socket.sethostname("sandbox")  # which boundaries inherit
         messages.send(ours, {})
     finally:
         ours.close()

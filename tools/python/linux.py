@@ -112,10 +112,6 @@ def personality(persona: int) -> int:
     return _checked("personality", _libc.personality, ctypes.c_ulong(persona))
 
 
-def set_host_name(name: str) -> None:
-    _checked("sethostname", _libc.sethostname, name.encode(), ctypes.c_size_t(len(name)))
-
-
 def process_tree(roots: Iterable[int]) -> list[int]:
     """Return the processes `roots` and all their descendants that live."""
     found, pending = dict[int, None](), list(roots)
@@ -227,15 +223,10 @@ def landlock_ruleset(*, read: Sequence[str], write: Sequence[str], listed: Seque
 def enforce_landlock(ruleset: int) -> None:
     """Bind this thread and its descendants, and close the descriptor: its holder could widen the next child's."""
     try:
-        no_new_privs()
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
         syscall("the kernel refuses to enforce the Landlock ruleset", _RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-
-
-def no_new_privs() -> None:
-    """Let no later exec grant privileges, which the kernel asks of a process that restricts itself."""
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def syscall(what: str, number: int, *arguments: object) -> int:

@@ -88,7 +88,6 @@ def number(name: str) -> int:
 @functools.cache
 def build_filter(level: str) -> bytes:
     """Return the first filter of a level, for `install`; raises NotImplementedError where the machine has none."""
-    machine = _machine()
     rules: _Rules = {name: [_answer(_ALLOW)] for name in reached(level) | _ENTERING.keys()}
     rules |= {name: [_answer(_ERRNO | errno.EOPNOTSUPP)] for name in _ATTRIBUTES}
     # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
@@ -108,18 +107,17 @@ def build_filter(level: str) -> bytes:
         rules["socket"] = [*_unless(0, families), *protocol]
     datagrams = _judge(1, _ANY_BIT, [_DATAGRAM], yes=_ALLOW if families else _DENY, no=_ALLOW)
     rules["socketpair"] = [*_unless(0, [socket.AF_UNIX]), *datagrams]
-    return _build(machine, rules, [_answer(_DENY)], [_answer(_ABSENT)])
+    return _build(rules, [_answer(_DENY)], [_answer(_ABSENT)])
 
 
 @functools.cache
 def build_last_filter(level: str) -> bytes:
     """Return the second filter, for `install` with a listener: what it cannot decide is the judge's."""
-    machine = _machine()
     rules: _Rules = {name: [_answer(_DENY)] for name in _ENTERING}
     rules |= {name: _judge(0, _EQUAL, [0], yes=_ALLOW, no=_ASK) for name in _ABOUT_PROCESSES}
     rules |= {name: [*_unless(0, [0]), *_judge(1, _EQUAL, [0], yes=_ALLOW, no=_ASK)] for name in _PRIORITIES}
     rules |= {name: [_answer(_ASK)] for name in ("setsid", *(CHANGES if level == "landlock" else ()))}
-    return _build(machine, rules, [_answer(_ALLOW)], [_answer(_ALLOW)])
+    return _build(rules, [_answer(_ALLOW)], [_answer(_ALLOW)])
 
 
 def install(program: bytes, *, listening: bool = False) -> int:
@@ -128,7 +126,7 @@ def install(program: bytes, *, listening: bool = False) -> int:
     With `listening`, of a process with one thread, return the descriptor for the judge, else 0. Raises OSError where
     the kernel has no such filters or refuses this one.
     """
-    linux.no_new_privs()
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)  # as the kernel asks
     refused = "the kernel refuses a seccomp filter (it needs CONFIG_SECCOMP_FILTER and a sound program)"
     flag = _NEW_LISTENER if listening else _TSYNC
     result = linux.syscall(refused, number("seccomp"), _SET_MODE_FILTER, flag, sock_fprog(program))
@@ -149,14 +147,14 @@ def begin_session() -> None:
     linux.syscall("setsid", number("setsid"), ctypes.c_ulong(OWN))
 
 
-def _build(machine: str, rules: _Rules, other: _Code, newer: _Code) -> bytes:
+def _build(rules: _Rules, other: _Code, newer: _Code) -> bytes:
     """Return the program that answers calls by the rules, and all others up to the newest one in one way."""
     # Kill strangers, and leave the call's number in the register.
-    head = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[machine]), _answer(_KILL), (_LOAD, 0, 0, _NUMBER)]
-    if machine == "x86_64":
+    head = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _ARCHES[_machine()]), _answer(_KILL), (_LOAD, 0, 0, _NUMBER)]
+    if _machine() == "x86_64":
         head += [(_AT_LEAST, 0, 1, _X32), _answer(_KILL)]
-    numbered = {CALLS[name][list(_ARCHES).index(machine)]: body for name, body in rules.items()}
-    bodies = [numbered.get(number, other) for number in range(NEWEST + 1)] + [newer]
+    numbered = {number(name): body for name, body in rules.items()}
+    bodies = [numbered.get(call, other) for call in range(NEWEST + 1)] + [newer]
     runs = [(next(run)[0], body) for body, run in groupby(enumerate(bodies), lambda pair: pair[1])]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in head + _search(runs))
 

@@ -12,9 +12,7 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 import weakref
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -79,7 +77,8 @@ class Server:
         ours, theirs = zip(*(messages.pair() for _ in ("notes", *KINDS)))
         self.notes: socket.socket = ours[0]
         self.queues: dict[str, socket.socket] = dict(zip(KINDS, ours[1:]))
-        weakref.finalize(self, _close, ours)
+        for sock in ours:
+            weakref.finalize(self, sock.close)
         try:
             command = [plain(sys.executable), *boot, level, self.folder]
             self.child = Child(command, env={**_ENVIRONMENT, **threads}, fds=[sock.fileno() for sock in theirs])
@@ -87,14 +86,15 @@ class Server:
         except (Died, Deadline, OSError) as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
         finally:
-            _close(theirs)
+            for sock in theirs:
+                sock.close()
         if "refused" in reply:
             self.child.close()
             raise LevelRefused(self.level, reply["refused"])
         self.stop: int = reply["stop"]
         self.memory: str = reply["memory"]
         for queue in self.queues.values():
-            queue.settimeout(1.0)
+            queue.settimeout(DEADLINE)
 
     def take(self, kind: str) -> tuple[dict[str, Any], list[int]]:
         """Take a boundary from the stock: its message, its descriptors as in `Boundary.ours`, and its init's pidfd.
@@ -108,17 +108,11 @@ class Server:
         except OSError as error:
             fix = f"each needs {_DESCRIPTORS} descriptors: raise the limit (ulimit -n) or close environments"
             raise ToolFailure(f"no Python session can be opened: {error}; {fix}") from None
-        until = time.monotonic() + DEADLINE
         try:
             messages.send(self.notes, {"want": kind})
-            while True:
-                # A short timeout, since the sockets' own is shared by all threads that wait.
-                try:
-                    message, fds = messages.receive(self.queues[kind])
-                    break
-                except TimeoutError:
-                    if time.monotonic() > until:
-                        raise ToolFailure(f"the Python server found no worker within {DEADLINE:g} s") from None
+            message, fds = messages.receive(self.queues[kind])
+        except TimeoutError:
+            raise ToolFailure(f"the Python server found no worker within {DEADLINE:g} s") from None
         except (OSError, EOFError) as error:
             self.child.kill()
             raise Died(f"the Python server has ended: {error}") from error
@@ -235,11 +229,6 @@ def _forget_servers() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_servers)
-
-
-def _close(sockets: Iterable[socket.socket]) -> None:
-    for sock in sockets:
-        sock.close()
 
 
 def _remove(folder: str, owner: int) -> None:

@@ -256,15 +256,14 @@ class Session:
 
 def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Session:
     """Return a fresh session, with the libraries of `kind` ready; raises `LevelRefused`, and `ToolFailure` with why."""
-    for attempt in range(5):
-        last = attempt == 4
+    failure = ToolFailure("no Python session can be opened: those that are ready keep ending")
+    for _ in range(5):
         try:
             server = current_server(level, packages)
             message, (control, output, exit_pipe, *events, init) = server.take(kind)
-        except (Died, OSError) as error:
-            if last:
-                raise ToolFailure(f"no Python session can be opened: {error}") from error
-            continue  # a server that died since the last call is replaced
+        except (Died, OSError) as error:  # a server that died since the last call is replaced
+            failure = ToolFailure(f"no Python session can be opened: {error}")
+            continue
         if messages.wait(init, 0):  # it ended unused, with the zygote that it came from
             messages.close(control, output, exit_pipe, *events, init)
             continue
@@ -272,13 +271,11 @@ def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Sessi
         session = Session(group, socket.socket(fileno=control), output, 1)
         try:
             session.greet()
-        except ToolFailure:
-            session.end()
-            if last:
-                raise
-        else:
             return session
-    raise ToolFailure("no Python session can be opened: those that are ready keep ending")
+        except ToolFailure as error:
+            session.end()
+            failure = error
+    raise failure
 
 
 @functools.cache

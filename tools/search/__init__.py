@@ -1,7 +1,7 @@
 """Searching: the `search` tool, what back ends have in common, and the `visit` tool.
 
 - `servers`: the back ends that ask a server, `SearchR1` and `Elastic`
-- `index`, `dense`: the embedded back ends, by words and by meaning; `cache` keeps the arrays of an index
+- `index`: the embedded back ends, by words and by meaning; `cache` keeps the arrays of an index
 - `serve`: a server of Search-R1's protocol over any back end
 - `visit`: the `visit` tool, and the text of a page; `fetch` decides which pages are open, and gets one
 

@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -242,9 +242,7 @@ class Wire(httpcore.NetworkStream):
     def close(self) -> None:
         self._stream.close()
 
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> "Wire":
+    def start_tls(self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, *_: Any, **__: Any) -> "Wire":
         self._stream = self._stream.start_tls(ssl_context, server_hostname, self._clock.left())
         return self
 
@@ -260,14 +258,7 @@ class Pinned(httpcore.NetworkBackend):
     def __init__(self, addresses: tuple[str, ...], clock: Clock) -> None:
         self._addresses, self._clock = addresses[:TRIES], clock
 
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> Wire:
+    def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
         """Return a connection to the first address that takes one, each having its share of the time that is left."""
         problem: Exception = httpcore.ConnectError()
         for tried, address in enumerate(self._addresses):
@@ -324,6 +315,8 @@ def _get(place: Place, backend: Pinned, clock: Clock, size: int, tls: ssl.SSLCon
             backend.wire.allowance += size
             body = _read_body(response, head.get("content-encoding", ""), clock, size)
             return Page(place.url, kind, charset, body)
+    except HttpFailure as failure:
+        raise Unread(failure.what) from None
     except httpcore.TimeoutException:
         raise Overdue("the visit's time is over") from None
     except httpcore.ConnectError:
@@ -350,11 +343,8 @@ def _check_head(status: int, head: dict[str, str]) -> tuple[str, str]:
 
 
 def _read_body(response: httpcore.Response, encoding: str, clock: Clock, size: int) -> bytes:
-    try:
-        body = BoundedBody("the page", encoding, size)
-        for data in response.iter_stream():
-            clock.left()
-            body.add(data)
-        return body.end()
-    except HttpFailure as failure:
-        raise Unread(failure.what) from None
+    body = BoundedBody("the page", encoding, size)
+    for data in response.iter_stream():
+        clock.left()
+        body.add(data)
+    return body.end()

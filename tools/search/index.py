@@ -1,7 +1,8 @@
-"""The embedded back end: BM25 over a corpus, with an index that is kept on disk and mapped into memory.
+"""The embedded back ends: BM25 over a corpus, its index kept on disk and mapped into memory, and vectors of an encoder.
 
 Scores are those of Lucene's BM25 (Kamphuis et al., ECIR 2020, table 1), worked out by bm25s (Lù, 2024,
 arXiv:2407.03618). The words of a title count several times: weighted fields (Robertson et al., CIKM 2004, section 3).
+Vectors are compared by exact inner product, as in Karpukhin et al., EMNLP 2020 (arXiv:2004.04906), section 3.
 
 A row of a corpus file is `{"id", "title", "text"}`, or `{"id", "contents"}` as in the corpora of Search-R1 (Jin et al.,
 2025, arXiv:2503.09516), whose contents are the title in quotes, a line break and the text.
@@ -15,25 +16,30 @@ import re
 import threading
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache as once
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..http import Fault
 from ..progress import track
-from . import Passage, split_contents
+from . import Passage, SearchFailure, split_contents
 from .cache import Arrays, Texts, cache_folder, digest, joined, kept
 
 TITLE = 3  # how often the words of a title count
 _VERSION = 1  # of `words` and of what an index holds
 _WORD = re.compile(r"[^\W_]+")
+_BATCH = 1024  # texts that an encoder is given at once
 _own = threading.local()  # a stemmer is not for several threads at once
+
+Encode: TypeAlias = Callable[[list[str]], Any]  # n texts to an array [n, d]
 
 
 class BM25:
@@ -84,6 +90,46 @@ class BM25:
         """Do nothing: the file is closed already, and its pages go with the last use of this object."""
 
 
+class Dense:
+    """A back end that finds the passages whose vectors fit that of the query best.
+
+    `encode` turns n texts into an array [n, d]; it is called from any thread. The prefixes are put before each query
+    and each passage, which is its title, a line break and its text: "query: " and "passage: " for the E5 models. Raises
+    ValueError where there are no passages, or `encode` does not return one finite vector a text.
+    """
+
+    def __init__(
+        self, passages: Sequence[Passage], encode: Encode, *, query_prefix: str = "", passage_prefix: str = ""
+    ) -> None:
+        if not passages:
+            raise ValueError("there are no passages to search; give at least one")
+        self._passages, self._encode, self._prefix = passages, encode, query_prefix
+        texts = [f"{passage_prefix}{passage.title}\n{passage.text}" for passage in passages]
+        self._vectors = np.concatenate([_vectors(encode, texts[i : i + _BATCH]) for i in range(0, len(texts), _BATCH)])
+
+    @property
+    def name(self) -> str:
+        return f"vectors of {len(self._passages):,} passages"
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """Return up to `k` passages, best first, ties in their order. Raises SearchFailure where the encoder failed."""
+        if k < 1:
+            raise ValueError(f"k is {k}; ask for at least one passage")
+        if not query.strip():
+            return []
+        try:  # by einsum, as the bits of BLAS depend on place and threads
+            vector = _vectors(self._encode, [f"{self._prefix}{query}"])[0]
+            scores: NDArray[np.float32] = np.einsum("nd,d->n", self._vectors, vector)
+        except ValueError as error:
+            raise SearchFailure(Fault.MALFORMED, f"the query has no vector: {error}") from error
+        except Exception as error:
+            raise SearchFailure(Fault.STATUS, f"the encoder failed: {type(error).__name__}: {error}") from error
+        return [replace(self._passages[i], score=float(scores[i])) for i in best(scores, k).tolist()]
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
 def open_index(path: str | Path, cache_dir: str | Path | None = None, *, k1: float = 1.5, b: float = 0.75) -> BM25:
     """Return the back end over a corpus file, its index kept in `cache_dir` or the user's cache; raises as `BM25`."""
     return BM25(Path(path), Path(cache_dir) if cache_dir else cache_folder(), k1=k1, b=b)
@@ -126,6 +172,27 @@ def best(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.intp]:
     floor = np.partition(scores, -k)[-k] if k < len(scores) else -np.inf
     places = np.flatnonzero(scores >= floor)
     return places[np.argsort(-scores[places], kind="stable")[:k]]
+
+
+def load_encoder(name: str, *, device: str | None = None, normalize: bool = True) -> Encode:
+    """Return the `encode` of a sentence-transformers model, by its name or folder.
+
+    `device` None leaves the choice to sentence-transformers; with `normalize` vectors get length 1, so that their inner
+    product is a cosine. Raises ImportError where sentence-transformers is not installed.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise ImportError(f'vectors need sentence-transformers ({error}): pip install "turngym[dense]"') from error
+    model = SentenceTransformer(name, device=device)
+    lock = threading.Lock()  # a fast tokenizer refuses a second caller
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        with lock:
+            vectors = model.encode(texts, normalize_embeddings=normalize, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
+
+    return encode
 
 
 def content_digest(path: Path) -> str:
@@ -179,6 +246,14 @@ def _library(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ValueError(f'the embedded index needs {name} ({error}): pip install "turngym[search]"') from error
+
+
+def _vectors(encode: Encode, texts: list[str]) -> NDArray[np.float32]:
+    vectors = np.asarray(encode(texts), np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+        returned = f"the encoder returned an array {list(vectors.shape)} for {len(texts)} texts"
+        raise ValueError(f"{returned}; it must hold one finite vector a text")
+    return vectors
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
