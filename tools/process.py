@@ -187,10 +187,10 @@ class Pool:
         self.size = min(4, os.cpu_count() or 1) if size is None else size
         if self.size < 1 or answers < 1:
             raise ValueError(f"a pool of {self.size} workers with {answers} answers each; both must be at least 1")
-        self._forget()
-        _pools.add(self)
+        self._disown()
+        _living.add(self)
 
-    def _forget(self) -> None:
+    def _disown(self) -> None:
         """Begin with no worker: what there was belongs to the process that this one was forked from."""
         self._places = threading.Semaphore(self.size)
         self._free: list[Callable[[], Child]] = []  # each gives a worker, which may have to start first
@@ -251,8 +251,7 @@ class Pool:
         return worker
 
 
-_living: weakref.WeakSet[Child] = weakref.WeakSet()
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_living: weakref.WeakSet[Child | Pool] = weakref.WeakSet()
 # A process that is forked off in the middle of a start would keep a socket that it cannot know of.
 _starting = threading.RLock()
 
@@ -281,10 +280,8 @@ def _release(sock: socket.socket, errors: IO[bytes]) -> None:
 
 def _disown_all() -> None:
     # A fork of the parent owns none of its children: it must not end them, nor keep their sockets open.
-    for child in list(_living):
-        child._disown()
-    for pool in list(_pools):
-        pool._forget()
+    for one in list(_living):
+        one._disown()
 
 
 os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)

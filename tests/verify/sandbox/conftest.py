@@ -10,5 +10,5 @@ def alone():
     for kept in list(server._servers.values()):
         kept.child.close()
     server._servers.clear()
-    for workers in list(process._pools):
+    for workers in [one for one in process._living if isinstance(one, process.Pool)]:
         workers.close()
