@@ -16,10 +16,9 @@ from .agents.eval_command import suite_of
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.analyse import Analyse
-from .training.commands import Audit, Methods, Train, Verify, train_of, verify_command, warmup_of
+from .training.commands import Audit, Evaluate, Methods, Train, Verify, View, train_of, verify_command, warmup_of
 from .training.comparison.command import Claims, Compare, Diagnose
 from .training.export import Export
-from .training.report.command import Evaluate, View
 
 COMMANDS: dict[str, Any] = {
     "train": Train,

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from size import Meter
 from transformers import AutoConfig, AutoModelForCausalLM
-from tree import grpo, packed_of
+from tree import grpo, packed_of, take
 
 from turngym.agents import policy as loading
 from turngym.agents.engine import Sampling
@@ -89,7 +89,7 @@ def learn(config: TrainConfig, shape: dict[str, Any], load: Callable[[], Any], s
     learner = Learner(policy, chain(*parse_methods("grpo")), lr=config.lr, micro_tokens=tokens)
     packed, taken = packed_of(grpo(prompt, (length,) * answers), 0), []
     for step in range(steps):
-        taken.append(seconds(device, lambda: learner.update(packed, learner.control.init())))
+        taken.append(seconds(device, lambda: take(learner, packed)))
         assert policy.version == step + 1, "the step was refused"
     learner.optimizer.zero_grad(set_to_none=True)
     return policy, (

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
-from tree import grpo, packed_of
+from tree import grpo, packed_of, take
 
 from turngym.agents.memory import GIB, check_fits, parameters, read_config
 from turngym.agents.policy import load_policy
@@ -137,7 +137,7 @@ def main() -> int:
         policy = timed("loading", meter, lambda: load_policy(folder, dtype="bfloat16", lora=lora, **how))
         learner = Learner(policy, chain(*parse_methods("grpo")), lr=1e-4, micro_tokens=tokens)
         for step in range(1, options.steps + 1):
-            update = timed(f"step {step}", meter, lambda: learner.update(packed, learner.control.init()))
+            update = timed(f"step {step}", meter, lambda: take(learner, packed))
             assert not update.refused and policy.version == step, update.refused
     return 0
 

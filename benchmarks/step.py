@@ -44,7 +44,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
-from tree import Segment, arpo, grpo, household
+from tree import Segment, arpo, grpo, household, take
 
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
@@ -122,7 +122,7 @@ def drawn_off(learner: Learner, trees: Sequence[Tree], seed: int) -> None:
 
 def ours(learner: Learner, trees: list[Tree]) -> None:
     """Take a step."""
-    update = learner.update(pack(trees), learner.control.init())
+    update = take(learner, pack(trees))
     assert not update.refused, update.refused
 
 

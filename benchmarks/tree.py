@@ -43,7 +43,7 @@ from turngym.envs import Outcome
 from turngym.training.columns import Current, Packed, Terms, pack
 from turngym.training.control import chain
 from turngym.training.head import token_stats
-from turngym.training.learner import Learner
+from turngym.training.learner import Learner, Update
 from turngym.training.linear import one_step_linears
 from turngym.training.methods import parse_methods
 from turngym.training.objective import objective, start_terms
@@ -112,6 +112,13 @@ def at_random(drawn: random.Random) -> list[Segment]:
             tree.append((now, drawn.randint(4, 96), True))
             now = len(tree) - 1
     return tree
+
+
+def take(learner: Learner, packed: Packed) -> Update:
+    """Take an optimizer step, and return what it was."""
+    update = learner.propose(learner.prepare(packed), learner.control.init())
+    learner.apply(update)
+    return update
 
 
 def packed_of(segments: Sequence[Segment], seed: int) -> Packed:

@@ -1,21 +1,21 @@
 """How it learns: methods that control entropy turn by turn, the loss, the training loop, and what a run writes.
 
 Command line and runs:
-    commands: `turngym train | export | compare | methods | audit`, and the display of runs
-    config: what a run is, how long it lasts, recipes and what they leave to other policies, `config.toml`
+    commands: `turngym train | methods | audit | eval | view`, and the display of runs
+    config: what a run is, how long it lasts, recipes and what they leave to other policies, `config.toml`; which of the
+        processes of a run this one is
     run: a run from its config: check, load, train; dry_run: what can be said of it before
     export: what a run has learned, as a folder for other programs
     run_folder: what a run writes, and reads to continue; alarms: signs that it goes wrong
     sinks: processes that hand what a run writes to loggers
     parallel: the processes that train together
-    process: which of them this one is
     comparison/: comparing methods on the same tasks, seeds and budget, also in small worlds and for claims of papers
     report/: the page and the pictures of runs, evaluations and comparisons
     recipes/: configs of shipped environments
 
 The loop:
-    loop: steps of rollout, optimizer steps and the controls' new state; checkpoints and validations in between
-    order: which tasks come next
+    loop: steps of rollout, optimizer steps and the controls' new state, checkpoints and validations in between; which
+        tasks come next
     learner: the gradient of an optimizer step, and the step
     optimizer: moments of AdamW and modules of controls, saved as safetensors
 

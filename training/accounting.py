@@ -20,7 +20,7 @@ from ..envs import Outcome, StopReason, outcome_of
 from ..tools.progress import track
 from .config import TrainConfig, from_run
 
-MOST, LARGEST = 10**6, 1 << 30  # steps of a run, bytes of its metrics
+MOST, LARGEST, NOTED = 10**6, 1 << 30, 9  # steps of a run, bytes of its metrics, notes on a check
 CHECKS = {  # what every step must have
     "steps": "one line of metrics and one whole journal",
     "groups": "a whole group for each prompt, every branch once",
@@ -51,10 +51,7 @@ class Audit:
     problems: list[Problem]
 
     def held(self, check: str) -> tuple[int, int]:
-        """Return for how many of how many steps `check` holds; of a step that lacks a file nothing holds.
-
-        The validation before the first step has a line of its own, of step 0, and no journal.
-        """
+        """Return for how many of how many steps `check` holds. None does without its files; step 0 has but a line."""
         bad = {problem.step for problem in self.problems if problem.check in (check, "steps")}
         steps = range(0 if check == "steps" else 1, self.steps + 1)
         return len(set(steps) - bad), len(steps)
@@ -69,17 +66,14 @@ class _Step:
     reported: frozenset[tuple[int, ...]]  # keys of paths, or of whole groups, that incidents call failed
 
 
-def checks(folder: Path, most: int = 9) -> Iterator[tuple[str, int, int, str]]:
-    """Yield what must add up in every step of a run, in how many steps it does, of how many, and at most `most` notes.
-
-    Notes name problems, or else totals. Raises as `audit` does.
-    """
+def checks(folder: Path) -> Iterator[tuple[str, int, int, str]]:
+    """Yield what must add up, in how many steps it does, of how many, and notes on problems, or totals; as `audit`."""
     found = audit(folder)
     for check, what in CHECKS.items():
         notes = [str(problem) for problem in found.problems if problem.check == check]
         notes = notes or [f"{n} {name}" for name, n in sorted(found.totals.items()) if name.startswith(check)]
-        more = f" (+{len(notes) - most} more)" if len(notes) > most else ""
-        yield what, *found.held(check), ", ".join(notes[:most]) + more
+        more = f" (+{len(notes) - NOTED} more)" if len(notes) > NOTED else ""
+        yield what, *found.held(check), ", ".join(notes[:NOTED]) + more
 
 
 def audit(folder: Path) -> Audit:

@@ -16,7 +16,7 @@ are 0 where all do the same. Information that falls towards 0 while entropy stay
 the same whatever it is asked (RAGEN-2).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -53,10 +53,7 @@ class _Turn:
 
 
 def acted(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, tuple[Acted, ...]], dict[str, float]]:
-    """Return the turns of each path of a packed rollout by its key, and means: NAME of all turns, NAME/TURN by index.
-
-    Means count a turn that paths share once, and are left out where nothing has the quantity.
-    """
+    """Return each path's turns by its key, and means over turns, shared ones once: NAME of all, NAME/TURN by index."""
     paths, siblings = _collected(trees, batch)
     for same in siblings.values():
         _compare([turn for turn in same if turn.found.valid is not False])
@@ -130,15 +127,13 @@ def _partings(actions: Sequence[tuple[int, ...]]) -> list[list[int]]:
     alike = [(0, list(range(len(actions))))]
     while alike:
         place, members = alike.pop()
-        after: dict[int, list[int]] = {}
+        after = defaultdict[tuple[int, ...], list[int]](list)
         for member in members:
-            if place < len(actions[member]):
-                after.setdefault(actions[member][place], []).append(member)
-        parted = len(after) > 1 or sum(map(len, after.values())) < len(members)
-        for some in after.values():
-            for member in some if parted else ():
+            after[actions[member][place : place + 1]].append(member)  # () where it ends
+        for token, some in after.items():
+            for member in some if token and len(after) > 1 else ():
                 places[member].append(place)
-            if len(some) > 1:
+            if token and len(some) > 1:
                 alike.append((place + 1, some))
     return places
 

@@ -1,14 +1,13 @@
 """The layout of a forward pass, in which paths share tokens, and attention over it without a [tokens, tokens] mask.
 
 In a `Layout` a token that several paths have is computed once. Tokens are in the order of the paths that bring them
-first; they are cut into segments where a path leaves another. A segment sees a chain of segments, from the root of its
-tree to itself. Positions count from that root.
+first, cut into segments where a path leaves another. A segment sees a chain of segments, from the root of its tree,
+where positions begin, to itself: what is computed of a path is what causal attention computes of the path alone.
 
-Attention goes segment by segment. It is registered with transformers and used only inside `hidden_states`; what it
-computes of a path is what causal attention computes of the path alone. On CUDA one fused call takes its place:
-FlexAttention (Dong et al. 2024, arXiv 2412.05496). A token sees those of its chain of segments up to itself. Segments
-are numbered depth first, so that those behind a segment are an interval of numbers: what a token sees takes two numbers
-a token, and blocks of 128 by 128 in which none is seen are never computed.
+Attention goes segment by segment. It is registered with transformers and used only inside `hidden_states`. On CUDA one
+fused call takes its place: FlexAttention (Dong et al. 2024, arXiv 2412.05496). Segments are numbered depth first, so
+that those behind a segment are an interval of numbers: what a token sees takes two numbers a token, and blocks of 128
+by 128 in which none is seen are never computed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -31,7 +30,7 @@ from .linear import one_step_linears
 
 NAME = "turngym-segments"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")  # arguments of other than plain attention
-BLOCK = 128  # tokens
+BLOCK, ROWS = 128, 8  # tokens; blocks of queries whose pairs are looked at together
 LONGEST = 512  # tokens of a segment that sees others; bounds the mask of its attention
 
 
@@ -121,10 +120,8 @@ def check_attention(model: Any) -> None:
     """Raise ValueError where layers attend within a window, which rollouts compute and the learner does not."""
     window, kinds = (getattr(model.config, name, None) for name in ("sliding_window", "layer_types"))
     if window is not None and (kinds is None or "sliding_attention" in kinds):
-        raise ValueError(
-            f"the model attends within a sliding window of {window} tokens, which the learner does not compute; it can "
-            "be evaluated; train another model"
-        )
+        what = f"the model attends within a sliding window of {window} tokens, which the learner does not compute"
+        raise ValueError(f"{what}; it can be evaluated; train another model")
 
 
 @contextmanager
@@ -150,14 +147,8 @@ def _attending(model: Any, attend: Callable[..., Any], compiled: bool) -> Iterat
 def _checkpointing(model: Any, inside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """Inside, the layers of `model` are checkpointed; they are computed again, long after this, `inside` too."""
 
-    def again(layer: Callable[..., Any], *args: Any) -> Any:
-        def run(*args: Any) -> Any:
-            with inside():
-                return layer(*args)
-
-        return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False)
-
-    layers = _layers(model)
+    how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+    again, layers = partial(checkpoint, **how, context_fn=lambda: (nullcontext(), inside())), _layers(model)
     for layer in layers:
         # Without `train()`: what is inside the layer goes on without dropout.
         layer.gradient_checkpointing, layer._gradient_checkpointing_func, layer.training = True, again, True
@@ -174,11 +165,9 @@ def _layers(model: Any) -> list[Any]:
     return [module for module in model.model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-@cache
-def _untraced() -> Callable[..., Any]:
-    """Return `_by_segments` for compiled layers, which call it and do not look into it: no two layouts are alike."""
-    untraced: Callable[..., Any] = torch.compiler.disable(_by_segments)  # type: ignore[no-untyped-call]
-    return untraced
+# Compiled layers call `_by_segments` and do not look into it: no two layouts are alike.
+_untraced: Callable[[], Any] = cache(lambda: torch.compiler.disable(_by_segments))  # type: ignore[no-untyped-call]
+_compiled: Callable[[], Any] = cache(lambda: torch.compile(flex_attention))
 
 
 def _band(layout: Layout, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n w"]:
@@ -255,35 +244,16 @@ def block_mask(layout: Layout, device: torch.device) -> BlockMask:
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (key <= query) & (enter[key] <= enter[query]) & (enter[query] < leave[key])
 
-    pairs = _pairs(sizes, chains)
+    place = torch.arange(len(enter), device=device)
+    # Never all pairs at once.
+    rows = (sees(place, place, some[:, None], place) for some in torch.split(place, ROWS * BLOCK))
+    pairs = torch.cat([row.view(-1, BLOCK, len(place) // BLOCK, BLOCK).sum((1, 3)) for row in rows])
     whole = pairs == BLOCK * BLOCK
-    (some, which), (full, which_full) = _ordered((pairs > 0) & ~whole, device), _ordered(whole, device)
+    (some, which), (full, which_full) = _ordered((pairs > 0) & ~whole), _ordered(whole)
     return BlockMask.from_kv_blocks(some, which, full, which_full, BLOCK_SIZE=BLOCK, mask_mod=sees)
 
 
-@cache
-def _compiled() -> Callable[..., Any]:
-    compiled: Callable[..., Any] = torch.compile(flex_attention)
-    return compiled
-
-
-def _pairs(sizes: tuple[int, ...], chains: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
-    """Return of each block of queries how many of its pairs with each block of keys are seen."""
-    ends = np.cumsum(sizes)
-    count = int(ends[-1]) // BLOCK
-    pairs, known = np.zeros((count, count), np.int64), dict[int, NDArray[np.int64]]()
-    for segment, (chain, size, end) in enumerate(zip(chains, sizes, ends)):
-        blocks = np.arange((end - size) // BLOCK, (end - 1) // BLOCK + 1)
-        own = np.minimum((blocks + 1) * BLOCK, end) - np.maximum(blocks * BLOCK, end - size)
-        seen = known[chain[-2]].copy() if len(chain) > 1 else np.zeros(count, np.int64)
-        pairs[blocks] += np.outer(own, seen)
-        pairs[blocks[:, None], blocks] += np.tril(np.outer(own, own), -1) + np.diag(own * (own + 1) // 2)
-        seen[blocks] += own
-        known[segment] = seen
-    return pairs
-
-
-def _ordered(blocks: NDArray[np.bool_], device: torch.device) -> tuple[Int[Tensor, "1 1 b"], Int[Tensor, "1 1 b b"]]:
+def _ordered(blocks: Bool[Tensor, "b b"]) -> tuple[Int[Tensor, "1 1 b"], Int[Tensor, "1 1 b b"]]:
     """Return how many blocks of keys each block of queries has, and which, first."""
-    which = torch.from_numpy(np.argsort(~blocks, axis=1, kind="stable").astype(np.int32))
-    return torch.from_numpy(blocks.sum(1, dtype=np.int32))[None, None].to(device), which[None, None].to(device)
+    which = torch.argsort(blocks.int(), dim=1, descending=True, stable=True)
+    return blocks.sum(1, dtype=torch.int32)[None, None], which.int()[None, None]

@@ -1,5 +1,7 @@
 """What rules that fork paths by entropy share: which turn decides, how surprising it is, and how often to fork."""
 
+from collections import Counter
+from itertools import count, takewhile
 from math import log
 
 from ..agents.engine import keyed_rng
@@ -51,24 +53,16 @@ def uncertainty(tree: Tree, node: int, tokens: int, vocabulary: int) -> float:
 
 def forked_before(tree: Tree, turns: list[int]) -> int:
     """Return behind how many answers in a row, up to the last but one of the path's `turns`, the path was forked."""
-    count = 0
-    for node in reversed(turns[1:-1]):
-        if sum(turn.parent == tree.turns[node].parent for turn in tree.turns) < 2:
-            break
-        count += 1
-    return count
+    after = Counter(turn.parent for turn in tree.turns)
+    return sum(1 for _ in takewhile(lambda node: after[tree.turns[node].parent] > 1, reversed(turns[1:-1])))
 
 
 def forks_in_a_row(tree: Tree, turns: int) -> int:
     """Return after how many turns in a row, up to the last but one of `turns`, the tree was forked on any path."""
-    depth = [0] * len(tree.turns)
-    behind: dict[int, int] = {}
+    depth, behind = [0] * len(tree.turns), Counter[int]()
     for node, turn in enumerate(tree.turns):
         if turn.parent >= 0:
             depth[node] = depth[turn.parent] + (turn.role == "assistant")
-            behind[turn.parent] = behind.get(turn.parent, 0) + (turn.role == "assistant")
-    forked = {depth[node] for node, count in behind.items() if count > 1 and node}
-    count = 0
-    while turns - 1 - count in forked:
-        count += 1
-    return count
+            behind[turn.parent] += turn.role == "assistant"
+    forked = {depth[node] for node, times in behind.items() if times > 1 and node}
+    return next(number for number in count() if turns - 1 - number not in forked)

@@ -8,9 +8,10 @@ carries gradient.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from math import nan
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -121,11 +122,6 @@ class Current:
     entropy: Float[Tensor, "s"]  # has a gradient only where a control needs it
     extras: Mapping[str, Float[Tensor, "s ..."]] = field(default_factory=dict)
 
-    def detach(self) -> Now:
-        """Return the same values without gradient."""
-        extras = {name: column.detach() for name, column in self.extras.items()}
-        return Now(self.logp.detach(), self.entropy.detach(), extras)
-
 
 class Now(Current):
     """The policy being trained, without gradient, on all slots of the optimizer step. Nats."""
@@ -196,10 +192,7 @@ class Packed:
     estimate: bool = False  # whether the batch has log-probabilities and entropies of another engine than the learner's
 
     def micro_batches(self, max_tokens: int, keep: Bool[Tensor, "p"]) -> Iterator[range]:
-        """Yield ranges of paths of at most `max_tokens` different tokens, leaving out paths that `keep` does not name.
-
-        A path longer than `max_tokens` gets a range of its own.
-        """
+        """Yield ranges of the paths in `keep`, each of at most `max_tokens` different tokens or of one longer path."""
         start, known = 0, set[int]()
         for path, shared in enumerate(self.shared):
             names = shared.tolist() if keep[path] else []
@@ -211,11 +204,11 @@ class Packed:
         if start < len(self.shared):
             yield range(start, len(self.shared))
 
-    def parts(self, count: int) -> list[range]:
-        """Return the paths cut into `count` parts of whole trees, or as many as there are trees."""
+    def parts(self, number: int) -> list[range]:
+        """Return the paths cut into `number` parts of whole trees, or as many as there are trees."""
         trees = [index for index, key in enumerate(self.keys) if not index or key[:-1] != self.keys[index - 1][:-1]]
         ends = [*trees, len(self.keys)]
-        size = min(count, len(trees))
+        size = min(number, len(trees))
         cuts = [ends[len(trees) * part // size] for part in range(size + 1)]
         return [range(start, stop) for start, stop in pairwise(cuts)]
 
@@ -253,14 +246,19 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
         stops = sorted({f"{leaf.stop}" for tree in trees for leaf in tree.leaves})
         ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
         raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
-    turns = replace(table := _turns(paths), columns=_columns(trees, columns, table))
+    kept = torch.tensor([leaf.learned for tree in trees for leaf in tree.leaves])
+    by_leaf = {name: torch.tensor([value for tree in trees for value in make(tree)]) for name, make in columns.items()}
+    table = _turns(paths)
+    turns = replace(table, columns={name: of.float()[kept][table.path] for name, of in by_leaf.items()})
     slots: dict[str, list[np.ndarray]] = {}
     replies = [(number, *path[:2], node) for number, path in enumerate(paths) for node in path[1].replies(path[2])]
     for row, (number, group, tree, node) in enumerate(replies):
         turn = tree.turns[node]
         of: dict[str, Any] = {"path": np.int64(number), "row": np.int64(row), "id": turn.tokens.astype(np.int64)}
         of |= {"temperature": np.float32(turn.temperature), "logp_roll": turn.logp_roll, "entropy": turn.entropy}
-        of |= {"phase": _phases(turn), "kind": _classes(turn), "token": _names(group, tree, node)}
+        after = PHASES.index("answer" if "answer" in turn.info else "call")
+        of["phase"] = np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), after)
+        of |= {"kind": _classes(turn), "token": _names(group, tree, node)}
         for name, value in of.items():
             slots.setdefault(name, []).append(np.broadcast_to(value, turn.sampled.shape)[turn.sampled])
     column: dict[str, Any] = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in slots.items()}
@@ -286,17 +284,6 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
     )
 
 
-def _columns(trees: Sequence[Tree], columns: Mapping[str, Column], turns: Turns) -> dict[str, Float[Tensor, "r"]]:
-    kept = torch.tensor([leaf.learned for tree in trees for leaf in tree.leaves])
-    by_leaf = {name: torch.tensor([value for tree in trees for value in make(tree)]) for name, make in columns.items()}
-    return {name: values.float()[kept][turns.path] for name, values in by_leaf.items()}
-
-
-def _phases(turn: Turn) -> NDArray[np.int64]:
-    action = PHASES.index("answer" if "answer" in turn.info else "call")
-    return np.where(np.arange(len(turn.tokens)) < turn.thought, PHASES.index("think"), action)
-
-
 def _classes(turn: Turn) -> NDArray[np.int64]:
     """Return the class of each token of a turn, as an index in `CLASSES`; what is in no whole block is words."""
     kinds = np.full(len(turn.tokens), CLASSES.index("words"))
@@ -315,31 +302,20 @@ def _names(group: int, tree: Tree, node: int) -> NDArray[np.int64]:
 def _turns(paths: Sequence[tuple[int, Tree, Leaf]]) -> Turns:
     """Return a row for each agent turn of each path; `anchor` numbers what the agent of a group had just observed."""
     rows: list[tuple[int | float, ...]] = []  # in the order of the fields of `Turns`
-    nodes: dict[tuple[int, int], int] = {}
-    anchors: dict[tuple[int, str], int] = {}
-    choices: dict[str, int] = {}
+    nodes, anchors, choices = (defaultdict[Any, int](count().__next__) for _ in range(3))  # what is new gets a number
     for number, (group, tree, leaf) in enumerate(paths):
         for index, node in enumerate(tree.replies(leaf)):
             turn = tree.turns[node]
-            same = nodes.setdefault((group, node), len(nodes))
-            anchor = anchors.setdefault((group, tree.turns[turn.parent].text), len(anchors))
-            outcome = OUTCOMES.index(leaf.outcome)
-            said = turn.info.get("valid")
-            valid = float(said) if isinstance(said, bool) else nan
-            choice = choices.setdefault(choice_of(turn.info), len(choices))
-            row = (tree.task, group, number, same, index, anchor, leaf.score, turn.reward, outcome, valid, choice)
-            rows.append(row)
-    *labels, score, reward, outcomes, known, chosen = zip(*rows)
-    *floats, possible = [torch.tensor(column, dtype=torch.float32) for column in (score, reward, known)]
-    columns = [*map(torch.tensor, labels), *floats, torch.tensor(outcomes), possible, torch.tensor(chosen)]
-    return Turns(*columns)
+            anchor = anchors[group, tree.turns[turn.parent].text]
+            valid = float(said) if isinstance(said := turn.info.get("valid"), bool) else nan
+            paid = (float(leaf.score), float(turn.reward), OUTCOMES.index(leaf.outcome))
+            labels = (tree.task, group, number, nodes[group, node], index, anchor)
+            rows.append((*labels, *paid, valid, choices[choice_of(turn.info)]))
+    return Turns(*map(torch.tensor, zip(*rows)))
 
 
 def choice_of(info: Mapping[str, Any]) -> str:
-    """Return what a turn came down to: where it led, `answer`, the tool's name, or the command's first word.
-
-    Texts differ without end where the choice is one of a few, and a control that looks at texts holds their variety.
-    """
+    """Return what a turn came down to, one of a few: where it led, `answer`, the tool, or the command's first word."""
     if "answer" in info:
         return "answer"
     return str(info.get("led") or info.get("tool") or info.get("command") or "").partition(" ")[0]

@@ -1,4 +1,4 @@
-"""The commands of training: `turngym train | methods | audit`, and `verify` in a source checkout.
+"""The commands of training: `turngym train | methods | audit | eval | view`, and `verify` in a source checkout.
 
 Each command is a frozen dataclass whose fields are its options.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,15 +22,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..agents.commands import Warmup
+from ..agents.eval_command import Eval
 from ..agents.scores import Interval
 from ..agents.settings import FINETUNING, WarmupOptions
 from ..agents.terminal import Shown, console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
 from ..tools.progress import Work
-from .config import TrainConfig, adjust, from_run, read_recipe, recorded
+from .config import TrainConfig, adjust, from_run, launched, read_recipe, recorded
 from .methods import METHODS, check_methods, describe, evidence, foreign, others, plausible, title
-from .process import launched
-from .report.command import write_report
 from .run_folder import METRICS
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 RECIPE = "math-python"  # of `turngym train` without one
 SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
 WIDE = 160  # columns of a table where there is no terminal
+PICTURES = (".png", ".svg")
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,71 @@ class Audit(Shown):
 
 
 @dataclass(frozen=True)
+class Evaluate(Eval):
+    """Evaluate a policy: avg@k, unbiased pass@k, pass^k and maj@k with 95 % intervals."""
+
+    def conclude(self) -> None:
+        if self.out is not None:
+            write_report(self.out)
+
+
+@dataclass(frozen=True)
+class View(Shown):
+    """Show runs, evaluations and comparisons: a page of HTML, a picture, or a page that follows a run."""
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN …]")]
+    """Folders of runs, evaluations or comparisons. Several are shown together."""
+    out: Path | None = None
+    """File to write: `.html`, or `.png` or `.svg` for a picture of one run. By default `report.html`, in the folder if
+    there is one folder, and else in the working directory."""
+    text: bool = False
+    """Print to the terminal instead: curves, entropy by turn and step, methods, failed episodes, incidents."""
+    live: bool = False
+    """Serve the page on this machine and follow what is written, until interrupted."""
+    port: int = 0
+    """Port of `--live`; 0 chooses a free one."""
+
+    def run(self) -> int:
+        folders = list(self.folders)
+        with mistakes():
+            if not folders:
+                raise ValueError("name a folder: turngym view RUN")
+            if self.text and (self.live or self.out is not None):
+                raise ValueError("--text prints, and --live and --out do something else; give one of them")
+            if self.live and self.out is not None:
+                raise ValueError(f"--out is {self.out}, and --live writes no file; leave one of them out")
+            if self.text:
+                from .report.data import read
+                from .report.text import show
+
+                with self.shown(), Work("reading"):
+                    found = read(folders)
+                show(found, console)
+            elif self.live:
+                from .report.page import serve
+
+                with serve(folders, self.port) as url:
+                    console.print(f"{url}  (Ctrl-C ends it)", soft_wrap=True, markup=False)
+                    threading.Event().wait()
+            else:
+                with self.shown(), Work("drawing"):
+                    self._write(folders, self.out or (folders[0] if len(folders) == 1 else Path()) / "report.html")
+        return 0
+
+    def _write(self, folders: list[Path], out: Path) -> None:
+        from .report.page import write_page
+        from .report.picture import write_picture
+
+        if out.suffix not in (".html", *PICTURES):
+            raise ValueError(f"--out is {out}; it must end in .html, .png or .svg")
+        found = (write_page if out.suffix == ".html" else write_picture)(folders, out)
+        for run in found.runs:
+            for note in run.notes:
+                console.print(f"{run.name}: {note}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"written: {out}", markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
 class Verify:
     """Measure how far the promises of turngym hold; only in a source checkout."""
 
@@ -194,9 +260,7 @@ def recipe_of(args: list[str]) -> TrainConfig:
 
 
 def warmup_of(args: list[str]) -> Warmup:
-    """Return the defaults of a warm-up, of a recipe's policy where `args`, which begin with `warmup`, name a recipe.
-
-    Its name is taken out of them; that of an environment has a slash or a colon."""
+    """Return the defaults of a warm-up; of a recipe's policy where `args` name one, whose name is taken out of them."""
     kind = Warmup(training=FINETUNING if any(arg.partition("=")[0] == "--policy" for arg in args) else WarmupOptions())
     if len(args) < 2 or args[1].startswith("-") or ({*"/:"} & {*args[1]} and not args[1].endswith(".toml")):
         return kind
@@ -273,3 +337,16 @@ def before_after(summary: Mapping[str, Any]) -> Table:
         tool = f"{100 * found['tool_share']:.0f} %"
         table.add_row(name, str(step), str(success), tool, f"{found['turns']:.2f}", cut)
     return table
+
+
+def write_report(folder: Path) -> None:
+    """Write the page into a folder and print where it is, or why there is none."""
+    from .report.page import NAME, write_page
+
+    said = f"report: {folder / NAME}"
+    try:
+        with Work("writing the report"):
+            write_page([folder], folder / NAME)
+    except (OSError, ValueError) as error:
+        said = f"no report: {error}"
+    console.print(said, markup=False, soft_wrap=True)

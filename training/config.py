@@ -1,4 +1,5 @@
-"""What a training run is: one frozen dataclass, recipes that override it, and the `config.toml` of a run folder.
+"""What a training run is: one frozen dataclass, recipes that override it, the `config.toml` of a run folder, and which
+of the processes that train together this one is, by the environment variables that `torchrun` sets.
 
 What a shipped recipe sets was found with one small policy. A model that turngym did not make takes the defaults for
 models instead, and an environment takes no options that were meant for another.
@@ -7,6 +8,7 @@ models instead, and an environment takes no options that were meant for another.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ _PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "t
 RECIPES = Path(__file__).parent / "recipes"
 OF_ENV = ("tasks", "difficulty", "shots", "option")  # settings that belong to a recipe's environment
 OF_POLICY = ("difficulty", "option")  # those of them that make it hard or easy
+MEETING = ("MASTER_ADDR", "MASTER_PORT")  # where processes that train together meet
 GRADED = ("turngym/Math-v0", "turngym/MathPython-v0")  # where models have a difficulty of their own
 
 
@@ -135,11 +138,9 @@ class TrainConfig:
 def read_recipe(
     name: str, base: Mapping[str, Any] = MappingProxyType({}), allowed: Collection[str] = ()
 ) -> TrainConfig:
-    """Return the config of a recipe: one of `recipe_names`, the path of a TOML file, or several joined by `+`.
+    """Return the config of a recipe, as in `recipe_values`, over `base`; `allowed` is what of `reserved_of` it may ask.
 
-    What the recipe leaves out is as in `base`. `allowed` is what of `reserved_of` it may ask for. Raises
-    FileNotFoundError where there is no such recipe, and ValueError where a key is unknown, a value has the wrong type
-    or range, or only a command may choose it.
+    Raises FileNotFoundError where there is none, and ValueError for a key, type, range or request that is not allowed.
     """
     values, where = recipe_values(name)
     refuse_unnamed(reserved_of(from_mapping(values, where)), allowed, where)
@@ -245,8 +246,7 @@ def reserved_of(config: TrainConfig) -> list[str]:
 def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
     """Return the config of a run folder; `allowed` is what of `reserved_of` it may ask for (None: anything).
 
-    Raises FileNotFoundError where the folder has no config, and ValueError where it is no config of a run, or it asks
-    for what only a command may choose.
+    Raises FileNotFoundError where there is no config, and ValueError where it is none, or asks for what it may not.
     """
     path = folder / "config.toml"
     if not path.is_file():
@@ -269,7 +269,6 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def revision() -> str:
     """Return the git revision of the code, with `+` where files differ from it; `unknown` outside a checkout."""
-
     try:
         line = ["git", "-C", str(Path(__file__).parent)]
         asked = ([*line, "rev-parse", "HEAD"], [*line, "status", "--porcelain", "-uno"])
@@ -283,3 +282,47 @@ def _literal(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{_literal(key)} = {_literal(item)}' for key, item in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One of `size` processes that were started with the same command; `local` is its number on its machine."""
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def device(self, name: str) -> str:
+        """Return this process's device in a run on `name`. Raises ValueError where each cannot have one."""
+        if self.size == 1 or name == "cpu":
+            return name
+        if name != "cuda":
+            fix = "use cuda, where each process takes the GPU of its number on the machine, or cpu"
+            raise ValueError(f"device is {name!r}, which {self.size} processes cannot share; {fix}")
+        return f"cuda:{self.local}"
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> Launch:
+    """Return which process this is; without RANK and WORLD_SIZE it is alone. Raises ValueError if it cannot be."""
+    if "RANK" not in environ or "WORLD_SIZE" not in environ:
+        return Launch()
+    rank, size = _count(environ, "RANK"), _count(environ, "WORLD_SIZE")
+    local = _count(environ, "LOCAL_RANK") if "LOCAL_RANK" in environ else rank
+    if rank >= size:
+        raise ValueError(f"RANK is {rank} and WORLD_SIZE {size}; ranks count from 0, so let torchrun set both")
+    missing = [name for name in MEETING if not environ.get(name)]
+    if size > 1 and missing:
+        fix = "start with torchrun --nproc-per-node N -m turngym …, or unset WORLD_SIZE for one process"
+        raise ValueError(f"WORLD_SIZE is {size}, but {missing[0]} is not set, so the processes cannot connect: {fix}")
+    return Launch(rank, size, local)
+
+
+def _count(environ: Mapping[str, str], name: str) -> int:
+    text = environ[name]
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{name} is {text!r}; it must be a number: let torchrun set it, or unset it for one process")
+    return int(text)

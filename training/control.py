@@ -57,10 +57,7 @@ Requests = frozenset[Request]
 
 @dataclass(frozen=True)
 class Stats:
-    """What a step measured, over all its slots; NaN where the phase has not measured it. Entropies and KL in nats.
-
-    Entropies are those of the policy at the start of the update.
-    """
+    """What a step measured, over all its slots, in nats; NaN where it did not. Entropies are those before an update."""
 
     step: int  # 0-based training step
     phase: Literal["rollout", "update"]  # after the rollout, or after an optimizer step
@@ -99,22 +96,17 @@ class Needs:
         asked = {one.temperature for one in (self, other)} - {None}
         if len(asked) > 1:
             raise ValueError(f"two controls need log-probabilities at temperatures {sorted(map(str, asked))}; use one")
-        both: dict[str, Any] = {
-            name: getattr(self, name) or getattr(other, name) for name in ("logp_ref", "entropy_grad", "now")
-        }
-        for kind in ("functional", "module", "column"):
-            both[f"{kind}s"] = _merged(kind, *(getattr(one, f"{kind}s") for one in (self, other)))
-        needs = Needs(temperature=asked.pop() if asked else None, **both)
-        for name in needs.functionals.keys() & needs.modules.keys():
+        flags = ("logp_ref", "entropy_grad", "now")
+        both: dict[str, Any] = {name: getattr(self, name) or getattr(other, name) for name in flags}
+        for kinds in ("functionals", "modules", "columns"):
+            ours, theirs = getattr(self, kinds), getattr(other, kinds)
+            for name in ours.keys() & theirs.keys():
+                if ours[name] is not theirs[name]:
+                    raise ValueError(f"two controls need different {kinds} called {name!r}; rename one of them")
+            both[kinds] = {**ours, **theirs}
+        for name in both["functionals"].keys() & both["modules"].keys():
             raise ValueError(f"{name!r} is a functional of one control and a module of another; rename one of them")
-        return needs
-
-
-def _merged(kind: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    for name in ours.keys() & theirs.keys():
-        if ours[name] is not theirs[name]:
-            raise ValueError(f"two controls need different {kind}s called {name!r}; rename one of them")
-    return {**ours, **theirs}
+        return Needs(temperature=asked.pop() if asked else None, **both)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +119,10 @@ class Tasks:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """Paths of earlier steps to learn from once more, in an optimizer step of its own; the journals have them.
+    """Paths of earlier steps to learn from once more, in an optimizer step of its own; the journals have them."""
 
-    advantage: of each path, by its key (seed, step, task, branch)
-    shape: makes the step's terms of those that these advantages begin with; no other control shapes them
-    """
-
-    advantage: Mapping[Key, float]
-    shape: Callable[[Terms, Batch, Now], Terms]
+    advantage: Mapping[Key, float]  # of each path, by (seed, step, task, branch)
+    shape: Callable[[Terms, Batch, Now], Terms]  # of the terms that these begin; no other control shapes them
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -163,10 +151,7 @@ class Control:
 
 
 def numbers_of(control: Control, state: State) -> dict[str, float]:
-    """Return the numbers in the state of a control as metrics `control/METHOD/NAME`, where lists and tables are short.
-
-    Of a longer list or table only how many entries it has, so that a line of metrics stays a line.
-    """
+    """Return the numbers of a control's state as metrics `control/METHOD/NAME`; of long lists and tables the length."""
     found = dict[str, float]()
 
     def add(name: str, value: Any) -> None:
@@ -190,10 +175,7 @@ def scored(control: Control, batch: Batch, state: State) -> Batch:
 
 
 def advantages(control: Control, batch: Batch, state: State) -> Float[Tensor, "s"]:
-    """Return each slot's advantage: the control's credit for the score that its reward leaves, or that score itself.
-
-    0 on paths that earned no score, whatever the credit says.
-    """
+    """Return each slot's credit for the score that the reward leaves, or that score; 0 where a path earned none."""
     batch = scored(control, batch, state)
     credit = batch.turns.score[batch.row] if control.credit is None else control.credit(batch, state)
     return torch.where(batch.turns.rewarded[batch.row], credit, 0.0)
@@ -210,11 +192,11 @@ def chain(*controls: Control, ordered: bool = False) -> Control:
     if not ordered:
         for one, other in combinations(controls, 2):
             for what in sorted(one.sets & other.sets):
-                first, second = (next(leaf for leaf in _leaves(part) if what in leaf.sets) for part in (one, other))
-                raise ValueError(
-                    f"{first.name} and {second.name} both set {what}; remove one (in Python, "
-                    f"chain(..., ordered=True) lets {second.name} win)"
+                first, second = (
+                    next(leaf.name for leaf in _leaves(some) if what in leaf.sets) for some in (one, other)
                 )
+                fix = f"remove one (in Python, chain(..., ordered=True) lets {second} win)"
+                raise ValueError(f"{first} and {second} both set {what}; {fix}")
     parts = tuple(leaf for control in controls for leaf in _leaves(control))
     run = _Parts(parts)
     had = [name for name in ("order", "plan", "credit", "replay") if any(getattr(part, name) for part in parts)]

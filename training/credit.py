@@ -41,10 +41,7 @@ def by_path(judge: Judge, batch: Batch) -> Float[Tensor, "s"]:
 def group_advantage(
     score: Float[Tensor, "p"], group: Int[Tensor, "p"], *, normalize: Normalize, ddof: int, eps: float
 ) -> Float[Tensor, "p"]:
-    """Return each path's score relative to its group: minus its mean and, for "std", over its std + eps.
-
-    Equal scores give exactly 0. A group of one has mean 0 and std 1.
-    """
+    """Return each score less its group's mean, for "std" over std + eps: exactly 0 of equal ones; one alone is kept."""
     groups, member = torch.unique(group, return_inverse=True)
     zeros = score.new_zeros(len(groups))
     count = torch.bincount(member, minlength=len(groups))
@@ -113,19 +110,13 @@ def paid(turns: Turns) -> Float[Tensor, "r"]:
     NaN on the last turn of a path that earned no score.
     """
     reward = turns.reward.double()
-    size = int(turns.path.max()) + 1
-    total = reward.new_zeros(size).index_add(0, turns.path, reward)
-    last = turns.turn.new_zeros(size).scatter_reduce(0, turns.path, turns.turn, "amax")
-    rest = turns.score.double() - total[turns.path]
+    rest = turns.score.double() - sum_by(turns.path, reward, int(turns.path.max()) + 1)[turns.path]
     rounding = 1e-6 * (1 + turns.score.double().abs())  # rewards and scores are float32
-    return reward + torch.where((turns.turn == last[turns.path]) & ~(rest.abs() <= rounding), rest, 0.0)
+    return reward + torch.where(~_followed(turns.path) & ~(rest.abs() <= rounding), rest, 0.0)
 
 
 def steps(batch: Batch) -> tuple[Bool[Tensor, "s"], Int[Tensor, "n"], Int[Tensor, "m"]]:
-    """Return which slots lie on paths that earned a score, the rows that have such slots, and the place of each's row.
-
-    Rows ascend, so the steps of a path lie in order, end to end.
-    """
+    """Return which slots are on paths that earned a score, the rows with such slots, ascending, and each one's row."""
     learned = earned(batch)
     rows, step = torch.unique(batch.row[learned], return_inverse=True)
     return learned, rows, step
@@ -214,15 +205,12 @@ def softmax_by(label: Int[Tensor, "m"], level: Float[Tensor, "m"]) -> Float[Tens
     count = torch.bincount(place)
     top = level.new_full(count.shape, -torch.inf).scatter_reduce(0, place, level, "amax")
     share = torch.exp(level - top[place])
-    total = share.new_zeros(count.shape).index_add(0, place, share)
-    return count[place] * share / total[place]
+    return count[place] * share / sum_by(place, share, len(count))[place]
 
 
 def shared_mean(values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, "s"]:
     """Return for each slot the mean of `values` over all slots of its token."""
-    count = torch.bincount(batch.token)
-    total = values.new_zeros(len(count)).index_add(0, batch.token, values)
-    return (total / count.clamp(min=1))[batch.token]
+    return mean_by(batch.token, values)[batch.token].to(values.dtype)
 
 
 def scale(mode: Aggregation, batch: Batch, size: int = 1, count_empty: bool = False) -> Float[Tensor, "s"]:
@@ -262,7 +250,7 @@ def average(mode: Aggregation, values: Float[Tensor, "s"], batch: Batch) -> Floa
 
 def path_sum(values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, "s"]:
     """Return for each slot the sum of `values` over its path."""
-    return values.new_zeros(batch.n_paths).index_add(0, batch.path, values)[batch.path]
+    return sum_by(batch.path, values, batch.n_paths)[batch.path]
 
 
 def path_mean(values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, "s"]:
@@ -271,10 +259,7 @@ def path_mean(values: Float[Tensor, "s"], batch: Batch) -> Float[Tensor, "s"]:
 
 
 def whiten(values: Float[Tensor, "s"], chosen: Bool[Tensor, "s"]) -> Float[Tensor, "s"]:
-    """Return (x - mean) / √(var + 1e-8) of the `chosen` values, var unbiased; 0 for the others.
-
-    Equal values, or one alone, give exactly 0.
-    """
+    """Return (x - mean) / √(var + 1e-8) of the `chosen`, var unbiased, exactly 0 where all are equal; 0 elsewhere."""
     kept = values[chosen]
     if not len(kept):
         return torch.zeros_like(values)

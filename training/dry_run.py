@@ -5,7 +5,7 @@ Nothing is drawn or written, and no weights are read: the small files of a model
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -24,7 +24,6 @@ from ..envs.registry import check_levels, defaults_of, levels_of
 from ..envs.splits import Split, begin
 from .config import TrainConfig, adjust
 from .methods import check_group, check_methods
-from .order import next_tasks
 from .run import check_fit, open_splits, task_options
 
 T = TypeVar("T")
@@ -62,20 +61,18 @@ class Lengths:
     def check(self) -> str:
         """Say how long paths become. Raises ValueError where an opening leaves no room for a turn."""
         if (longest := max(self.openings)) + self.turn > self.context:
-            raise ValueError(
-                f"an opening of {longest} tokens and a turn of {self.turn} are more than the model's context of "
-                f"{self.context} tokens; lower --max-tokens, or choose another policy or tasks"
-            )
+            what = f"an opening of {longest} tokens and a turn of {self.turn} are more than the model's context"
+            raise ValueError(f"{what} of {self.context} tokens; lower --max-tokens, or choose another policy or tasks")
         turns = f"{self.turns} turns of up to {self.turn}, and what the environment answers"
         return f"up to {self.path:,} tokens of {self.context:,} in {turns}"
 
 
+@dataclass
 class Findings:
     """The lines of a dry run, and the first prompt as the model will see it."""
 
-    def __init__(self) -> None:
-        self.lines: list[Line] = []
-        self.prompt = ""
+    lines: list[Line] = field(default_factory=list)
+    prompt: str = ""
 
     def add(self, what: str, about: str, passed: bool | None = None) -> None:
         self.lines.append(Line(what, about, passed))
@@ -182,6 +179,8 @@ def _styled(env: TextEnv, chat: Chat) -> str:
 
 def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None) -> list[int]:
     """Return the tokens of some tasks' openings, and keep the first prompt of the run where there is a tokenizer."""
+    from .loop import next_tasks
+
     (first,), _ = next_tasks(config.seed, len(train.tasks), 0, 1, set())
     lengths = []
     for task in [train.tasks[first], *pick_tasks(train.tasks, OPENINGS - 1, config.seed)]:
@@ -230,11 +229,9 @@ def _size(
     there = free_bytes(device) if here else None
     share = _server_share(choice.server_option) if choice.own_server else 0.0
     more = f", beside {share:.0%} of the GPU for the server" if share else ""
-    said = f"{takes.total / GIB:7.2f} GiB  together{more}"
-    if there is None:
-        found.add("memory", f"{said}; {device} cannot be asked here")
-    else:
-        found.add("memory", f"{said}; {device} has {there / GIB:.2f} GiB free", takes.total <= there * (1 - share))
+    free = "cannot be asked here" if there is None else f"has {there / GIB:.2f} GiB free"
+    fits = None if there is None else takes.total <= there * (1 - share)
+    found.add("memory", f"{takes.total / GIB:7.2f} GiB  together{more}; {device} {free}", fits)
 
 
 def _server_share(options: Collection[str]) -> float:
@@ -244,11 +241,7 @@ def _server_share(options: Collection[str]) -> float:
 
 
 def predicted(config: TrainConfig, shape: Mapping[str, Any], count: int, lengths: Lengths) -> tuple[Needed, int, int]:
-    """Return what a run takes, and the tokens of a forward pass and of the cache.
-
-    A pass has no more different tokens than a step, whose paths share their openings. The cache holds all conversations
-    at a time, or what the engine tests at its start.
-    """
+    """Return what a run takes, the tokens of a forward pass (at most a step's, openings once), and of the cache."""
     path, opening = lengths.path, max(lengths.openings)
     tokens = min(max(config.micro_tokens, path), config.prompts * (opening + config.group * (path - opening)))
     served, slots = config.engine.engine != "torch", max(config.prompts * config.group, config.eval_tasks)

@@ -69,11 +69,7 @@ class Plan:
 
 
 def prepare(run: Path, out: Path, merged: bool) -> Plan:
-    """Check everything that can be wrong; the newest checkpoint that is whole is taken.
-
-    Raises FileNotFoundError where there is no run, checkpoint or model that it was trained from, FileExistsError where
-    `out` is there already, and CheckpointError where all checkpoints are damaged.
-    """
+    """Check all that can be wrong. Raises FileNotFoundError, CheckpointError, or FileExistsError: `out` is there."""
     config = from_run(run, allowed=None)
     if out.exists():
         raise FileExistsError(f"{out} is there already; choose another folder with --out")
@@ -83,9 +79,8 @@ def prepare(run: Path, out: Path, merged: bool) -> Plan:
     try:
         source = find(run)
     except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{run} was trained from the policy {config.policy!r}, which is missing: {error}"
-        ) from None
+        what = f"{run} was trained from the policy {config.policy!r}, which is missing"
+        raise FileNotFoundError(f"{what}: {error}") from None
     return Plan(run, out, source, config, read_boundary(checkpoint).step, merged)
 
 

@@ -80,14 +80,8 @@ class Learner:
         self.policy, self.control, self.team = policy, control, team
         self.lr, self.clip_norm, self.micro_tokens = lr, clip_norm, micro_tokens
         self.modules = Modules(control.needs.modules, policy.base.config.hidden_size, policy.device)
-        self.parameters = {**policy.trainable_parameters(), **self.modules.parameters()}
+        self.parameters = {**policy.trainable_parameters(), **self.modules.named()}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=lr, weight_decay=0.0, foreach=False)
-
-    def update(self, packed: Packed, state: State, lr_share: float = 1.0) -> Update:
-        """Take one optimizer step at `lr_share` of the learning rate and raise the policy's version, or refuse it."""
-        update = self.propose(self.prepare(packed), state, lr_share)
-        self.apply(update)
-        return update
 
     def prepare(self, packed: Packed) -> Packed:
         """Return `packed` with what the controls need of the reference, and of the policy as the update finds it.
@@ -158,6 +152,10 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             return replace(update, refused=str(refused), key=refused.key)
 
+    def reset_optimizer(self) -> None:
+        """Forget the moments."""
+        self.optimizer.state.clear()
+
     def apply(self, update: Update) -> None:
         """Take the step that was proposed last, unless it was refused or nothing moves in it."""
         if update.refused or update.idle == 1:
@@ -170,10 +168,6 @@ class Learner:
                 parameter.grad.mul_(shrink)
         self.optimizer.step()
         self.policy.version += 1
-
-    def reset_optimizer(self) -> None:
-        """Forget the moments."""
-        self.optimizer.state.clear()
 
     def forward(self, packed: Packed, paths: range) -> Current:
         """Return log-probability and entropy of the slots of `paths` under the policy as it is now."""
@@ -202,10 +196,7 @@ class Learner:
         return found.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write the adapter, a reference that was reset, the controls' modules and the moments, as safetensors.
-
-        Raises CheckpointError where a value is not finite, and OSError where there is no room, say.
-        """
+        """Write all that `load` reads, as safetensors. Raises CheckpointError where one is not finite, and OSError."""
         try:
             save_moments(self.optimizer, self.parameters, folder)
             self.modules.save(folder)
@@ -229,10 +220,6 @@ class Learner:
             if not bool(torch.isfinite(parameter).all()):
                 raise CheckpointError(f"{folder / 'adapter'}: {name} has a value that is not finite")
         self.policy.version = version
-
-    def begin_with(self, checkpoint: Path) -> None:
-        """Take over the moments of the policy's weights from another run's checkpoint. Raises as `load` does."""
-        load_moments(self.optimizer, self.policy.trainable_parameters(), checkpoint, others=True)
 
     def _with_gradient(self, update: Update, packed: Packed, terms: Terms, moves: Bool[Tensor, "p"]) -> Update:
         """Return `update` with what its gradient, left in the parameters, is like; raise Refused where not finite."""

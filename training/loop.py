@@ -9,13 +9,16 @@ checkpoint holds what the line needs, so the line is the last. Wall-clock time g
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from math import nan
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..agents import checkpoint
 from ..agents.engine import EngineFailure, Sampling
@@ -33,7 +36,6 @@ from .columns import At, NothingToLearn, Packed, pack
 from .config import Schedule
 from .control import Control, Request, Requests, State, Stats, Tasks, Verdict, numbers_of
 from .learner import Learner, Update
-from .order import next_tasks, shuffled
 from .parallel import PeerLost, Team
 from .run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
 from .telemetry import counts, stats
@@ -61,10 +63,7 @@ class Rollouts:
     deadlines: Deadlines = Deadlines()
 
     def train(self, at: Boundary, control: Control, team: Team, logbook: Logbook) -> tuple[list[Tree], list[Tree], int]:
-        """Roll out the step behind a boundary, and write its journal.
-
-        Return the trees to learn from, all trees, and how many tasks the run has used by then.
-        """
+        """Roll out the step behind a boundary, write its journal, return trees to learn from, all, and tasks used."""
         kept, grown, used = list[Tree](), list[Tree](), set[int]()
         cursor, wanted, state = at.cursor, self.prompts, at.state()
         ordered = control.order and partial(self._taken, control.order, state)
@@ -144,96 +143,6 @@ class Learned:
         )
 
 
-@dataclass(frozen=True)
-class Step:
-    """Learning from the rollout of the step behind the boundary `at`.
-
-    `propose` changes nothing, `apply` changes weights and moments.
-    """
-
-    learner: Learner
-    schedule: Schedule
-    logbook: Logbook
-    at: Boundary
-    valid: float = nan  # success of the newest validation
-
-    def propose(self, trees: list[Tree]) -> Learned:
-        """Return what the rollout comes to. A refused update leaves the control state as it was, too."""
-        control, at = self.learner.control, self.at
-        try:
-            packed = pack(trees, control.needs.columns)
-        except NothingToLearn as error:
-            measured = Stats(at.step, "rollout")
-            state, asked = control.observe(measured, at.state())
-            return self._refused(Learned(Update(refused=str(error)), measured, to_text(state), asked))
-        packed = self._at(self.learner.prepare(packed), 0)
-        measured = replace(stats(at.step, packed.batch, trees), valid=self.valid)
-        state, asked = control.observe(measured, at.state())
-        update = self.learner.propose(packed, state, self.lr_share, paths=self.parts(packed)[0])
-        if update.refused:
-            return self._refused(Learned(update, measured, at.control))
-        return self._observed(Learned(update, measured, to_text(state), asked, packed))
-
-    def apply(self, learned: Learned) -> Learned:
-        """Take the optimizer step that was proposed, and those that follow on the same rollout, up to a refused one."""
-        learner = self.learner
-        drift = learned.update.drift  # later it is what the update itself has changed
-        learner.apply(learned.update)
-        parts = [] if learned.packed is None else self.parts(learned.packed)
-        while learned.packed is not None and learned.updates < len(parts):
-            packed, paths = self._at(learned.packed, learned.updates), parts[learned.updates]
-            now = learner.now(packed.part(paths)) if learner.control.needs.now else None
-            update = learner.propose(packed, json.loads(learned.control), self.lr_share, now, paths)
-            if update.refused:
-                self._refused(learned, update)
-                break
-            learned = self._observed(replace(learned, update=replace(update, drift=drift)))
-            learner.apply(learned.update)
-        learned = self._replay(learned)
-        if Request.RESET_OPTIMIZER in learned.requests:
-            learner.reset_optimizer()
-        if Request.RESET_REFERENCE in learned.requests:
-            learner.policy.reset_reference()
-        return learned
-
-    def parts(self, packed: Packed) -> list[range]:
-        return packed.parts(self.schedule.minibatches) * self.schedule.updates
-
-    def _at(self, packed: Packed, update: int) -> Packed:
-        at = At(packed.keys[0][0], self.at.step, self.schedule.steps, update)
-        return replace(packed, batch=replace(packed.batch, at=at))
-
-    def _observed(self, learned: Learned) -> Learned:
-        assert learned.packed is not None
-        last, means = learned.updates + 1 == len(self.parts(learned.packed)), learned.update.means
-        seen: dict[str, Any] = {name: means[name] for name in ("kl", "clip_low", "clip_high") if name in means}
-        measured = replace(learned.measured, phase="update", last=last, **seen)
-        state, asked = self.learner.control.observe(measured, json.loads(learned.control))
-        return replace(learned, control=to_text(state), requests=learned.requests | asked, updates=learned.updates + 1)
-
-    def _replay(self, learned: Learned) -> Learned:
-        """Return `learned` after an optimizer step on paths of earlier steps, where a control asks for one."""
-        control = self.learner.control
-        again = control.replay and control.replay(json.loads(learned.control))
-        if not again or not learned.updates:
-            return learned
-        packed = pack(self.logbook.read_paths(again.advantage))
-        update = self.learner.replay(packed, again, self.lr_share)
-        if update.refused:
-            return self._refused(learned, update)
-        self.learner.apply(update)
-        return replace(learned, replayed=len(packed.names) if update.idle < 1 else 0)
-
-    def _refused(self, learned: Learned, later: Update | None = None) -> Learned:
-        update = later or learned.update
-        self.logbook.add_incident(self.at.step + 1, Incident("refused", update.refused, update.key))
-        return learned
-
-    @property
-    def lr_share(self) -> float:
-        return self.schedule.lr_share(self.at.step, self.at.tokens)
-
-
 class Refusals(RuntimeError):
     """A run ended without success: `REFUSALS` steps in a row had no update."""
 
@@ -260,10 +169,7 @@ class Loop:
         return self.learner.team
 
     def load(self, folder: Path, passed_over: Sequence[Incident] = ()) -> None:
-        """Go on from a checkpoint, in place of newer ones that were passed over: drop what was written after it.
-
-        Raises ValueError: it does not fit, or a line of metrics of an earlier step is missing.
-        """
+        """Go on from a checkpoint; what came later goes. Raises ValueError: it does not fit, or a line is missing."""
         at = read_boundary(folder)
         self.learner.load(folder, at.version)
         self._written = self.team.decide(lambda: self.logbook.drop_after(at.step))
@@ -304,10 +210,8 @@ class Loop:
                 with shield():  # a signal reaches this generator, not whoever looks at the record
                     yield record
                 if stuck:
-                    raise Refusals(
-                        f"{at.refused} steps in a row had no update, the last because {at.metrics()['refused']}; the "
-                        f"checkpoint of step {at.step} has the weights after the last update"
-                    )
+                    why = f"{at.refused} steps in a row had no update, the last because {at.metrics()['refused']}"
+                    raise Refusals(f"{why}; the checkpoint of step {at.step} has the weights after the last update")
             if over:
                 return
             at = self._step(at)
@@ -318,15 +222,13 @@ class Loop:
             kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
         learning = time.monotonic()
         with self.team.steady(), Work("learning"):
-            found = [line["valid/success"] for line in self._lines if line.get("valid/success") is not None]
-            step = Step(self.learner, self.schedule, self.logbook, at, found[-1] if found else nan)
-            learned = step.propose(kept)
+            learned = self._propose(at, kept)
             if learned.packed is not None:
-                first = learned.packed.part(step.parts(learned.packed)[0])
+                first = learned.packed.part(self._parts(learned.packed)[0])
                 self.logbook.add_slots(at.step + 1, first.keys, first.batch.path.numpy(), learned.update.slots)
             with shield():
                 self.at = None
-                learned = step.apply(learned)
+                learned = self._apply(at, learned)
                 learned = replace(learned, state=numbers_of(self.learner.control, json.loads(learned.control)))
                 line = learned.line(grown, refilled=len(grown) - self.rollouts.prompts)
                 self.at = Boundary(
@@ -342,6 +244,82 @@ class Loop:
                 ended = time.monotonic()
                 self._written, self._times = False, dict(zip(TIMES, (ended - began, learning - began)))
         return self.at
+
+    def _propose(self, at: Boundary, trees: list[Tree]) -> Learned:
+        """Return what a rollout comes to, and change nothing. A refused update leaves the control state, too."""
+        control = self.learner.control
+        try:
+            packed = pack(trees, control.needs.columns)
+        except NothingToLearn as error:
+            measured = Stats(at.step, "rollout")
+            state, asked = control.observe(measured, at.state())
+            return self._refused(at, Learned(Update(refused=str(error)), measured, to_text(state), asked))
+        packed = self._at(at, self.learner.prepare(packed), 0)
+        known = [line["valid/success"] for line in self._lines if line.get("valid/success") is not None]
+        measured = replace(stats(at.step, packed.batch, trees), valid=known[-1] if known else nan)
+        state, asked = control.observe(measured, at.state())
+        update = self.learner.propose(packed, state, self._lr_share(at), paths=self._parts(packed)[0])
+        if update.refused:
+            return self._refused(at, Learned(update, measured, at.control))
+        return self._observed(Learned(update, measured, to_text(state), asked, packed))
+
+    def _apply(self, at: Boundary, learned: Learned) -> Learned:
+        """Take the optimizer step that was proposed, and those that follow on the same rollout, up to a refused one."""
+        learner = self.learner
+        drift = learned.update.drift  # later it is what the update itself has changed
+        learner.apply(learned.update)
+        parts = [] if learned.packed is None else self._parts(learned.packed)
+        while learned.packed is not None and learned.updates < len(parts):
+            packed, paths = self._at(at, learned.packed, learned.updates), parts[learned.updates]
+            now = learner.now(packed.part(paths)) if learner.control.needs.now else None
+            update = learner.propose(packed, json.loads(learned.control), self._lr_share(at), now, paths)
+            if update.refused:
+                self._refused(at, learned, update)
+                break
+            learned = self._observed(replace(learned, update=replace(update, drift=drift)))
+            learner.apply(learned.update)
+        learned = self._replay(at, learned)
+        if Request.RESET_OPTIMIZER in learned.requests:
+            learner.reset_optimizer()
+        if Request.RESET_REFERENCE in learned.requests:
+            learner.policy.reset_reference()
+        return learned
+
+    def _parts(self, packed: Packed) -> list[range]:
+        return packed.parts(self.schedule.minibatches) * self.schedule.updates
+
+    def _lr_share(self, at: Boundary) -> float:
+        return self.schedule.lr_share(at.step, at.tokens)
+
+    def _at(self, at: Boundary, packed: Packed, update: int) -> Packed:
+        now = At(packed.keys[0][0], at.step, self.schedule.steps, update)
+        return replace(packed, batch=replace(packed.batch, at=now))
+
+    def _observed(self, learned: Learned) -> Learned:
+        assert learned.packed is not None
+        last, means = learned.updates + 1 == len(self._parts(learned.packed)), learned.update.means
+        seen: dict[str, Any] = {name: means[name] for name in ("kl", "clip_low", "clip_high") if name in means}
+        measured = replace(learned.measured, phase="update", last=last, **seen)
+        state, asked = self.learner.control.observe(measured, json.loads(learned.control))
+        return replace(learned, control=to_text(state), requests=learned.requests | asked, updates=learned.updates + 1)
+
+    def _replay(self, at: Boundary, learned: Learned) -> Learned:
+        """Return `learned` after an optimizer step on paths of earlier steps, where a control asks for one."""
+        control = self.learner.control
+        again = control.replay and control.replay(json.loads(learned.control))
+        if not again or not learned.updates:
+            return learned
+        packed = pack(self.logbook.read_paths(again.advantage))
+        update = self.learner.replay(packed, again, self._lr_share(at))
+        if update.refused:
+            return self._refused(at, learned, update)
+        self.learner.apply(update)
+        return replace(learned, replayed=len(packed.names) if update.idle < 1 else 0)
+
+    def _refused(self, at: Boundary, learned: Learned, later: Update | None = None) -> Learned:
+        update = later or learned.update
+        self.logbook.add_incident(at.step + 1, Incident("refused", update.refused, update.key))
+        return learned
 
     def _save(self) -> None:
         """Write the checkpoint of the boundary, if there is none yet and weights and boundary belong together."""
@@ -359,3 +337,27 @@ class Loop:
         self._lines.append(json.loads(line))
         self._written = True
         return record
+
+
+def next_tasks(
+    seed: int, total: int, cursor: int, count: int, used: Set[int], order: Callable[[int], Sequence[int]] | None = None
+) -> tuple[list[int], int]:
+    """Return the next `count` of `total` tasks, which leave out those in `used`, and the cursor behind them.
+
+    `cursor` is how many the run has used so far. Each pass through the tasks has an order of its own, by the run's
+    `seed`, or takes `total` of them in the `order` that is given.
+    """
+    tasks = list[int]()
+    taken: Callable[[int], Any] = cache(order or partial(shuffled, seed, total=total))  # by the number of a pass
+    while len(tasks) < count:
+        epoch, place = divmod(cursor, total)
+        task, cursor = int(taken(epoch)[place]), cursor + 1
+        if task not in used and task not in tasks:
+            tasks.append(task)
+    return tasks, cursor
+
+
+@lru_cache(maxsize=2)
+def shuffled(seed: int, epoch: int, total: int) -> NDArray[np.int64]:
+    """Return all tasks in the order of a pass."""
+    return np.random.default_rng((seed, epoch)).permutation(total)

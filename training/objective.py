@@ -95,11 +95,9 @@ def gradient_keeping(limit: float = inf) -> Surrogate:
     def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
         r = ratio(current, batch)
         held = (r * ((1 + terms.clip_high) / r.detach()).clamp(max=1)).clamp(min=1 - terms.clip_low)
-        value = torch.minimum(r * terms.advantage, held * terms.advantage)
-        floor = torch.maximum(value, limit * terms.advantage) if limit < inf else value
-        return torch.where(terms.advantage < 0, floor, value)
+        return torch.minimum(r * terms.advantage, held * terms.advantage)
 
-    return surrogate
+    return _floored(surrogate, limit)
 
 
 def covariance(advantage: Float[Tensor, "s"], logp: Float[Tensor, "s"], where: Bool[Tensor, "s"]) -> Float[Tensor, "s"]:
@@ -123,7 +121,7 @@ def clip_cov(
 
     Those qualify whose covariance (A - mean)·(logp - mean) lies between `low` and `high` and that no clip holds.
     """
-    ratio = (logp - logp_old).clamp(-20, 20).exp()
+    ratio = log_ratio(logp, logp_old).exp()
     clipped = torch.where(advantage > 0, ratio > 1 + clip_high, (advantage < 0) & (ratio < 1 - clip_low))
     cov = covariance(advantage, logp, torch.ones_like(clipped))
     (open_,) = torch.nonzero((low < cov) & (cov < high) & ~clipped, as_tuple=True)
@@ -141,15 +139,17 @@ def dual_clip(limit: float = 3.0) -> Surrogate:
     """
     if not limit > 1:
         raise ValueError(f"dual_clip limit is {limit}; it must exceed 1, the ratio of an unchanged policy")
-    if limit == inf:
-        return ppo
+    return _floored(ppo, limit)
+
+
+def _floored(plain: Surrogate, limit: float) -> Surrogate:
+    """Return a policy term that, where A < 0, is not allowed below limit·A."""
 
     def surrogate(current: Current, batch: Batch, terms: Terms) -> Float[Tensor, "s"]:
-        plain = ppo(current, batch, terms)
-        floor = torch.maximum(plain, limit * terms.advantage)
-        return torch.where(terms.advantage < 0, floor, plain)
+        value = plain(current, batch, terms)
+        return torch.where(terms.advantage < 0, torch.maximum(value, limit * terms.advantage), value)
 
-    return surrogate
+    return surrogate if limit < inf else plain
 
 
 def log_ratio(logp: Float[Tensor, "s ..."], other: Float[Tensor, "s ..."]) -> Float[Tensor, "s ..."]:

@@ -32,10 +32,7 @@ def save_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: 
 
 
 def load_moments(optimizer: AdamW, parameters: Mapping[str, Parameter], folder: Path, others: bool = False) -> None:
-    """Read what `save_moments` wrote, also where it holds `others`.
-
-    Raises CheckpointError unless names, shapes and types fit and all is finite.
-    """
+    """Read what `save_moments` wrote, also among `others`. Raises CheckpointError unless it fits and is finite."""
     found = _fitting(folder / MOMENTS, _moments(optimizer, parameters), others)
     for name, parameter in parameters.items():
         for part in _fresh(parameter):
@@ -69,7 +66,7 @@ def _fitting(path: Path, needed: Mapping[str, Tensor], others: bool = False) -> 
     return found
 
 
-class Modules:
+class Modules(nn.ModuleDict):
     """The modules that controls train beside the policy, such as a value head, by the names that controls gave them.
 
     A module maps hidden states `[s, d]` to `[s, …]`; its gradient ends at the hidden states, so its loss cannot move
@@ -77,31 +74,27 @@ class Modules:
     """
 
     def __init__(self, factories: Mapping[str, Callable[[int], nn.Module]], width: int, device: torch.device) -> None:
-        self.modules = dict[str, nn.Module]()
+        super().__init__()
         for name, factory in factories.items():
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "little"))
-                self.modules[name] = factory(width).to(device)
+                self[name] = factory(width).to(device)
 
-    def __call__(self, hidden: Tensor) -> dict[str, Tensor]:
+    def forward(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the output of each module for `hidden` `[s, d]`."""
-        return {name: module(hidden.detach().float()) for name, module in self.modules.items()}
+        return {name: module(hidden.detach().float()) for name, module in self.items()}
 
-    def parameters(self) -> dict[str, Parameter]:
+    def named(self) -> dict[str, Parameter]:
         """Return all parameters as `modules.NAME.PARAMETER`."""
-        return {
-            f"modules.{name}.{part}": parameter
-            for name, module in self.modules.items()
-            for part, parameter in module.named_parameters()
-        }
+        return {f"modules.{name}": parameter for name, parameter in self.named_parameters()}
 
     def save(self, folder: Path) -> None:
-        if tensors := {name: parameter.detach().cpu() for name, parameter in self.parameters().items()}:
+        if tensors := {name: parameter.detach().cpu() for name, parameter in self.named().items()}:
             save_file(tensors, folder / MODULES)
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Read what `save` wrote. Raises CheckpointError unless names, shapes and types fit and all is finite."""
-        mine = self.parameters()
+        mine = self.named()
         for name, value in _fitting(folder / MODULES, mine).items():
             mine[name].copy_(value)

@@ -27,8 +27,8 @@ from ..agents.journal import Incident, OnIncident, from_json, to_json
 from ..agents.terminal import shield
 from ..agents.trajectory import Tree
 from .columns import Packed
+from .config import Launch
 from .objective import Refused
-from .process import Launch
 
 PATIENCE = 1800.0  # seconds that the others may take longer than the longest rollout
 Collect = Callable[..., list[Tree]]  # of tasks, and `on_incident`
@@ -51,10 +51,7 @@ class Team:
         self.growers, self.deadline = growers, deadline
 
     def grow(self, collect: Collect, tasks: Sequence[int], report: OnIncident) -> list[Tree]:
-        """Return the trees that `collect` grows of `tasks`, in their order; what goes wrong is reported.
-
-        They depend on their keys alone. Incidents of other processes come behind one's own.
-        """
+        """Return the trees that `collect` grows of `tasks`, in their order; report what goes wrong, one's own first."""
         if self.size == 1:
             return collect(tasks, on_incident=report)
         seen: list[Incident] = []
@@ -67,10 +64,7 @@ class Team:
         return [by_task[task] for task in tasks]
 
     def paths(self, packed: Packed, keep: Bool[Tensor, "p"]) -> range:
-        """Return the paths that this process computes; only those in `keep` are work.
-
-        Paths next to each other share tokens, so the ranges follow each other.
-        """
+        """Return the paths that this process computes, neighbours, which share tokens; those in `keep` are work."""
         return shares(packed, keep, self.size)[self.rank]
 
     def columns(self, mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -82,10 +76,7 @@ class Team:
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def total(self, work: Callable[[], float]) -> float:
-        """Return the sum of the results of `work`. Raises Refused if `work` did on any process.
-
-        Of several refusals the first process's is raised, which names the first sample.
-        """
+        """Return the sum of the results of `work`; raise the first process's Refused, which names the first sample."""
         try:
             mine: tuple[Any, ...] = (work(), "", ())
         except Refused as refused:
@@ -154,10 +145,9 @@ class Team:
         try:
             yield
         except RuntimeError as error:
-            raise PeerLost(
-                f"process {self.rank} of {self.size} has lost another, which has ended or has not answered for "
-                f"{self.deadline:g} s ({str(error).splitlines()[0]}); its own message says why; continue with --resume"
-            ) from error
+            what = f"process {self.rank} of {self.size} has lost another, which has ended or has not answered"
+            why = f"for {self.deadline:g} s ({str(error).splitlines()[0]}); its own message says why"
+            raise PeerLost(f"{what} {why}; continue with --resume") from error
 
 
 SOLO = Team(Launch(), 1, 0.0)
@@ -209,7 +199,5 @@ def _line(tree: Tree) -> str:
     try:
         return json.dumps(to_json(tree), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"tree {tree.key} cannot be sent to the other processes ({error}): statistics must be finite, and the info "
-            "of an environment must be JSON data"
-        ) from error
+        rule = "statistics must be finite, and the info of an environment must be JSON data"
+        raise ValueError(f"tree {tree.key} cannot be sent to the other processes ({error}): {rule}") from error

@@ -26,9 +26,8 @@ from ..envs import TextEnv
 from ..envs.registry import check_levels, flag_of, levels_of
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_split
-from .config import TrainConfig, from_run, recorded, reserved_of, revision, to_toml
+from .config import Launch, TrainConfig, from_run, launched, recorded, reserved_of, revision, to_toml
 from .methods import check_group, parse_methods
-from .process import Launch, launched
 from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
 from .sinks import following, parse_loggers
 
@@ -97,9 +96,8 @@ def prepare(config: TrainConfig) -> Prepared:
     # A run whose tools were isolated otherwise does not go on; one that did not record it may.
     before = recorded(folder).get("levels") if config.resume else None
     if before is not None and before != (now := levels_of(env)):
-        raise ValueError(
-            f"the levels of the tools are {now}, but the run in {folder} was made with {before}; begin another"
-        )
+        what = f"the levels of the tools are {now}, but the run in {folder} was made with {before}"
+        raise ValueError(f"{what}; begin another")
     check_levels(env)
     new = [path for path in (folder, *folder.parents) if launch.first and not path.exists()]
     if launch.first:
@@ -165,6 +163,7 @@ def execute(prepared: Prepared) -> Iterator[Any]:
 
 def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
     from ..agents.policy import load_policy
+    from .optimizer import load_moments
 
     config = prepared.config
     own = {name: getattr(config, name) for name in ("lora", "seed", "checkpointing", "compile")}
@@ -186,7 +185,8 @@ def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) ->
         if prepared.checkpoint is not None:
             loop.load(prepared.checkpoint, prepared.incidents)
         elif config.from_optimizer and prepared.source.adapter:
-            loop.learner.begin_with(prepared.source.adapter.parent)
+            begun = prepared.source.adapter.parent
+            load_moments(loop.learner.optimizer, policy.trainable_parameters(), begun, others=True)
         names = parse_loggers(config.log) if team.first else ()
         with following(names, prepared.folder, loop.logbook.add_incident) as poll:
             for step in loop.run():
@@ -232,9 +232,8 @@ def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> 
     held = (folder / CONFIG).is_file()
     if not config.resume:
         if held or steps(folder / "checkpoints") or (folder / METRICS).exists():
-            raise ValueError(
-                f"{folder} already holds a run; continue with --resume, or choose another folder with --out"
-            )
+            fix = "continue with --resume, or choose another folder with --out"
+            raise ValueError(f"{folder} already holds a run; {fix}")
         return None
     if not held:
         raise FileNotFoundError(f"{folder} holds no run to resume; leave --resume out to start one")
@@ -284,7 +283,5 @@ def check_fit(config: TrainConfig, chat: Chat, env: TextEnv) -> None:
             begin(twin, 0, 0)
             twin.fork().close()
     except Exception as error:
-        raise ValueError(
-            f"method {config.method} forks environments, and {config.env} cannot be forked ({error}); "
-            "choose a method without branches"
-        ) from error
+        what = f"method {config.method} forks environments, and {config.env} cannot be forked ({error})"
+        raise ValueError(f"{what}; choose a method without branches") from error

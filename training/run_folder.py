@@ -147,10 +147,7 @@ class Logbook:
     def add_slots(
         self, step: int, keys: Sequence[tuple[int, ...]], path: NDArray[np.int64], slots: Mapping[str, ArrayLike]
     ) -> None:
-        """Write what the first update of a step makes of each drawn token, for whoever looks at the run later.
-
-        `keys` are those of the paths, `path` is of each slot the index of its path, ascending, and `slots` are columns.
-        """
+        """Write what the first update makes of each drawn token: columns `slots`, and `path`, a place among `keys`."""
         if self.writes and slots:
             count = np.bincount(np.asarray(path), minlength=len(keys))
             columns: dict[str, Any] = {name: np.asarray(column, np.float32) for name, column in slots.items()}
@@ -179,10 +176,8 @@ class Logbook:
                 break
             kept.append(line)
         if len(kept) < step:
-            raise ValueError(
-                f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; remove the checkpoints of later "
-                "steps, and the run repeats the steps from there"
-            )
+            fix = "remove the checkpoints of later steps, and the run repeats the steps from there"
+            raise ValueError(f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; {fix}")
         for path in (*self.trees.glob("*step-*"), *self.updates.glob("*step-*")):
             name = _STEP.fullmatch(path.name)
             if name and (name[2] or int(name[1]) > step):

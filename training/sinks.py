@@ -227,11 +227,7 @@ def main() -> None:
 
 @contextmanager
 def following(names: Sequence[str], run: Path, say: Callable[[int, Incident], None]) -> Iterator[Callable[[int], None]]:
-    """Have loggers follow a run.
-
-    What is yielded is called with each step whose line of metrics is written: it begins the loggers, and reports those
-    that have failed. No logger raises anything.
-    """
+    """Have loggers follow a run; what is yielded takes each step written, begins them, and reports those that fail."""
     at, patience = 0, HASTE
     children, failed = dict[str, subprocess.Popen[bytes]](), set[str]()
 

@@ -5,6 +5,7 @@ computed once an optimizer step from all its slots, so how they were cut into mi
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import isfinite, nan
 from statistics import fmean
@@ -31,12 +32,12 @@ ENDS = ("", "_behind", "_inside")  # of forks: all, behind an answer, inside a t
 
 def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
     """Return the statistics of a rollout."""
-    leaves = [leaf for tree in trees for leaf in tree.leaves if leaf.learned]
-    keys = [(*tree.key, leaf.branch) for tree in trees for leaf in tree.leaves if leaf.learned]
+    learned = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.learned]
+    keys, scores = [(*tree.key, leaf.branch) for tree, leaf in learned], [leaf.score for _, leaf in learned]
     every = torch.ones_like(batch.share, dtype=torch.bool)
     turns, extras = acted(trees, batch)
     extras |= dict(chain(_by_kind(batch), _by_outcome(batch)))
-    named = [tree.rewards(leaf)[0] for tree in trees for leaf in tree.leaves if leaf.learned]  # their sum is the reward
+    named = [tree.rewards(leaf)[0] for tree, leaf in learned]  # their sum is the reward
     for name in dict.fromkeys(name for rewards in named for name in rewards):
         extras[f"reward/{name}"] = fmean(rewards.get(name, 0.0) for rewards in named)
     return Stats(
@@ -47,9 +48,9 @@ def stats(step: int, batch: Batch, trees: Sequence[Tree]) -> Stats:
         entropy_phases={name: _mean(batch, batch.entropy, where) for name, where in _named(PHASES, batch.phase)},
         entropy_nested=float(average("turn-mean", batch.entropy, batch)),
         entropy_sampled=_mean(batch, -batch.logp_old, every),
-        reward=share(sum(leaf.score for leaf in leaves), len(leaves)),
-        success=share(sum(leaf.score >= 1 for leaf in leaves), len(leaves)),
-        scores=dict(zip(keys, (leaf.score for leaf in leaves))),
+        reward=share(sum(scores), len(scores)),
+        success=share(sum(score >= 1 for score in scores), len(scores)),
+        scores=dict(zip(keys, scores)),
         acted=turns,
         columns={
             name: {keys[path]: value for path, value in zip(batch.turns.path.tolist(), column.tolist())}
@@ -163,7 +164,12 @@ def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
     turns = [turn for tree in trees for turn in tree.turns if turn.role == "assistant"]
     made = [turn.info["tool_status"] for turn in turns if "tool_status" in turn.info]
     used = [bool(leaf.info.get("used_tool")) for tree in trees for leaf in tree.leaves]
-    groups = [[_sequence(tree, leaf) for leaf in tree.leaves if leaf.learned] for tree in trees]
+
+    def sequence(tree: Tree, leaf: Leaf) -> tuple[tuple[str | None, bytes], ...]:
+        own = (tree.turns[node] for node in tree.replies(leaf))
+        return tuple((t.info.get("tool"), t.tokens[t.thought :].tobytes()) for t in own if "tool_status" in t.info)
+
+    groups = [[sequence(tree, leaf) for leaf in tree.leaves if leaf.learned] for tree in trees]
     paths = sum(map(len, groups))
     on_paths = sum(len(sequence) for group in groups for sequence in group)
     return {
@@ -179,11 +185,6 @@ def calls(trees: Sequence[Tree]) -> dict[str, float | int]:
 def share(part: int | float, whole: int | float) -> float:
     """Return part / whole, NaN where that is 0 / 0."""
     return part / whole if whole else nan
-
-
-def _sequence(tree: Tree, leaf: Leaf) -> tuple[tuple[str | None, bytes], ...]:
-    turns = (tree.turns[node] for node in tree.replies(leaf))
-    return tuple((t.info.get("tool"), t.tokens[t.thought :].tobytes()) for t in turns if "tool_status" in t.info)
 
 
 def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
@@ -209,14 +210,10 @@ def forks(trees: Sequence[Tree]) -> dict[str, float | int]:
 
 def _forks(tree: Tree) -> Iterator[tuple[int, str, float]]:
     scores = {leaf.branch: leaf.score for leaf in tree.leaves if leaf.learned}
-    for leaf in tree.leaves:
-        if leaf.parent >= 0:
-            node, shared = tree.turns[leaf.fork].parent if leaf.token else leaf.fork, 0
-            while node >= 0:
-                shared += tree.turns[node].role == "assistant"
-                node = tree.turns[node].parent
-            gain = scores.get(leaf.branch, nan) - scores.get(leaf.parent, nan)
-            yield shared, "_inside" if leaf.token else "_behind", gain
+    for leaf in (leaf for leaf in tree.leaves if leaf.parent >= 0):
+        shared = replace(leaf, node=tree.turns[leaf.fork].parent if leaf.token else leaf.fork)
+        gain = scores.get(leaf.branch, nan) - scores.get(leaf.parent, nan)
+        yield len(tree.replies(shared)), "_inside" if leaf.token else "_behind", gain
 
 
 @torch.no_grad()

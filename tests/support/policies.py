@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
+from turngym.training.columns import Packed
+from turngym.training.learner import Learner, Update
 
 
 def loaded(folder: Path) -> Policy:
@@ -18,3 +21,10 @@ def loaded(folder: Path) -> Policy:
         for parameter in policy.trainable_parameters().values():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
     return policy
+
+
+def take(learner: Learner, packed: Packed, state: Any, lr_share: float = 1.0) -> Update:
+    """Take an optimizer step, unless it is refused."""
+    update = learner.propose(learner.prepare(packed), state, lr_share)
+    learner.apply(update)
+    return update

@@ -169,6 +169,12 @@ def make_toy(order: Sequence[int] = range(len(PATHS))) -> Toy:
     return Toy(new, drawn, replace(batch, extras=start.extras, turns=turns))
 
 
+def now_of(current: Current) -> Now:
+    """Return the same values without gradient."""
+    extras = {name: column.detach() for name, column in current.extras.items()}
+    return Now(current.logp.detach(), current.entropy.detach(), extras)
+
+
 def current_of(logits: Tensor, drawn: Tensor, before: Tensor | None = None) -> Current:
     """Return what a policy says of the tokens `drawn` [s] from its logits [s, v]."""
     logp = logits.log_softmax(-1)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from turngym.envs import Outcome
+from turngym.tests.support.toy import now_of
 from turngym.training.columns import OUTCOMES, Current, Now, Penalty
 from turngym.training.objective import start_terms
 
@@ -74,5 +75,5 @@ def test_now_at_the_start_is_the_old_policy_and_detach_drops_the_gradient(toy) -
     assert start.logp is toy.batch.logp_old
     assert start.entropy is toy.batch.entropy
     now = toy.current(toy.logits.clone().requires_grad_())
-    now = Current(now.logp, now.entropy, {"top": now.logp}).detach()
+    now = now_of(Current(now.logp, now.entropy, {"top": now.logp}))
     assert not (now.logp.requires_grad or now.entropy.requires_grad or now.extras["top"].requires_grad)

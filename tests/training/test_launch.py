@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngym.training.process import Launch, launched
+from turngym.training.config import Launch, launched
 
 MEETING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 

@@ -27,6 +27,7 @@ from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Event, Leaf, Spawn, Tree
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
+from turngym.tests.support.policies import take
 from turngym.training import head
 from turngym.training import learner as module
 from turngym.training.columns import Packed, Penalty, pack
@@ -133,7 +134,7 @@ def restore(policy: Policy, weights: Mapping[str, Tensor]) -> None:
 def update(learner: Learner, packed: Packed, state: Any = None) -> tuple[Update, Tensor]:
     """Take a step from where the policy is and go back; return what it did and its gradient, end to end."""
     before = snapshot(learner.policy)
-    found = learner.update(packed, learner.control.init() if state is None else state)
+    found = take(learner, packed, learner.control.init() if state is None else state)
     gradient = torch.cat([(p.grad if p.grad is not None else p * 0).flatten() for p in learner.parameters.values()])
     restore(learner.policy, before)
     return found, gradient.detach().clone()
@@ -324,7 +325,7 @@ def test_paths_without_any_term_are_skipped_and_leave_the_same_gradient(one, mon
 def test_a_step_in_which_nothing_moves_takes_none(one):
     packed, before = pack(level(one.trees[1.0], (0, 1, 2, 3))), snapshot(one.policy)
     learner, version = one.learner(), one.policy.version
-    found = learner.update(packed, learner.control.init())
+    found = take(learner, packed, learner.control.init())
     assert (found.idle, found.loss, found.grad_norm, found.refused) == (1.0, 0.0, 0.0, "")
     assert one.policy.version == version and not learner.optimizer.state
     assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
@@ -333,7 +334,7 @@ def test_a_step_in_which_nothing_moves_takes_none(one):
 def test_only_lora_weights_get_gradients_and_frozen_weights_keep_their_bits(setting):
     before, version = snapshot(setting.policy), setting.policy.version
     learner = setting.learner("grpo,epo")
-    found = learner.update(pack(setting.trees[1.0]), learner.control.init())
+    found = take(learner, pack(setting.trees[1.0]), learner.control.init())
     after = snapshot(setting.policy)
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == set(setting.policy.trainable_parameters())
@@ -345,7 +346,7 @@ def test_only_lora_weights_get_gradients_and_frozen_weights_keep_their_bits(sett
 def test_the_gradient_is_clipped_to_its_norm(one):
     packed, before = pack(one.trees[1.0]), snapshot(one.policy)
     learner = one.learner(clip_norm=0.01)
-    found = learner.update(packed, learner.control.init())
+    found = take(learner, packed, learner.control.init())
     clipped = torch.cat([p.grad.flatten() for p in learner.parameters.values()]).norm()
     assert found.grad_norm > 0.01 and float(clipped) == pytest.approx(0.01, rel=1e-3)
     restore(one.policy, before)
@@ -354,7 +355,7 @@ def test_the_gradient_is_clipped_to_its_norm(one):
 def test_the_step_lowers_the_loss(one):
     packed, before = pack(one.trees[1.0]), snapshot(one.policy)
     learner = one.learner(lr=1e-3)
-    losses = [learner.update(packed, learner.control.init()).loss for _ in range(4)]
+    losses = [take(learner, packed, learner.control.init()).loss for _ in range(4)]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1e-3
     restore(one.policy, before)
 
@@ -363,7 +364,7 @@ def test_a_share_of_the_learning_rate_moves_the_weights_that_much_less(one):
     packed, before, moved = pack(one.trees[1.0]), snapshot(one.policy), []
     for share in (1.0, 0.25):
         learner = one.learner(lr=1e-2)
-        learner.update(packed, learner.control.init(), share)
+        take(learner, packed, learner.control.init(), share)
         moved.append(torch.cat([(p.detach() - before[n]).flatten() for n, p in learner.parameters.items()]))
         restore(one.policy, before)
     torch.testing.assert_close(moved[1], moved[0] / 4, rtol=1e-3, atol=1e-6)
@@ -400,21 +401,21 @@ def spoiled(trees: list[Tree], what: str, value: float) -> list[Tree]:
 def test_a_step_with_a_number_that_is_not_finite_is_refused_and_changes_no_bit(one, what, named, value):
     trees, before = one.trees[1.0], snapshot(one.policy)
     learner = one.learner("grpo,epo")
-    learner.update(pack(trees), learner.control.init())  # so that the optimizer has something to lose
+    take(learner, pack(trees), learner.control.init())  # so that the optimizer has something to lose
     if what == "weight":
         with torch.no_grad():
             next(iter(learner.parameters.values())).view(-1)[0] = value
     weights, version = snapshot(one.policy), one.policy.version
     moments = {p: {k: v.clone() for k, v in parts.items()} for p, parts in learner.optimizer.state.items()}
     bad = pack(trees if what == "weight" else spoiled(trees, what, value))
-    found = learner.update(bad, learner.control.init())
+    found = take(learner, bad, learner.control.init())
     assert found.refused.startswith(named.format(value=value)) and one.policy.version == version
     for name, weight in snapshot(one.policy).items():
         assert torch.equal(weight.view(torch.int32), weights[name].view(torch.int32))
     for parameter, parts in learner.optimizer.state.items():
         assert all(torch.equal(value, moments[parameter][key]) for key, value in parts.items())
     restore(one.policy, {**weights, **before})
-    assert learner.update(pack(trees), learner.control.init()).refused == ""  # the next step is taken
+    assert take(learner, pack(trees), learner.control.init()).refused == ""  # the next step is taken
     restore(one.policy, before)
 
 
@@ -424,7 +425,7 @@ def test_a_coefficient_of_a_method_that_is_not_finite_is_named(one):
 
     before = snapshot(one.policy)
     learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3)
-    found = learner.update(pack(one.trees[1.0]), learner.control.init())
+    found = take(learner, pack(one.trees[1.0]), learner.control.init())
     assert found.refused.endswith(": the weight is inf")
     assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
 
@@ -451,7 +452,7 @@ def poisoned(one: Setting, where: str, value: float, path: int) -> tuple[Learner
 def test_the_path_that_makes_loss_or_gradient_infinite_is_named_whatever_it_is_batched_with(one, where, value, path):
     learner, packed = poisoned(one, where, value, path)
     before, version = snapshot(one.policy), one.policy.version
-    found = learner.update(packed, learner.control.init())
+    found = take(learner, packed, learner.control.init())
     assert found.refused == f"the {where} is not finite in {packed.names[path]}"
     assert found.key == packed.keys[path] == (0, 0, int(packed.names[path][5]), int(packed.names[path][-1]))
     assert one.policy.version == version and not learner.optimizer.state
@@ -469,7 +470,7 @@ def test_one_number_of_the_terms_that_is_not_finite_is_named(one, what):
         return replace(terms, **{what: column})
 
     learner = Learner(one.policy, chain(*parse_methods("grpo"), Control(name="wild", shape=shape)), lr=1e-3)
-    found = learner.update(packed, learner.control.init())
+    found = take(learner, packed, learner.control.init())
     assert found.refused.startswith(f"{packed.names[5]}: the ") and found.refused.endswith(" is -inf")
     assert found.key == packed.keys[5]
 
@@ -486,7 +487,7 @@ def test_bounds_that_hold_nothing_are_no_fault(one):
 def test_a_learning_rate_out_of_range_is_refused(one, share):
     packed, before = pack(one.trees[1.0]), snapshot(one.policy)
     learner = one.learner()
-    found = learner.update(packed, learner.control.init(), share)
+    found = take(learner, packed, learner.control.init(), share)
     assert found.refused == f"the learning rate is {1e-3 * share}" and found.key == ()
     assert all(torch.equal(weight, before[name]) for name, weight in snapshot(one.policy).items())
     assert learner.propose(packed, learner.control.init()).refused == ""
@@ -542,15 +543,15 @@ def test_the_reference_is_the_model_without_its_adapter(one):
 def test_a_saved_learner_goes_on_to_the_bit(one, qwen2, tmp_path):
     packed, before = pack(one.trees[1.0]), snapshot(one.policy)
     learner = one.learner("grpo,epo")
-    learner.update(packed, learner.control.init())
+    take(learner, packed, learner.control.init())
     learner.save(tmp_path / "here")
     version = one.policy.version
-    went_on = [learner.update(packed, learner.control.init()) for _ in range(2)]
+    went_on = [take(learner, packed, learner.control.init()) for _ in range(2)]
 
     fresh = Setting(load_policy(qwen2, lora=SPEC, seed=5), {})
     other = fresh.learner("grpo,epo")
     other.load(tmp_path / "here", version)
-    assert [other.update(packed, other.control.init()) for _ in range(2)] == went_on
+    assert [take(other, packed, other.control.init()) for _ in range(2)] == went_on
     assert fresh.policy.version == version + 2 == one.policy.version
     for name, parameter in fresh.policy.trainable_parameters().items():
         assert torch.equal(parameter, learner.parameters[name])
@@ -565,7 +566,7 @@ def test_a_saved_learner_goes_on_to_the_bit(one, qwen2, tmp_path):
 def saved(one: Setting, folder: Path) -> Learner:
     """A learner that has taken a step and was saved; its policy goes back."""
     before, learner = snapshot(one.policy), one.learner()
-    learner.update(pack(one.trees[1.0]), learner.control.init())
+    take(learner, pack(one.trees[1.0]), learner.control.init())
     learner.save(folder)
     restore(one.policy, before)
     return learner
@@ -623,7 +624,7 @@ def test_an_adapter_that_does_not_fit_to_the_last_name_is_refused(one, tmp_path,
 @pytest.mark.parametrize("where", ["weight", "moment"])
 def test_what_is_not_finite_is_not_saved(one, tmp_path, where):
     before, learner = snapshot(one.policy), one.learner()
-    learner.update(pack(one.trees[1.0]), learner.control.init())
+    take(learner, pack(one.trees[1.0]), learner.control.init())
     name, parameter = next(iter(learner.parameters.items()))
     with torch.no_grad():
         (parameter if where == "weight" else learner.optimizer.state[parameter]["exp_avg_sq"]).view(-1)[3] = float(
@@ -642,7 +643,7 @@ def test_a_learner_that_has_taken_no_step_is_saved_too(one, tmp_path):
     for learner in (one.learner(), one.learner()):
         if moved:
             learner.load(tmp_path, one.policy.version)
-        learner.update(packed, learner.control.init())
+        take(learner, packed, learner.control.init())
         moved.append(snapshot(one.policy))
         restore(one.policy, before)
     assert all(torch.equal(moved[0][name], moved[1][name]) for name in before)
@@ -692,15 +693,15 @@ def test_a_module_learns_beside_the_policy_and_cannot_move_it(one, tmp_path):
         "modules.value.weight",
         "modules.value.bias",
     }
-    for name in learner.modules.parameters():
+    for name in learner.modules.named():
         assert torch.equal(learner.parameters[name], again.parameters[name])  # it depends on no global seed
-    losses = [learner.update(packed, {}).loss for _ in range(20)]
+    losses = [take(learner, packed, {}).loss for _ in range(20)]
     assert losses[-1] < 0.5 * losses[0]
     for name, value in snapshot(one.policy).items():
         assert torch.equal(value, before[name])
     learner.save(tmp_path)
     again.load(tmp_path, one.policy.version)
-    assert again.update(packed, {}).loss == learner.update(packed, {}).loss
+    assert take(again, packed, {}).loss == take(learner, packed, {}).loss
     (tmp_path / "modules.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"modules.value.bias is missing"):
         again.load(tmp_path, 0)

@@ -27,9 +27,8 @@ from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training import learner
 from turngym.training.columns import pack
-from turngym.training.config import TrainConfig, read_recipe
+from turngym.training.config import Launch, TrainConfig, launched, read_recipe
 from turngym.training.parallel import SOLO, Team, joined, shares
-from turngym.training.process import Launch, launched
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import Logbook
 

@@ -3,7 +3,7 @@
 import pytest
 
 from turngym.training.config import Schedule
-from turngym.training.order import next_tasks
+from turngym.training.loop import next_tasks
 
 
 def test_the_learning_rate_falls_with_steps_or_tokens_whichever_is_further():

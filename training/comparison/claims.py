@@ -14,6 +14,7 @@ from typing import Any
 from ... import __version__
 from ...agents.journal import writable, write_file
 from ...agents.model_folder import read_toml
+from ...agents.scores import grouped
 from ...agents.significance import CONFIDENCE, Mean, mean_of
 from ...envs.tasks import did_you_mean
 from ..analyse import NAME, QUANTITIES, Series, analyse, reward_law, spearman
@@ -158,10 +159,8 @@ def statistic(row: Row, found: Mapping[str, Series]) -> float | None:
 
 
 def windows(values: Series) -> dict[int, float]:
-    parts: dict[int, list[float]] = {}
-    for step, value in values.items():
-        parts.setdefault((step - 1) // WINDOW, []).append(value)
-    return {number: fmean(part) for number, part in parts.items() if len(part) == WINDOW}
+    parts = grouped(values, lambda step: (step - 1) // WINDOW)
+    return {number: fmean(values[step] for step in part) for number, part in parts.items() if len(part) == WINDOW}
 
 
 @dataclass(frozen=True)

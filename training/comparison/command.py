@@ -14,8 +14,7 @@ from rich.console import Console
 
 from ...agents.terminal import Shown, console, mistakes
 from ...tools.progress import Work
-from ..commands import show_tables, watch
-from ..report.command import write_report
+from ..commands import show_tables, watch, write_report
 
 if TYPE_CHECKING:
     from .plan import Comparison, Trial
@@ -112,12 +111,10 @@ class Compare(Shown):
         plain = {name: getattr(self, name) for name in ("final", "against", "tune", "workers")}
         other = {name: value for name, value in plain.items() if value != getattr(Compare, name)}
         options = {"on": self.on, "seeds": len(plan.seeds), **other, **self._changes(), "out": plan.folder}
-        named = [
-            text
-            for key, value in options.items()
-            for text in (f"--{key.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),)))
-        ]
-        return shlex.join(["turngym", "compare", *self.methods, *named, "--resume"])
+        line = ["turngym", "compare", *self.methods]
+        for name, value in options.items():
+            line += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),))]
+        return shlex.join([*line, "--resume"])
 
 
 @contextmanager
@@ -170,10 +167,8 @@ def _outcome(trial: Trial) -> str:
     history = read_history(trial.folder)
     before, after = (100 * history.validations[at].success for at in (0, -1))
     spent = history.spent
-    return (
-        f"{trial}: held-out success {before:.1f} % → {after:.1f} % in {spent.steps} steps, "
-        f"{spent.tokens:,} tokens, {spent.tool_calls:,} tool calls, {spent.seconds / 60:.1f} min"
-    )
+    cost = f"{spent.tokens:,} tokens, {spent.tool_calls:,} tool calls, {spent.seconds / 60:.1f} min"
+    return f"{trial}: held-out success {before:.1f} % → {after:.1f} % in {spent.steps} steps, {cost}"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """A diagnosis: worlds, and a comparison in each, whose seeds begin with policies of their own.
 
 Its folder holds WORLD/start/seed-S, the policies that seeds begin with, and WORLD/METHOD/seed-S, which are ordinary run
-folders with what the trained policy measured. What is whole is kept, so a diagnosis that died goes on where it was.
-
-Policies begin warmed up to the world's table, are measured, and refused outside their gates: one that lacks the skill
-to begin with shows nothing of a control, as there is nothing that a control could keep.
+folders with what the trained policy measured. What is whole is kept, so a diagnosis that died goes on where it was. A
+policy to begin with is warmed up to the world's table, measured, and refused outside its gates: one that lacks the
+skill shows nothing of a control, as there is nothing that a control could keep.
 """
 
 from __future__ import annotations
@@ -218,10 +217,8 @@ def check(case: Case, found: Measured, what: str) -> None:
     for name, wanted in case.start.expects(case.world).items():
         value, most = getattr(found, name), GATES[name]
         if value is None or not abs(value - wanted) <= most:
-            raise ValueError(
-                f"{what} has {name} {value}; the gate is {wanted:.3f} ± {most} on {found.episodes} episodes, "
-                "outside of which the world shows nothing; choose other seeds with --seed"
-            )
+            gate = f"{wanted:.3f} ± {most} on {found.episodes} episodes, outside of which the world shows nothing"
+            raise ValueError(f"{what} has {name} {value}; the gate is {gate}; choose other seeds with --seed")
 
 
 def write_report(diagnosis: Diagnosis, picture: bool = False) -> list[Table]:

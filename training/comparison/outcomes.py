@@ -55,10 +55,7 @@ class Table:
 
 
 def foresight(seeds: int, effect: float = 0.0, sd: float = 0.0, methods: int = 2) -> str:
-    """Return what so many seeds can show of so many methods, to be read before the first run.
-
-    `effect` is the wanted difference of success (0: none was named), `sd` its standard deviation over seeds, in points.
-    """
+    """Return what so many seeds show; `effect` (0: none) is a wanted difference, `sd` its deviation, in points."""
     if effect:
         seen, least = _seen(seeds, effect, sd, methods), seeds_for_effect(effect, sd, methods)
         what = f"a difference of {effect:g} points (sd {sd:.2g}, {max(methods - 1, 1)} tests)"
@@ -169,10 +166,7 @@ def _ahead(found: Mapping[str, Outcome], peer: str, how: str, of: str) -> dict[s
 def final_tables(
     comparison: Comparison, found: Mapping[str, Outcome], title: str, note: str, starts: Sequence[Measured] = ()
 ) -> list[Table]:
-    """Return the table of what policies do in the end, and that of differences; columns without a number are left out.
-
-    `starts`: what the policies measured that runs begin with.
-    """
+    """Return the tables of what policies do in the end (and did at `starts`) and of differences; no empty columns."""
     if not starts and not any(one.sampled for one in found.values()):
         return []
     peer, final = comparison.reference, comparison.final

@@ -22,9 +22,8 @@ from ...agents.settings import flat
 from ...agents.source import find, setting_of
 from .. import config as recipes
 from .. import run
-from ..config import TrainConfig, from_mapping, read_recipe, revision
+from ..config import TrainConfig, from_mapping, launched, read_recipe, revision
 from ..methods import check_methods, foreign
-from ..process import launched
 from ..run_folder import CONFIG, METRICS
 from .measure import SAMPLES, Final
 
@@ -179,12 +178,10 @@ def plan(
     final: Final = Final(),  # noqa: B008 (immutable)
     against: str = "",
 ) -> Comparison:
-    """Check everything that can be wrong before the first rollout but the folder; return what is to be done.
+    """Check all that can be wrong before the first rollout but the folder; return what is to be done.
 
-    The arguments are options of the command, with those that replace keys of the recipe `on` in `changes`. The first of
-    the seeds is that of `on`.
-
-    Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix.
+    `changes` replace keys of the recipe `on`, whose seed is the first. Raises ValueError, OSError or LevelRefused: what
+    is wrong, its value and the fix.
     """
     if not methods:
         raise ValueError("no method is named; name recipes of methods, such as: turngym compare grpo epo")
@@ -217,10 +214,7 @@ def check_picture(what: str) -> None:
 
 
 def try_runs(configs: Mapping[str, TrainConfig], **changes: Any) -> None:
-    """Check the method of each config, then prepare a run of each, with `changes`, in a folder that goes.
-
-    Raises ValueError that names the method.
-    """
+    """Check each method, then prepare a run of each, with `changes`, in a folder that goes. ValueError names it."""
 
     def prepare(config: TrainConfig) -> None:
         with TemporaryDirectory() as scratch:
@@ -246,24 +240,18 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
             continue
         method = recipes.recipe_values(recipe)[0].get("method", "")
         if method and foreign(method):
-            raise ValueError(
-                f"the recipe {recipe!r} has the method {method!r} of another package; a file cannot choose that. If "
-                f"you trust its code, name it in place of the recipe: turngym compare {method}"
-            )
+            fix = f"If you trust its code, name it in place of the recipe: turngym compare {method}"
+            what = f"the recipe {recipe!r} has the method {method!r} of another package"
+            raise ValueError(f"{what}; a file cannot choose that. {fix}")
         if shared := [key for key in recipes.recipe_keys(recipe) if key not in OWN]:
-            raise ValueError(
-                f"the recipe {recipe!r} sets {', '.join(shared)}, which all methods of a comparison share; "
-                f"leave them out there, and name a recipe that sets them with --on"
-            )
+            what = f"the recipe {recipe!r} sets {', '.join(shared)}, which all methods of a comparison share"
+            raise ValueError(f"{what}; leave them out there, and name a recipe that sets them with --on")
         configs[name] = replace(read_recipe(recipe, base), resume=False)
     return configs
 
 
 def folder_of(what: str, out: str, resume: bool) -> Path:
-    """Return the folder of a command's runs: `out`, empty or to be resumed, or the first free runs/WHAT, runs/WHAT-2, …
-
-    Raises ValueError or OSError where `out` is not empty, or holds nothing to resume.
-    """
+    """Return `out`, or the first free of runs/WHAT, runs/WHAT-2, …; raise ValueError or OSError where it is unfit."""
     there = bool(out) and Path(out).is_dir()
     if resume and not out:
         raise ValueError(f"--resume needs the folder of what is to be resumed: turngym {what} … --out FOLDER")

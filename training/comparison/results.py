@@ -6,6 +6,7 @@ A finished run is read from its folder: held-out success, what was spent by then
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, astuple, dataclass, field
 from itertools import pairwise
 from operator import add
@@ -111,24 +112,21 @@ class History:
 
 def read_history(folder: Path) -> History:
     """Read the history of the run in `folder`. Raises OSError or ValueError where its metrics cannot be read."""
-    spent, validations, entropy = Spent(), list[Validation](), dict[int, dict[int, float]]()
-    actions, clipped = dict[str, list[float]](), list[float]()
+    spent, validations, columns = Spent(), list[Validation](), dict[str, dict[int, float]]()
     for text in (folder / METRICS).read_text("utf-8").splitlines():
         line = json.loads(text)
         if line["step"]:
             spent = spent.after(line)
-        for name, value in line.items():
-            if name.startswith(TURN) and value is not None:
-                entropy.setdefault(int(name.removeprefix(TURN)), {})[line["step"]] = value
-            if name.partition("/")[0] in ACTIONS and "/" in name and value is not None:
-                actions.setdefault(name, []).append(value)
-        if line.get("clip_low") is not None:
-            clipped.append(line["clip_low"] + line["clip_high"])
         if "valid/success" in line:
             validations.append(Validation(spent, line["valid/success"], line["valid/episodes"]))
-    turns = {turn: Entropy(values) for turn, values in sorted(entropy.items())}
-    acted = {name: fmean(values) for name, values in actions.items()}
-    return History(tuple(validations), spent, turns, acted, fmean(clipped) if clipped else None)
+        for name, value in line.items():
+            if value is not None:
+                columns.setdefault(name, {})[line["step"]] = value
+    by_turn = {name.removeprefix(TURN): one for name, one in columns.items() if name.startswith(TURN)}
+    turns = {turn: Entropy(by_turn[f"{turn}"]) for turn in sorted(map(int, by_turn))}
+    acted = {name: fmean(one.values()) for name, one in columns.items() if re.match(f"({'|'.join(ACTIONS)})/", name)}
+    low, high = (columns.get(name, {}).values() for name in ("clip_low", "clip_high"))
+    return History(tuple(validations), spent, turns, acted, fmean(map(add, low, high)) if low else None)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,17 @@ class Tuning:
 
 def check_tuning(path: str, plan: Comparison) -> Tuning:
     """Return the tuning of a file: `seeds` and, by method, `settings`. Raises ValueError or OSError."""
-    seeds, settings = _read(path)
+    data = read_toml(Path(path))
+    seeds, settings = data.get("seeds"), data.get("settings")
+    if not (data.keys() == {"seeds", "settings"} and isinstance(settings, dict) and isinstance(seeds, list) and seeds):
+        raise ValueError(f"{path} needs `seeds`, a list, and `settings`, a table of lists, and nothing else")
+    if wrong := [seed for seed in seeds if type(seed) is not int or seed < 0]:
+        raise ValueError(f"{path}: a seed is {wrong[0]!r}; give numbers from 0 on")
+    for name, some in settings.items():
+        if not (isinstance(some, list) and some and all(isinstance(one, str) for one in some)):
+            raise ValueError(f"{path}: the settings of {name} are {some!r}; give a list of methods or recipes")
+        if len({*some}) < len(some):
+            raise ValueError(f"{path}: a setting of {name} is named twice: {', '.join(some)}")
     if missing := sorted(settings.keys() ^ plan.methods.keys()):
         raise ValueError(f"{path} and the command differ in {', '.join(missing)}; give each method a list of settings")
     if len({len(some) for some in settings.values()}) > 1:
@@ -41,7 +51,8 @@ def check_tuning(path: str, plan: Comparison) -> Tuning:
     try_runs(configs)
     stems = {name: Path(name).stem if name.endswith(".toml") else name for name in names}
     chosen = {method: tuple(stems[name] for name in some) for method, some in settings.items()}
-    tried = replace(plan, folder=plan.folder / FOLDER, methods=configs, seeds=seeds, against=stems[names[0]])
+    own = tuple(dict.fromkeys(seeds))
+    tried = replace(plan, folder=plan.folder / FOLDER, methods=configs, seeds=own, against=stems[names[0]])
     tried.check()
     return Tuning(tried, chosen)
 
@@ -64,18 +75,3 @@ def tuned(plan: Comparison, tuning: Tuning, say: Callable[[str], object]) -> Com
     judged = replace(plan, methods=methods, tried=tried)
     judged.check()
     return judged
-
-
-def _read(path: str) -> tuple[tuple[int, ...], dict[str, tuple[str, ...]]]:
-    data = read_toml(Path(path))
-    seeds, settings = data.get("seeds"), data.get("settings")
-    if not (data.keys() == {"seeds", "settings"} and isinstance(settings, dict) and isinstance(seeds, list) and seeds):
-        raise ValueError(f"{path} needs `seeds`, a list, and `settings`, a table of lists, and nothing else")
-    if wrong := [seed for seed in seeds if type(seed) is not int or seed < 0]:
-        raise ValueError(f"{path}: a seed is {wrong[0]!r}; give numbers from 0 on")
-    for name, some in settings.items():
-        if not (isinstance(some, list) and some and all(isinstance(one, str) for one in some)):
-            raise ValueError(f"{path}: the settings of {name} are {some!r}; give a list of methods or recipes")
-        if len({*some}) < len(some):
-            raise ValueError(f"{path}: a setting of {name} is named twice: {', '.join(some)}")
-    return tuple(dict.fromkeys(seeds)), {name: tuple(some) for name, some in settings.items()}

@@ -62,10 +62,7 @@ def train(trial: Trial) -> str:
 def in_processes(
     tasks: Sequence[Callable[[], T]], workers: int, look: Callable[[], object] = lambda: None
 ) -> Iterator[T]:
-    """Do tasks in other processes, yield their results as they come, and call `look` now and then.
-
-    The processes end with this one, also where it is killed: then their end of a pipe is closed.
-    """
+    """Do tasks in processes that end with this one, killed or not; yield results as they come, and `look` at times."""
     if not tasks:
         return
     context = get_context("spawn")  # torch's threads do not survive a fork

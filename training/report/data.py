@@ -13,6 +13,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -199,22 +200,19 @@ def read(folders: list[Path]) -> Found:
             comparison = comparison or _json(folder / COMPARE, found[0].note, dict)
             runs += found
         else:
-            raise ValueError(
-                f"{folder} is no run, evaluation or comparison: it has no {CONFIG}, {EVAL} or {COMPARE}; "
-                "name a folder that `turngym train`, `eval --out` or `compare` wrote"
-            )
+            fix = "name a folder that `turngym train`, `eval --out` or `compare` wrote"
+            what = f"is no run, evaluation or comparison: it has no {CONFIG}, {EVAL} or {COMPARE}"
+            raise ValueError(f"{folder} {what}; {fix}")
     names = [run.name for run in runs]
     return Found([replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs], comparison)
 
 
 def number(value: Any) -> float | None:
     """Return a value as a number; None where it is none or not finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    with suppress(OverflowError):  # of a whole number
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+    return None
 
 
 def _run(folder: Path, name: str) -> Run:
@@ -232,8 +230,7 @@ def _run(folder: Path, name: str) -> Run:
     _newer(run, run.record.get("version"))
     by_step: dict[int, dict[str, Any]] = {}
     for where, line in _jsonl(folder / METRICS, run.note):
-        step = line.get("step")
-        if type(step) is not int or not 0 <= step < 1 << 53:
+        if type(step := line.get("step")) is not int or not 0 <= step < 1 << 53:
             run.note(f"{where}: it has no step")
             continue
         if step in by_step:
@@ -305,10 +302,9 @@ def _tree(text: bytes) -> dict[str, Any]:
 def _endings(step: int, text: bytes) -> Iterator[Ending]:
     task, leaves, turns = _leaves(text)
     for leaf in leaves:
-        how = (str(leaf["outcome"]), str(leaf["stop"]), number(leaf["score"]))
-        about = (int(leaf.get("parent", -1)), bool(leaf.get("trained", True)))
+        how = (int(leaf["branch"]), str(leaf["outcome"]), str(leaf["stop"]), number(leaf["score"]))
         cut = bool(turns) and any(turns[node]["ended"] == "length" for node in path_of(turns, leaf["node"]))
-        yield Ending(step, int(task), int(leaf["branch"]), *how, *about, cut)
+        yield Ending(step, int(task), *how, int(leaf.get("parent", -1)), bool(leaf.get("trained", True)), cut)
 
 
 def path_of(turns: Sequence[Mapping[str, Any]], node: int) -> list[int]:
@@ -325,12 +321,10 @@ def _leaves(text: bytes) -> tuple[int, list[dict[str, Any]], list[dict[str, Any]
     """Return task and leaves, and turns if one was cut; leaves end the line, so turns of other trees are not read."""
     start, at = _START.match(text), text.rfind(_LEAVES)
     if start and at > 0 and _CUT not in text:
-        try:
+        with suppress(*DAMAGE):  # the words may stand elsewhere in the line
             leaves = json.loads(b"{" + text[at + 2 :])["leaves"]
             if leaves and all("outcome" in leaf and "node" in leaf for leaf in leaves):
                 return int(start[2]), leaves, []
-        except DAMAGE:
-            pass  # the words stood elsewhere in the line
     data = json.loads(text)
     return data["task"], data["leaves"], data["turns"]
 

@@ -119,8 +119,7 @@ def _order(steps: list[int]) -> Iterator[int]:
     """Yield the last step, the first, and then those that halve what lies between."""
     yield from dict.fromkeys([*steps[-1:], *steps[:1]])
     spans = [(0, len(steps) - 1)]
-    while spans:
-        low, high = spans.pop(0)
+    for low, high in spans:  # which grows
         if high - low > 1:
             middle = (low + high) // 2
             yield steps[middle]
@@ -230,8 +229,7 @@ def _leaf(leaf: Mapping[str, Any], turns: Sequence[Mapping[str, Any]], slots: Sl
     replies = [turns[node] for node in nodes if turns[node]["role"] == "assistant"]
     roll = [value for turn in replies for value, drawn in zip(turn["logp_roll"], turn["sampled"]) if drawn]
     if slots is not None and len(roll) == len(slots.logp):
-        found["a"] = _column(slots.advantage, 4)
-        found["w"] = _column(slots.weight, 4)
+        found |= {"a": _column(slots.advantage, 4), "w": _column(slots.weight, 4)}
         found["m"] = _column(slots.logp - np.asarray(roll, np.float32), 6)
     return found
 

@@ -98,11 +98,9 @@ def _by_turn(turns: dict[int, dict[int, float]], width: int) -> Table:
     table = Table("turn", *columns, box=None, padding=(0, 1, 0, 0))
     highest = max((value for series in turns.values() for value in series.values()), default=0.0) or 1.0
     for turn, series in [*turns.items()][:MOST_TURNS]:
-        cells = ((series[step], f"{series[step]:.2f}") if step in series else (None, "") for step in kept)
-        shaded = ((text, 0 if value is None else value / highest) for value, text in cells)
-        last = len(SHADES) - 1
-        styled = (Text(text, SHADES[min(max(int(part * len(SHADES)), 0), last)]) for text, part in shaded)
-        table.add_row(f"{turn}", *styled)
+        shares = {step: min(max(int(series[step] / highest * len(SHADES)), 0), len(SHADES) - 1) for step in series}
+        cells = (Text(f"{series[step]:.2f}", SHADES[shares[step]]) if step in series else Text() for step in kept)
+        table.add_row(f"{turn}", *cells)
     if len(turns) > MOST_TURNS:
         table.add_row(f"… {len(turns) - MOST_TURNS} more")
     return table

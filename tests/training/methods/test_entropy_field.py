@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from turngym.agents.trajectory import Tree
+from turngym.tests.support.toy import now_of
 from turngym.training.columns import At, pack
 from turngym.training.control import chain
 from turngym.training.methods import METHODS
@@ -97,9 +98,7 @@ def test_clip_cov_leaves_out_other_tokens_in_another_optimizer_step(toy) -> None
 
     def left(at: At) -> list[float]:
         batch = replace(toy.batch, at=at)
-        terms = control.shape(
-            start_terms(torch.tensor(ADVANTAGE).double()), batch, toy.current(toy.logits).detach(), {}
-        )
+        terms = control.shape(start_terms(torch.tensor(ADVANTAGE).double()), batch, now_of(toy.current(toy.logits)), {})
         assert int((terms.weight == 0).sum()) == int(0.2 * batch.n_slots)
         return terms.weight.tolist()
 

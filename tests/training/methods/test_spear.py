@@ -9,6 +9,7 @@ import torch
 
 from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import read_trees
+from turngym.tests.support.toy import now_of
 from turngym.training.columns import Now
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Stats, advantages
@@ -134,7 +135,7 @@ def test_the_replay_is_ppo_at_its_strength_and_raises_what_did_well(toy) -> None
     batch, logits = toy.batch, toy.logits.clone().requires_grad_()
     current = toy.current(logits)
     plain = start_terms(torch.full_like(batch.logp_old, 0.75))
-    terms = again.shape(plain, batch, current.detach())
+    terms = again.shape(plain, batch, now_of(current))
     assert terms.weight.tolist() == pytest.approx([0.5] * batch.n_slots)
     assert set(terms.clip_low.tolist()) == {0.2} and set(terms.clip_high.tolist()) == {0.28}
     objective(current, batch, terms, batch.n_slots).backward()

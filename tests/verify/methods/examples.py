@@ -13,7 +13,7 @@ from torch import Tensor
 
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.tests.support.toy import build, f64, sheet
+from turngym.tests.support.toy import build, f64, now_of, sheet
 from turngym.training.branching import uncertainty
 from turngym.training.columns import Batch, Current, Now, Terms
 from turngym.training.control import advantages
@@ -65,13 +65,13 @@ def shaped(
 def on_sheet(method: str, **parameters: Any) -> tuple[Any, ...]:
     """Return TOY's batch and current policy, and the terms that a method makes of them."""
     batch, current, advantages = sheet()
-    return batch, current, shaped(method, batch, advantages, now=current.detach(), **parameters)
+    return batch, current, shaped(method, batch, advantages, now=now_of(current), **parameters)
 
 
 def losses(method: str, **parameters: Any) -> Sequence[float]:
     """Return the policy's loss of each slot of the sheets' TOY batch, and of all."""
     batch, current, advantage = sheet()
-    terms = shaped(method, batch, advantage, now=current.detach(), **parameters)
+    terms = shaped(method, batch, advantage, now=now_of(current), **parameters)
     terms = replace(terms, penalties=(), kl_coef=torch.zeros_like(advantage))
     each = -terms.surrogate(current, batch, terms)
     return [*each.tolist(), objective(current, batch, terms, batch.n_slots).item()]
@@ -187,7 +187,7 @@ def sheet_kl_cov() -> Sequence[float]:
     advantage, logp = f64([2, 2, 2, -1, -1, -1]), f64([-0.05, -0.1, -3, -0.02, -2.5, -4])
     batch = build([[6]], logp_old=(logp - f64([0.02, -0.1, 0.05, 0.01, -0.02, 0.3])).tolist())
     current = Current(logp, batch.entropy)
-    terms = METHODS["kl-cov"](share=1e-9).shape(start_terms(advantage), batch, current.detach(), {})
+    terms = METHODS["kl-cov"](share=1e-9).shape(start_terms(advantage), batch, now_of(current), {})
     return [*(6 * terms.penalties[0].coef).tolist(), objective(current, batch, terms, 6).item()]
 
 
@@ -196,7 +196,7 @@ def flow(variant: str) -> Sequence[float]:
     old = [-0.6, -0.5]
     batch = build([[1], [1]], logp_old=old, logp_ref=[-0.6, -0.7])
     current = Current(f64([-0.5, -0.8]), batch.entropy, {"log-z": f64([1.5, 1.5])})
-    terms = METHODS["flowrl"](variant=variant).shape(start_terms(f64([0.1, -0.1])), batch, current.detach(), {})
+    terms = METHODS["flowrl"](variant=variant).shape(start_terms(f64([0.1, -0.1])), batch, now_of(current), {})
     return [objective(current, batch, terms, 2).item()]
 
 

@@ -11,7 +11,7 @@ import torch
 
 from turngym.agents.trajectory import PHASES, Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.tests.support.toy import build, f64, sheet
+from turngym.tests.support.toy import build, f64, now_of, sheet
 from turngym.tests.verify.methods.examples import EXAMPLES as BASE
 from turngym.tests.verify.methods.examples import ONE, Example, credit, losses, on_sheet, shaped
 from turngym.tests.verify.methods.sampling_examples import EXAMPLES as SAMPLED
@@ -50,7 +50,7 @@ def aspo() -> Sequence[float]:
     batch = build([[5]], logp_old=[-1.5, -0.7, -1.0, -0.9, -2.0])
     logp = f64([-1.1, -1.0, -2.5, -1.3, -0.4]).requires_grad_()
     terms = METHODS["aspo"](kl=0.0).shape(
-        start_terms(f64([1, 1, 1, -1, -1])), batch, Current(logp, batch.entropy).detach(), {}
+        start_terms(f64([1, 1, 1, -1, -1])), batch, now_of(Current(logp, batch.entropy)), {}
     )
     loss = -terms.surrogate(Current(logp, batch.entropy), batch, hold(terms, 0.4, 0.4))
     (gradient,) = torch.autograd.grad(loss.sum(), logp)
@@ -176,7 +176,7 @@ def entropic_loss(variant: str) -> float:
     batch = build([[5]], logp_old=(logp - gap).tolist())
     current = Current(logp, batch.entropy)
     state = {"sum": 0.0, "alpha": -0.05}
-    terms = shaped("entropic", batch, f64([1, -1, 1, -0.5, -1]), state, current.detach(), variant=variant)
+    terms = shaped("entropic", batch, f64([1, -1, 1, -0.5, -1]), state, now_of(current), variant=variant)
     return objective(current, batch, terms, 5).item()
 
 
@@ -252,7 +252,7 @@ def steer_loss() -> Sequence[float]:
 
 
 FOUR = build([[4]], entropy=[1.0] * 4)
-MOVED = Current(FOUR.logp_old, f64([0.9, 0.97, 1.03, 1.2])).detach()
+MOVED = now_of(Current(FOUR.logp_old, f64([0.9, 0.97, 1.03, 1.2])))
 X_TOY = (f64([-0.1, -1.1, -1.0]), f64([-0.3, -1.2, -0.8]))
 CLIP, KL, ADV, OBJ, CTRL = "clip_kl.md 3", "clip_kl.md 4", "advantage.md 1", "objective.md 5", "control.md"
 H_PAR = (0.15, 0.25, 0.3, 0.22, 0.18, 0.21)
@@ -382,7 +382,7 @@ EXAMPLES = (
     Example(
         "papo",
         "objective.md 8",
-        lambda: polarity(sheet()[2], sheet()[1].detach()).tolist(),
+        lambda: polarity(sheet()[2], now_of(sheet()[1])).tolist(),
         [-0.017221, -0.111034, 0.023254, -0.099129, -0.011702],
     ),
     Example(

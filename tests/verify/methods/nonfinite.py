@@ -20,6 +20,7 @@ from turngym.agents.rollout.path import Actor
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.envs.registry import make
+from turngym.tests.support.policies import take
 from turngym.tests.verify.rows import Row, Tally
 from turngym.training.columns import Batch, Current, Now, Packed, Penalty, Terms, pack
 from turngym.training.control import Control, State, chain
@@ -49,7 +50,7 @@ class Numbers:
             tree.leaves = [replace(leaf, score=float(leaf.branch)) for leaf in tree.leaves]
         control = chain(*parse_methods("grpo,entropy-bonus"), Control(name="wild", shape=self.wild.shape))
         self.packed, self.learner = pack(trees), Learner(policy, control, lr=1e-3)
-        self.learner.update(self.packed, control.init())
+        take(self.learner, self.packed, control.init())
 
     def rows(self, count: int) -> Iterator[Row]:
         """Yield what `count` updates with such a number in them come to."""
@@ -88,7 +89,7 @@ class Numbers:
             token = int(packed.batch.token[slot])
             self.wild.where, self.wild.slot, self.wild.token, self.wild.value = where, slot, token, value
         try:
-            update = self.learner.update(packed, self.learner.control.init(), share)
+            update = take(self.learner, packed, self.learner.control.init(), share)
         finally:
             weight[0], self.wild.where = kept, ""
         return update.refused, update.key

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from turngym.agents.engine import Sampling
-from turngym.tests.support.toy import build, current_of
+from turngym.tests.support.toy import build, current_of, now_of
 from turngym.training.columns import At, Batch, Now
 from turngym.training.control import Control, State, Stats, advantages, chain, scored
 from turngym.training.credit import average
@@ -145,7 +145,7 @@ class Plant:
         current = current_of(logits[task].reshape(-1, VOCABULARY), drawn, batch.extras[LIKELY])
         terms = start_terms(advantages(control, batch, state))
         batch = scored(control, batch, state)
-        now = current.detach() if update else Now.at_start(batch)
+        now = now_of(current) if update else Now.at_start(batch)
         loss = objective(current, batch, control.shape(terms, batch, now, state), batch.n_slots)
         (gradient,) = torch.autograd.grad(loss, logits)
         return gradient

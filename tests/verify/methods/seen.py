@@ -8,7 +8,6 @@ on. A method that promises nothing of entropy is measured on the plant only.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -121,7 +120,6 @@ def real(method: str, updates: int, seed: int, folder: Path) -> tuple[list[float
     """Return the entropies of a run of the tiny policy, and how long a gradient the method adds to GRPO's."""
     from turngym.training.run import execute, prepare
 
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was cut off
     config = TrainConfig().changed(
         method=method, updates=updates, seed=seed, steps=STEPS["run"], prompts=3, group=8, max_tokens=48
     )
