@@ -32,7 +32,6 @@ from turngym.agents.warmup.supervised import (
     Example,
     Trainer,
     new_model,
-    tokenize,
     train_tokenizer,
     write_tokenizer,
 )
@@ -84,7 +83,7 @@ def encode(chat: Chat, one: Demo) -> Example:
     opening = [{"role": "system", "content": SYSTEM_TOOL}, {"role": "user", "content": one.prompt}]
     observed = [form.observe(result, "python") for result in one.results]
     answers = [[{"role": role, "content": content}] for role, content in observed]
-    return tokenize(chat, Demonstration(opening, _TOOLS, one.says, answers), form)
+    return Demonstration(opening, _TOOLS, one.says, answers).example(chat, form)
 
 
 @dataclass(frozen=True)

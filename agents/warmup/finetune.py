@@ -150,17 +150,15 @@ def _divided(examples: "list[Example]", training: WarmupOptions) -> "tuple[list[
 
 
 def _demonstrations(prepared: Prepared) -> "Iterator[Example]":
-    from .supervised import tokenize
-
     settings, chat, training = prepared.settings, prepared.chat, prepared.settings.training
     if prepared.split is not None:
         env, ends = prepared.split.env, cut(prepared.split.env, chat)
         for one in demonstrations(env, training.episodes, training.noise, training.seed, prepared.split.tasks):
-            yield tokenize(chat, one, ends)
+            yield one.example(chat, ends)
         return
     for where, messages in islice(conversations(Path(settings.data).expanduser()), training.episodes):
         try:
-            yield tokenize(chat, _demonstration(messages))
+            yield _demonstration(messages).example(chat)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
 

@@ -31,6 +31,7 @@ from ..settings import WarmupOptions
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat
+    from ..engine import Cut
     from .supervised import Example
 
 SETTINGS = "warmup.json"
@@ -87,6 +88,22 @@ class Demonstration:
             yield f"{message['role']}\n"
             yield str(message["content"])
         yield from self.says
+
+    def example(self, chat: "Chat", ends: "Cut | None" = None) -> "Example":
+        """Return its tokens as a rollout has them; a turn that `ends` takes for complete has no end token."""
+        from .supervised import Example
+
+        tokens = chat.prompt(self.opening, self.tools).tolist()
+        assistant = [False] * len(tokens)
+        end = next(iter(chat.end_ids))
+        for turn, text in enumerate(self.says):
+            spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
+            spoken += [] if ends is not None and ends.complete(text) else [end]
+            tokens, assistant = tokens + spoken, assistant + [True] * len(spoken)
+            if turn < len(self.answers):
+                between = chat.reply(self.answers[turn], spoken[-1]).tolist()
+                tokens, assistant = tokens + between, assistant + [False] * len(between)
+        return Example(np.array(tokens, np.int32), np.array(assistant, np.bool_))
 
 
 def demonstrations(env: TextEnv, count: int, noise: float, seed: int, tasks: Sequence[int]) -> Iterator[Demonstration]:
@@ -181,10 +198,8 @@ def run(prepared: Prepared) -> Iterator[Progress]:
 
 
 def _examples(chat: "Chat", played: list[Demonstration], prepared: Prepared) -> "list[Example]":
-    from .supervised import tokenize
-
     ends = cut(prepared.split.env, chat)
-    tokenized = [tokenize(chat, one, ends) for one in played]
+    tokenized = [one.example(chat, ends) for one in played]
     context = prepared.settings.training.context
     examples = [example for example in tokenized if len(example.tokens) <= context]
     if 2 * len(examples) < len(tokenized):

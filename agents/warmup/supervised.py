@@ -23,12 +23,10 @@ from torch.nn import Parameter
 
 from ...tools.progress import Work
 from ..chat.chat import Chat
-from ..engine import Cut
 from ..model_folder import header, read_json
 from ..policy import Policy
 from ..settings import SIZES, WarmupOptions
 from ..source import TINY
-from .pretrain import Demonstration
 
 POOL = 32  # batches whose episodes are sorted by length, so that little is padded
 WARM = 30  # steps in which the learning rate rises
@@ -66,21 +64,6 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`, with the template, for a model of `context` positions."""
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(CONFIG | {"model_max_length": context}, indent=2) + "\n")
-
-
-def tokenize(chat: Chat, one: Demonstration, cut: Cut | None = None) -> Example:
-    """Return the tokens of an episode as a rollout has them; a turn that `cut` takes for complete has no end token."""
-    tokens = chat.prompt(one.opening, one.tools).tolist()
-    assistant = [False] * len(tokens)
-    end = next(iter(chat.end_ids))
-    for turn, text in enumerate(one.says):
-        spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
-        spoken += [] if cut is not None and cut.complete(text) else [end]
-        tokens, assistant = tokens + spoken, assistant + [True] * len(spoken)
-        if turn < len(one.answers):
-            between = chat.reply(one.answers[turn], spoken[-1]).tolist()
-            tokens, assistant = tokens + between, assistant + [False] * len(between)
-    return Example(np.array(tokens, np.int32), np.array(assistant, np.bool_))
 
 
 def new_model(chat: Chat, size: str, context: int, seed: int) -> Any:

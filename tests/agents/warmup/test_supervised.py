@@ -22,7 +22,6 @@ from turngym.agents.warmup.supervised import (
     batches,
     new_model,
     pad,
-    tokenize,
     train_tokenizer,
 )
 from turngym.tools import get_format
@@ -44,7 +43,7 @@ def model():
 
 
 EXAMPLES = [
-    tokenize(CHAT, Demonstration(ASK, [], ["go", "to"], [[{"role": "user", "content": "tell"}]])) for _ in range(5)
+    Demonstration(ASK, [], ["go", "to"], [[{"role": "user", "content": "tell"}]]).example(CHAT) for _ in range(5)
 ]
 
 
@@ -60,7 +59,7 @@ def test_an_episode_is_laid_out_as_the_template_renders_it():
 
 def test_a_turn_that_the_cut_ends_has_no_end_token():
     call = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
-    example = tokenize(CHAT, Demonstration(ASK, [], [call], []), get_format("hermes"))
+    example = Demonstration(ASK, [], [call], []).example(CHAT, get_format("hermes"))
     assistant = CHAT.tokenizer.decode(example.tokens[example.assistant].tolist(), skip_special_tokens=False)
     assert assistant == call
 
