@@ -8,7 +8,7 @@ guess.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -216,16 +216,17 @@ class WorldEnv(TextEnv):
         return words
 
 
-@strict
-def make_late_bloomer(max_turns: int = WORLDS["late-bloomer"].turns) -> WorldEnv:
-    """Make the world of a tool that pays only once it is mastered, beside a guess that pays a third from the start."""
-    return WorldEnv(WORLDS["late-bloomer"], max_turns)
+def _maker(name: str) -> Callable[..., WorldEnv]:
+    @strict
+    def make(max_turns: int = WORLDS[name].turns) -> WorldEnv:
+        return WorldEnv(WORLDS[name], max_turns)
+
+    return make
 
 
-@strict
-def make_useless_choice(max_turns: int = WORLDS["useless-choice"].turns) -> WorldEnv:
-    """Make the late bloomer with words that are allowed while copying, lead back to the same word and cost a turn."""
-    return WorldEnv(WORLDS["useless-choice"], max_turns)
+# A tool that pays only once it is mastered, beside a guess that pays a third from the start; the same with words that
+# are allowed while copying, lead back to the same word and cost a turn; the first with free text behind every action.
+make_late_bloomer, make_useless_choice, make_distractor = map(_maker, ("late-bloomer", "useless-choice", "distractor"))
 
 
 @strict
@@ -237,9 +238,3 @@ def make_many_ways(max_turns: int = WORLDS["many-ways"].turns, size: int = 0) ->
     if size < 0:
         raise ValueError(f"size is {size}; give a number of tasks, or 0 for all there are")
     return WorldEnv(WORLDS["many-ways"], max_turns, size)
-
-
-@strict
-def make_distractor(max_turns: int = WORLDS["distractor"].turns) -> WorldEnv:
-    """Make the late bloomer in which every action may go on with a free text that means nothing."""
-    return WorldEnv(WORLDS["distractor"], max_turns)

@@ -129,7 +129,9 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         found.check("tools", lambda: check_levels(env), lambda _: _tools(env))
         chat = None
         if speaker is not None:
-            chat = found.check("template", lambda: checked_chat(speaker, env), lambda chat: _styled(env, chat))
+            style = getattr(env, "format", None) if env.tool_schemas() else None
+            calls = f", calls as {style.name}" if style else ""
+            chat = found.check("template", lambda: checked_chat(speaker, env), lambda chat: chat.template.name + calls)
         if chat is not None and sound:
             found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
@@ -170,11 +172,6 @@ def _tools(env: TextEnv) -> str:
     levels = levels_of(env)
     names = [str(schema["function"]["name"]) for schema in env.tool_schemas()] or [*levels]
     return ", ".join(f"{name} ({levels[name]})" if name in levels else name for name in names) or "none"
-
-
-def _styled(env: TextEnv, chat: Chat) -> str:
-    style = getattr(env, "format", None) if env.tool_schemas() else None
-    return f"{chat.template.name}{f', calls as {style.name}' if style else ''}"
 
 
 def _open(found: Findings, config: TrainConfig, train: Split, chat: Chat | None) -> list[int]:

@@ -34,11 +34,10 @@ class Spent:
     tool_calls: int = 0
     turns: int = 0  # of the agent; turns that paths share count once
     seconds: float = 0.0  # rollout and update, of the steps whose time is known
-    untimed: int = 0  # steps whose time was lost with the process that took them
 
     def after(self, line: dict[str, Any]) -> Spent:
-        turns, seconds = round((line["turns"] or 0.0) * line["paths"]), line["seconds"]
-        more = (1, line["tokens"], line["tool_calls"], turns, seconds or 0.0, seconds is None)
+        turns = round((line["turns"] or 0.0) * line["paths"])
+        more = (1, line["tokens"], line["tool_calls"], turns, line["seconds"] or 0.0)
         return Spent(*map(add, astuple(self), more))
 
 

@@ -17,7 +17,7 @@ from turngym.training.report.picture import draw, entropies, save, successes
 
 
 def history(success, tokens):
-    end = Spent(60, tokens, tokens // 10, tokens // 5, 90.0, 0)
+    end = Spent(60, tokens, tokens // 10, tokens // 5, 90.0)
     valid = (Validation(Spent(), 0.25, 100), Validation(end, success, 100))
     return History(valid, end, {0: Entropy({1: 0.5, 2: 0.7, 3: 0.3}), 1: Entropy({2: 0.125})})
 

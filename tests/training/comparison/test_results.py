@@ -48,7 +48,7 @@ def history(tmp_path):
 
 
 def test_what_is_spent_adds_up_and_steps_whose_time_is_lost_are_counted(history):
-    assert history.spent == Spent(steps=4, tokens=350, tool_calls=20, turns=36, seconds=6.0, untimed=1)
+    assert history.spent == Spent(steps=4, tokens=350, tool_calls=20, turns=36, seconds=6.0)
 
 
 def test_validations_know_what_was_spent_by_then(history):
@@ -88,7 +88,7 @@ def test_one_step_has_no_variance():
 
 
 def spent(steps, tokens):
-    return Spent(steps, tokens, tokens // 10, tokens // 5, steps * 2.0, 0)
+    return Spent(steps, tokens, tokens // 10, tokens // 5, steps * 2.0)
 
 
 def history_of(*found, entropy=None):
