@@ -130,7 +130,8 @@ def run(prepared: Prepared) -> Iterator[Progress]:
             if last or time.monotonic() - saved > SAVE_SECONDS:
                 save(out / CHECKPOINTS, tuner.step, {}, tuner.save)
                 saved = time.monotonic()
-            told = [f"held-out loss {line['held_out']:.3f}"] * ("held_out" in line) + [f"loss {loss:.3f}"] * last
+            told = [f"held-out loss {line['held_out']:.3f}"] if "held_out" in line else []
+            told += [f"loss {loss:.3f}"] * last
             yield Progress(tuner.step, loss, "\n".join(f"step {tuner.step}/{training.steps}  {one}" for one in told))
 
 

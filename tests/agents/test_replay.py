@@ -32,7 +32,7 @@ def call(code: str) -> str:
 # --- rollouts of policies
 
 
-def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, **options: Any) -> list[Tree]:
+def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, max_context: int | None = None) -> list[Tree]:
     from turngym.agents.chat.chat import Chat
     from turngym.agents.engine import Sampling
     from turngym.agents.engines.torch import TorchEngine
@@ -41,7 +41,8 @@ def rolled_out(folder: Any, env: TextEnv, tasks: range, max_tokens: int, **optio
     from turngym.agents.rollout.path import Actor
 
     policy = load_policy(folder)
-    engine = TorchEngine(policy, **options)
+    policy.max_context = max_context or policy.max_context
+    engine = TorchEngine(policy)
     try:
         actor = Actor(engine, Chat.from_folder(folder), policy.end_ids)
         return collect(actor, env, list(tasks), group=4, key=(5, 2), sampling=Sampling(max_tokens=max_tokens))
@@ -91,7 +92,7 @@ def echo() -> Iterator[TextEnv]:
 @pytest.mark.parametrize("max_context", [None, 150])
 def test_the_text_of_a_turn_is_what_the_environment_was_given(one_thread, qwen3_folder, echo, tmp_path, max_context):
     """A random policy over bytes draws what is no UTF-8 and control tokens; a small context ends some of its paths."""
-    trees = rolled_out(qwen3_folder, echo, range(4), 12, **({"max_context": max_context} if max_context else {}))
+    trees = rolled_out(qwen3_folder, echo, range(4), 12, max_context)
     texts = [turn.text for tree in trees for turn in tree.turns if turn.role == "assistant"]
     assert sum("\ufffd" in text for text in texts) > 5 and any(not text.isprintable() for text in texts)
     write_trees(tmp_path / "trees.jsonl", trees, origin_of(echo))
