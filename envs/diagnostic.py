@@ -217,11 +217,11 @@ class WorldEnv(TextEnv):
 
 
 def _maker(name: str) -> Callable[..., WorldEnv]:
-    @strict
     def make(max_turns: int = WORLDS[name].turns) -> WorldEnv:
         return WorldEnv(WORLDS[name], max_turns)
 
-    return make
+    make.__name__ = f"make_{name.replace('-', '_')}"
+    return strict(make)
 
 
 # A tool that pays only once it is mastered, beside a guess that pays a third from the start; the same with words that
