@@ -242,8 +242,9 @@ class Endpoint:
     def _request(self, key: Key, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
         sampling = self.sampling
         request: dict[str, Any] = {"model": self.options.model, "messages": list(messages)}
-        request |= {"tools": list(tools) or "none", "max_tokens": sampling.max_tokens}
-        request |= {"temperature": sampling.temperature, "top_p": sampling.top_p if sampling.top_p < 1 else "none"}
+        request |= {"tools": list(tools)} if tools else {}
+        request |= {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        request |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
         request |= {"seed": int(keyed_rng((self.seed, *key)).integers(2**31)), **self._fields}
         return {name: value for name, value in request.items() if value != "none"}
 

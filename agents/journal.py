@@ -307,16 +307,14 @@ def append_line(path: Path, line: str | bytes, *, synced: bool = True) -> None:
     Raises OSError where it cannot be written; what is there of it counts as unfinished.
     """
     new = not path.exists()
-    with path.open("ab") as file:
-        file.truncate(_complete(path) if path.stat().st_size else 0)
+    with path.open("ab+") as file:
+        if path.stat().st_size:  # nothing cannot be mapped
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
+                whole = lines.rfind(b"\n") + 1
+            file.truncate(whole)
         file.write((line.encode() if isinstance(line, str) else line) + b"\n")
         file.flush()
         if synced:
             os.fsync(file.fileno())
     if new:
         sync(path.parent)
-
-
-def _complete(path: Path) -> int:
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
-        return lines.rfind(b"\n") + 1
