@@ -26,7 +26,7 @@ from .settings import LoraOptions, MachineOptions, WarmupOptions
 from .terminal import Shown, console, mistakes
 
 if TYPE_CHECKING:
-    from .warmup.pretrain import Progress as WarmupProgress
+    from .warmup.pretrain import WarmupStep
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Warmup(Shown):
         console.print(f"policy: {self.out}  (turngym eval {self.env} --policy {self.out})")
         return 0
 
-    def _pretrain(self) -> tuple[str, Iterable[WarmupProgress]]:
+    def _pretrain(self) -> tuple[str, Iterable[WarmupStep]]:
         from .warmup.pretrain import Settings, prepare, run
 
         for name, other in (("data", ""), ("lora", LoraOptions()), ("device", "cpu"), ("dtype", "float32")):
@@ -203,7 +203,7 @@ class Warmup(Shown):
         prepared = prepare(settings, self.out, resume=self.resume)
         return prepared.split.note, run(prepared)
 
-    def _finetune(self) -> tuple[str, Iterable[WarmupProgress]]:
+    def _finetune(self) -> tuple[str, Iterable[WarmupStep]]:
         from .warmup.finetune import Finetune, prepare, run
 
         machine = MachineOptions(self.device, self.dtype, self.training.threads, self.slow_dtype)

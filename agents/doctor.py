@@ -20,7 +20,7 @@ from ..envs.core import EnvFailure
 from ..envs.math import MathGrader
 from ..envs.suites import bfcl, jvm, tau2
 from ..tools import PythonTool, Status, ToolFailure
-from ..tools.python import LEVELS, memory_mode, probe
+from ..tools.python import LEVELS, memory_mode, try_levels
 from .model_folder import read_toml
 
 EXTRAS = read_toml(Path(__file__).with_name("extras.toml"))  # what each adds
@@ -112,7 +112,7 @@ def _accelerator() -> Finding:
 
 def _levels() -> Iterator[Finding]:
     """Yield a line for each isolation level, and one for a call of the Python tool at the strongest there is."""
-    default, reasons = PythonTool().level, probe()
+    default, reasons = PythonTool().level, try_levels()
     for level in LEVELS:
         about = (reasons[level] or "this machine can give it") + ("; the default" if level == default else "")
         yield Finding(f"isolation: {level}", about, reasons[level] is None, needed=level == default)

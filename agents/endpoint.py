@@ -1,8 +1,8 @@
 """A model behind OpenAI's `/chat/completions`, without torch: requests that are written down, and an episode as a chat.
 
 A request that has failed for good is an `EngineFailure`, never an answer. What would meet every request alike is
-`Refused`: a wrong key, a wrong address, and whatever the first request meets, which is sent alone. The key is sent in a
-header and kept out of everything else: what a server says is searched for it first.
+`EndpointRefused`: a wrong key, a wrong address, and whatever the first request meets, which is sent alone. The key is
+sent in a header and kept out of everything else: what a server says is searched for it first.
 """
 
 import json
@@ -109,7 +109,7 @@ class Usage:
     completion_tokens: int = 0
 
 
-class Refused(ValueError):
+class EndpointRefused(ValueError):
     """The server is none, or refuses what every request asks for."""
 
     fault = "refused"
@@ -129,11 +129,11 @@ class Gate:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Wait for a place, and have it inside; raises `Refused` where the gate is closed."""
+        """Wait for a place, and have it inside; raises `EndpointRefused` where the gate is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed != "" or self._out < self.limit)
             if self._closed:
-                raise Refused(self._closed)
+                raise EndpointRefused(self._closed)
             self._out += 1
         try:
             yield
@@ -195,7 +195,7 @@ class Endpoint:
                 self._answers[tuple(row["key"])] = (_digest(row["request"]), answer)
 
     def close(self) -> None:
-        """End all requests; who waits for one gets `Refused`."""
+        """End all requests; who waits for one gets `EndpointRefused`."""
         self._gate.close(f"{self.url} is closed")
         self._client.close()
 
@@ -203,7 +203,7 @@ class Endpoint:
         """Return the answer to a chat; None where the budget is spent. `key` names it: (sample, task, turn).
 
         Raises EngineFailure where there is none after all tries; ContextFull where the chat is too long for the model;
-        Refused where no request would be answered.
+        EndpointRefused where no request would be answered.
         """
         request = self._request(key, messages, tools)
         digest, answer = self._answers.pop(key, (b"", None))
@@ -212,7 +212,7 @@ class Endpoint:
         try:
             with self._gate.place():
                 return self._asked(key, request)
-        except Refused as refused:
+        except EndpointRefused as refused:
             self._gate.close(str(refused))
             raise
 
@@ -225,14 +225,14 @@ class Endpoint:
                 answer = self._once(key, request)
                 self._gate.answered()
                 return answer
-            except (ContextFull, Refused, EngineFailure) as failure:
+            except (ContextFull, EndpointRefused, EngineFailure) as failure:
                 self._write(key, request, failure={"fault": str(failure.fault), "what": str(failure)})
                 if not isinstance(failure, EngineFailure):
                     raise
                 self._gate.failed(failure.fault, era)
                 if failure.wait is None or failure.wait > PATIENCE or tried == self.options.retries:
                     if not self.usage.requests:
-                        raise Refused(str(failure)) from None
+                        raise EndpointRefused(str(failure)) from None
                     raise
                 jitter = 0.5 + keyed_rng((self.seed, *key, tried)).random()
                 self._gate.pause(max(failure.wait, min(BACKOFF * 2**tried, LONGEST) * jitter))
@@ -258,12 +258,12 @@ class Endpoint:
         except ShapeError as error:
             raise self._failure(HttpFailure(Fault.MALFORMED, f"it is no chat completion: {error}"), False) from None
         if self.options.token_budget is not None and not answer.prompt_tokens + answer.completion_tokens:
-            raise Refused(f"{self.url} does not say how many tokens it used; leave out --token-budget")
+            raise EndpointRefused(f"{self.url} does not say how many tokens it used; leave out --token-budget")
         with self._lock:
             if (before := self.usage.model) and before != answer.model:
                 what = f"{self.url}: model {answer.model!r} answered, and {before!r} did before"
                 fix = "let that one answer, and add --resume, or begin another evaluation"
-                raise Refused(self._hidden(f"{what}; {fix}"))
+                raise EndpointRefused(self._hidden(f"{what}; {fix}"))
             self._count(answer)
         self._write(key, request, answer=data)
         return answer
@@ -277,7 +277,7 @@ class Endpoint:
         passes = (status in PASSING or status >= 500 or not status) and not spent
         down = failure.fault is Fault.CONNECT or not passes
         if status in ALWAYS or spent or page or (down and not self.usage.requests):
-            return Refused(what + self._advice(status, failure.fault, tools, bool(page)))
+            return EndpointRefused(what + self._advice(status, failure.fault, tools, bool(page)))
         fault = EngineFault.FULL if status in (429, 503) else _FAULTS.get(failure.fault, EngineFault.MALFORMED)
         return EngineFailure(fault, what, (failure.wait or 0.0) if passes else None)
 
@@ -322,7 +322,7 @@ def _key(variable: str) -> str:
     return key
 
 
-class Conversation:
+class EndpointPlayer:
     """Plays one episode: `task` and `sample` name it. The player of `turngym eval --model NAME --base-url URL`.
 
     A structured call is played as the text of its format, behind what was said with it. The model gets it back as a

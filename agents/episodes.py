@@ -43,7 +43,7 @@ _TYPES = {
 
 
 @dataclass
-class Progress:
+class PlayedEpisodes:
     """The episodes of an evaluation that are over, each as a tree of one path, by key and branch."""
 
     wanted: Sequence[Key]  # all keys and branches, in order

@@ -26,7 +26,7 @@ from ..envs.splits import Split, open_split
 from ..tools import Format
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
-from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, Progress, write_result
+from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, PlayedEpisodes, write_result
 from .journal import VOCABULARY, locked, origin_of, writable, write_file, write_trees
 from .players import PLAYERS, play_all
 from .scores import Episode, NoScore, Report, from_trees, summarize
@@ -174,7 +174,7 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
     """
     out, usage = evaluation.out, dict[str, Any]()
     settings = evaluation.settings() if out is not None else {}
-    done = Progress(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]), settings)
+    done = PlayedEpisodes(evaluation.keys, out, lambda path: on_episode(from_trees([path])[0]), settings)
     with ExitStack() as stack:
         if out is not None:
             stack.enter_context(locked(out))
@@ -205,7 +205,7 @@ def _taught(split: Split, env_id: str, options: Mapping[str, Any], endpoint: End
     return open_split(env_id, {**options, "format": "tags" if text else "hermes"})
 
 
-def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
+def _report(evaluation: Evaluation, done: PlayedEpisodes, trees: Sequence[Tree], usage: dict[str, Any]) -> Report:
     """Return the report; ValueError where no episode was over, or none has a score (NoScore)."""
     failures = [str(leaf.info.get("error", leaf.stop)) for tree in trees for leaf in tree.leaves if not leaf.rewarded]
     missing, first = len(done.missing), "".join(failures[:1])
@@ -219,23 +219,23 @@ def _report(evaluation: Evaluation, done: Progress, trees: Sequence[Tree], usage
     return replace(report, usage=usage, not_played=missing, failure=first)
 
 
-def _play(evaluation: Evaluation, done: Progress) -> dict[str, Any]:
+def _play(evaluation: Evaluation, done: PlayedEpisodes) -> dict[str, Any]:
     episodes = [(task, sample) for sample, _, task, _ in done.missing]
     if evaluation.endpoint is None:
         player = PLAYERS[evaluation.player]()
         play_all(evaluation.env, lambda task, sample: player, episodes, done.add)
         return {}
-    from .endpoint import Conversation, Endpoint
+    from .endpoint import Endpoint, EndpointPlayer
 
     with closing(Endpoint(evaluation.endpoint, evaluation.sampling, evaluation.seed)) as endpoint:
         if evaluation.out is not None:
             endpoint.open(evaluation.out / REQUESTS)
-        speaker, threads = partial(Conversation, endpoint), evaluation.endpoint.concurrency
+        speaker, threads = partial(EndpointPlayer, endpoint), evaluation.endpoint.concurrency
         play_all(evaluation.env, speaker, episodes, done.add, threads, endpoint.close)
     return asdict(endpoint.usage)
 
 
-def _roll_out(evaluation: Evaluation, done: Progress) -> None:
+def _roll_out(evaluation: Evaluation, done: PlayedEpisodes) -> None:
     from .chat.chat import vocabulary
     from .policy import load_policy
     from .rollout.collect import collect

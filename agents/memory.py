@@ -45,7 +45,7 @@ class Needed:
 
 
 @dataclass(frozen=True)
-class Work:
+class Load:
     """A training step: the tokens of the learner's largest forward pass, those of them that were drawn, and how."""
 
     tokens: int
@@ -77,7 +77,7 @@ def check_fits(
 
 
 def needed(
-    config: Mapping[str, Any], count: int, dtype: str, lora: LoraOptions | None, context: int, work: Work | None = None
+    config: Mapping[str, Any], count: int, dtype: str, lora: LoraOptions | None, context: int, work: Load | None = None
 ) -> Needed:
     """Return what a policy of `count` parameters takes; the arguments are those of `check_fits`."""
     size, learned, shapes = BYTES[dtype], 0, linear_shapes(config)

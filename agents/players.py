@@ -58,7 +58,7 @@ class Player(Protocol):
         """
 
 
-class Expert:
+class GoldPlayer:
     """Plays the environment's own gold actions: what a perfect agent would earn."""
 
     def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str:
@@ -91,7 +91,7 @@ class Script:
         return next(self.texts, None)
 
 
-PLAYERS: dict[str, Callable[[], Player]] = {"expert": Expert, "observer": Observer}
+PLAYERS: dict[str, Callable[[], Player]] = {"expert": GoldPlayer, "observer": Observer}
 
 
 def play(env: TextEnv, player: Player, task: int, seed: int = 0) -> Tree:

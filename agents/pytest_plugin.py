@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .check.episodes import Case
+    from .check.episodes import Subject
 
 # What a test needs is imported when one needs it: pytest loads this file wherever turngym is installed.
 
@@ -39,11 +39,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "turngym_clause" not in metafunc.fixturenames:
         return
     from .check.clauses import CLAUSES
-    from .check.episodes import Case
+    from .check.episodes import Subject
 
     marks = metafunc.definition.iter_markers(MARK)
     given = [environment(mark) for mark in marks] or [(name, {}) for name in declared(metafunc.config.rootpath)]
-    cases = [Case(env_id, options) for env_id, options in given]
+    cases = [Subject(env_id, options) for env_id, options in given]
     metafunc.parametrize(
         "turngym_clause",
         [pytest.param((clause, case), id=f"{_name(case)}-{clause.name}") for case in cases for clause in CLAUSES],
@@ -93,6 +93,6 @@ def environment(mark: pytest.Mark) -> tuple[str, Mapping[str, Any]]:
     return mark.args[0], mark.kwargs
 
 
-def _name(case: "Case") -> str:
+def _name(case: "Subject") -> str:
     options = ", ".join(f"{name}={value!r:.20}" for name, value in case.options.items())
     return f"{case.env_id}({options})" if options else case.env_id

@@ -76,7 +76,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Part:
+class NamedReward:
     """A named reward: its mean over the rewarded episodes, 0 in those without it, and its weight in the reward."""
 
     value: float
@@ -134,7 +134,7 @@ class Report:
     tokens: float | None = None  # mean of what was drawn in an episode; None where nothing was, or nobody counted
     cut: float | None = None  # share of the drawn turns that ended at the token limit; None where none was drawn
     search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
-    rewards: dict[str, Part] = field(default_factory=dict)  # by name; their weighted sum is `reward`
+    rewards: dict[str, NamedReward] = field(default_factory=dict)  # by name; their weighted sum is `reward`
     usage: dict[str, Any] = field(default_factory=dict)  # of an endpoint: its model, its requests and their tokens
     not_played: int = 0  # episodes for which the token budget was not enough
     failure: str = ""  # why the first of the failed episodes failed
@@ -181,10 +181,10 @@ def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:
     return {name: Mean(float(np.mean(values)), len(values)) for name, values in by_name.items()}
 
 
-def _parts(episodes: Sequence[Episode]) -> dict[str, Part]:
+def _parts(episodes: Sequence[Episode]) -> dict[str, NamedReward]:
     weights = {name: weight for episode in episodes for name, weight in episode.weights.items()}
     means = {name: float(np.mean([episode.rewards.get(name, 0.0) for episode in episodes])) for name in weights}
-    return {name: Part(means[name], weight) for name, weight in weights.items()}
+    return {name: NamedReward(means[name], weight) for name, weight in weights.items()}
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

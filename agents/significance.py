@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Mean:
+class Estimate:
     """A mean of `n` values with the half width of its 95 % interval; the width is None where one value has none."""
 
     value: float
@@ -30,16 +30,16 @@ class Mean:
     n: int
 
 
-def mean_of(numbers: Iterable[float]) -> Mean | None:
+def mean_of(numbers: Iterable[float]) -> Estimate | None:
     """Return the mean of some numbers; None of none."""
     values = list(numbers)
     if not (n := len(values)):
         return None
     half = t_quantile(n - 1) * stdev(values) / math.sqrt(n) if n > 1 else None
-    return Mean(fmean(values), half, n)
+    return Estimate(fmean(values), half, n)
 
 
-def t_test(mean: Mean | None) -> float | None:
+def t_test(mean: Estimate | None) -> float | None:
     """Return the two-sided p of a mean difference against 0; None of fewer than two seeds."""
     if mean is None or mean.half is None:
         return None

@@ -37,7 +37,7 @@ from tree import grpo, packed_of, take
 from turngym.agents import policy as loading
 from turngym.agents.engine import Sampling
 from turngym.agents.engines.torch import TorchEngine
-from turngym.agents.memory import GIB, Work, count_of, needed
+from turngym.agents.memory import GIB, Load, count_of, needed
 from turngym.agents.source import TINY, Source
 from turngym.training.config import TrainConfig, read_recipe
 from turngym.training.control import chain
@@ -81,7 +81,7 @@ def learn(config: TrainConfig, shape: dict[str, Any], load: Callable[[], Any], s
     length = min(config.sampling.max_tokens or PROMPT, config.micro_tokens // 4)
     answers = (config.micro_tokens - prompt) // length
     tokens = prompt + answers * length
-    work = Work(tokens, answers * length, config.checkpointing, copied=False)
+    work = Load(tokens, answers * length, config.checkpointing, copied=False)
     predicted = needed(shape, count_of(shape), config.machine.dtype, config.lora, 0, work).total
     meter = Meter(device)
     meter.reset()
@@ -103,7 +103,7 @@ def draw(config: TrainConfig, shape: dict[str, Any], policy: Any) -> str:
     """Draw with the embedded engine; return what was predicted and measured."""
     device, rows = config.machine.device, min(ROWS, config.prompts * config.group)
     context = rows * (min(PROMPT, config.micro_tokens // 4) + DRAWN)
-    takes = needed(shape, count_of(shape), config.machine.dtype, config.lora, context, Work(0, 0))
+    takes = needed(shape, count_of(shape), config.machine.dtype, config.lora, context, Load(0, 0))
     predicted = replace(takes, optimizer=0).total
     meter = Meter(device)
     meter.reset()

@@ -28,7 +28,7 @@ NOUNS = ("alpha", "bravo", "delta", "gamma", "hotel", "india", "kilo", "lima", "
 
 
 @dataclass(frozen=True)
-class State:
+class DiagnosticState:
     """What is shown (the task draws one of `shows`), the words that count here, and where they lead."""
 
     shows: tuple[str, ...]
@@ -55,11 +55,11 @@ class State:
 
 
 @dataclass(frozen=True)
-class World:
+class DiagnosticWorld:
     """States by name, the first of them `start`."""
 
     name: str
-    states: Mapping[str, State]
+    states: Mapping[str, DiagnosticState]
     turns: int  # agent's turns that the shortest way to success takes, which is the limit
     tool: str = "ask"  # the word of the first state whose fate is watched; empty where none is better than the others
     free: bool = False  # whether an action may go on behind its first word with a text that means nothing
@@ -109,7 +109,7 @@ class Start:
     idle: float = 0.2
     noise: float = 0.02
 
-    def says(self, world: World, state: State, shown: str) -> dict[str, float]:
+    def says(self, world: DiagnosticWorld, state: DiagnosticState, shown: str) -> dict[str, float]:
         """Return the chance of each word that counts in a state, without noise."""
         if world.tool in state.offers:
             others = [word for word in state.offers if word != world.tool]
@@ -121,7 +121,7 @@ class Start:
         said = dict.fromkeys(state.shows, blind) | dict.fromkeys(state.leads, idle / max(len(state.leads), 1))
         return said | {shown: blind + self.skill}
 
-    def expects(self, world: World) -> dict[str, float]:
+    def expects(self, world: DiagnosticWorld) -> dict[str, float]:
         """Return what this policy measures in a world. Tokens of noise count as invalid, of which few are not.
 
         Shares: `tool` in first turns (left out where there is none), `skill`, right words where one copies, `valid`
@@ -148,26 +148,26 @@ class Start:
         return found | ({"tool": kept * self.tool} if world.tool else {})
 
 
-def _copying(links: int, idle: tuple[str, ...] = ()) -> dict[str, State]:
+def _copying(links: int, idle: tuple[str, ...] = ()) -> dict[str, DiagnosticState]:
     """Return states in which `links` words are to be copied; a word of `idle` leads back to where it is said."""
     names = [f"copy-{i}" for i in range(1, links + 1)]
     return {
-        name: State(NOUNS, (*NOUNS, *idle), to, leads=dict.fromkeys(idle, name))
+        name: DiagnosticState(NOUNS, (*NOUNS, *idle), to, leads=dict.fromkeys(idle, name))
         for name, to in zip(names, (*names[1:], WON), strict=True)
     }
 
 
-def _bloomer(name: str, idle: tuple[str, ...] = (), free: bool = False) -> World:
+def _bloomer(name: str, idle: tuple[str, ...] = (), free: bool = False) -> DiagnosticWorld:
     """Return a world of a sure third by guessing, and of a tool that pays in full once three words can be copied."""
-    first = State(("start",), ("guess", "ask"), leads={"guess": "colour", "ask": "copy-1"})
-    guess = State(("colour",), COLOURS, WON, hidden=1)
-    return World(name, {START: first, "colour": guess, **_copying(3, idle)}, 4, free=free)
+    first = DiagnosticState(("start",), ("guess", "ask"), leads={"guess": "colour", "ask": "copy-1"})
+    guess = DiagnosticState(("colour",), COLOURS, WON, hidden=1)
+    return DiagnosticWorld(name, {START: first, "colour": guess, **_copying(3, idle)}, 4, free=free)
 
 
-def _ways() -> World:
+def _ways() -> DiagnosticWorld:
     """Return a world of six doors, of which each task leaves three open; behind each there are two words to copy."""
-    first = State(("start",), DOORS, "copy-1", hidden=3)
-    return World("many-ways", {START: first, **_copying(2)}, 3, tool="")
+    first = DiagnosticState(("start",), DOORS, "copy-1", hidden=3)
+    return DiagnosticWorld("many-ways", {START: first, **_copying(2)}, 3, tool="")
 
 
 _ALL = (_bloomer("late-bloomer"), _bloomer("useless-choice", idle=IDLE), _ways(), _bloomer("distractor", free=True))
@@ -184,7 +184,7 @@ class WorldEnv(TextEnv):
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"world", "tasks", "drawn"}
 
-    def __init__(self, world: World, max_turns: int, size: int = 0) -> None:
+    def __init__(self, world: DiagnosticWorld, max_turns: int, size: int = 0) -> None:
         super().__init__(max_turns)
         self.world, self.tasks = world, range(min(size, len(world)) if size else len(world))
         self.state = START

@@ -50,7 +50,7 @@ def prompt_of(system: bool | str, short: str, full: str) -> str:
     return system if isinstance(system, str) else full if system else short
 
 
-class Verdict(Protocol):
+class Graded(Protocol):
     """A grader's verdict on one completion."""
 
     @property
@@ -69,7 +69,7 @@ class Verdict(Protocol):
 class Grader(Protocol):
     """Scores a completion against a gold answer."""
 
-    def grade(self, *, completion: str, gold: str) -> Verdict:
+    def grade(self, *, completion: str, gold: str) -> Graded:
         """Return the verdict; raise `EnvFailure` when the grader itself cannot run."""
 
 
@@ -243,7 +243,7 @@ class QuestionEnv(TextEnv):
         """Return whether `answer` is a word of a tool's result."""
         return any(answer in result.split() for result in self.results)
 
-    def measures(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    def measures(self, verdicts: Sequence[Graded]) -> dict[str, Any]:
         """Return what `info` holds of an answer besides its score; `verdicts` are those on each gold."""
         return {}
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -196,6 +197,11 @@ def test_the_rooms_keep_to_their_budget():
     assert len(files) <= 172
     assert sum(path.read_text().count("\n") for path in files) <= 34_919
     assert sum(path.read_text().count("\n") for path in cards) <= 5_079
+
+
+def test_a_class_name_has_one_meaning():
+    nodes = (node for path in modules().values() for node in parsed(path).body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in Counter(node.name for node in nodes).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(ROOT)) for path in modules().values()}))

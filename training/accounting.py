@@ -31,7 +31,7 @@ CHECKS = {  # what every step must have
 
 
 @dataclass(frozen=True)
-class Problem:
+class Discrepancy:
     """Something of a step that does not add up; `check` is a name of `CHECKS`."""
 
     check: str
@@ -43,12 +43,12 @@ class Problem:
 
 
 @dataclass
-class Audit:
+class Accounts:
     """What was counted: steps 1 to `steps`, totals over all of them, and what does not add up."""
 
     steps: int
     totals: Counter[str]
-    problems: list[Problem]
+    problems: list[Discrepancy]
 
     def held(self, check: str) -> tuple[int, int]:
         """Return for how many of how many steps `check` holds. None does without its files; step 0 has but a line."""
@@ -76,7 +76,7 @@ def checks(folder: Path) -> Iterator[tuple[str, int, int, str]]:
         yield what, *found.held(check), ", ".join(notes[:NOTED]) + more
 
 
-def audit(folder: Path) -> Audit:
+def audit(folder: Path) -> Accounts:
     """Count every step of a run. Raises FileNotFoundError where there is none, ValueError that names a damaged line."""
     config, lines = from_run(folder, None), _json_lines(folder / "metrics.jsonl")
     incidents = _json_lines(folder / "incidents.jsonl") if (folder / "incidents.jsonl").exists() else []
@@ -86,34 +86,34 @@ def audit(folder: Path) -> Audit:
     summary = _object(read_bytes(path).decode(), "steps", str(path)) if path.exists() else {}
     if (last := max((*numbers, *journals, summary.get("steps", 0)))) > MOST:
         raise ValueError(f"{folder} names the step {last}; no run is that long, so one of its files is damaged")
-    found = Audit(last, Counter(), list(_order(last, numbers, journals)))
+    found = Accounts(last, Counter(), list(_order(last, numbers, journals)))
     tokens = sum(line.get("tokens", 0) for line in lines if line["step"] <= summary.get("steps", 0))
     if summary and tokens != summary["tokens"]:
         what = f"summary.json says {summary['tokens']} tokens up to here, the lines of metrics.jsonl {tokens}"
-        found.problems.append(Problem("tokens", summary["steps"], what))
+        found.problems.append(Discrepancy("tokens", summary["steps"], what))
     looks = {"groups": _groups, "paths": _paths, "tokens": _tokens, "failures": _failures}
     for number in track(range(1, last + 1), "steps", last):
         if numbers.count(number) == 1 and number in journals:
             try:
                 trees = list(read_trees(journals[number]))
             except ValueError as error:
-                found.problems.append(Problem("steps", number, str(error)))
+                found.problems.append(Discrepancy("steps", number, str(error)))
                 continue
             step = _Step(number, lines[numbers.index(number)], trees, config, reported)
             found.totals += _count(trees)
-            found.problems.extend(Problem(check, number, what) for check in looks for what in looks[check](step))
+            found.problems.extend(Discrepancy(check, number, what) for check in looks for what in looks[check](step))
     return found
 
 
-def _order(steps: int, numbers: Sequence[int], journals: dict[int, Path]) -> Iterator[Problem]:
+def _order(steps: int, numbers: Sequence[int], journals: dict[int, Path]) -> Iterator[Discrepancy]:
     for number in range(steps + 1):
         if (times := numbers.count(number)) != 1:
-            yield Problem("steps", number, f"metrics.jsonl has {times} lines of it")
+            yield Discrepancy("steps", number, f"metrics.jsonl has {times} lines of it")
         if number and number not in journals:
-            yield Problem("steps", number, f"trees has no journal step-{number:06d}.jsonl")
+            yield Discrepancy("steps", number, f"trees has no journal step-{number:06d}.jsonl")
     for before, after in pairwise(numbers):
         if after < before:
-            yield Problem("steps", after, f"its line in metrics.jsonl comes after that of step {before}")
+            yield Discrepancy("steps", after, f"its line in metrics.jsonl comes after that of step {before}")
 
 
 def _groups(step: _Step) -> Iterator[str]:

@@ -41,7 +41,7 @@ class Acted:
 
 
 @dataclass(eq=False)
-class _Turn:
+class _Drawn:
     """A turn that was made once, however many paths share it."""
 
     tree: int
@@ -77,13 +77,13 @@ def mutual_information(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
     return plain - (len(joint) - len(ones) - len(others) + 1) / (2 * n)
 
 
-def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Turn]], dict[int, list[_Turn]]]:
+def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Drawn]], dict[int, list[_Drawn]]]:
     starts = np.searchsorted(batch.row.numpy(), np.arange(len(batch.turns.path) + 1))
     logp, entropy = batch.logp_old.numpy(), batch.entropy.numpy()
     read: dict[tuple[int, str], int] = {}
-    made: dict[tuple[int, int], _Turn] = {}
-    paths: dict[Key, list[_Turn]] = {}
-    siblings: dict[int, list[_Turn]] = {}
+    made: dict[tuple[int, int], _Drawn] = {}
+    paths: dict[Key, list[_Drawn]] = {}
+    siblings: dict[int, list[_Drawn]] = {}
     rows = pairwise(starts.tolist())
     for number, tree in enumerate(trees):
         for leaf in (leaf for leaf in tree.leaves if leaf.learned):
@@ -101,13 +101,13 @@ def _collected(trees: Sequence[Tree], batch: Batch) -> tuple[dict[Key, list[_Tur
                     valid = said if isinstance(said, bool) else None
                     lost = -float(logp[slots].sum(dtype=np.float64))
                     about = (action, choice_of(turn.info), entropies[turn.thought :].tolist(), Acted(lost, valid))
-                    made[number, node] = _Turn(number, len(own), *about)
+                    made[number, node] = _Drawn(number, len(own), *about)
                     siblings.setdefault(seen, []).append(made[number, node])
                 own.append(made[number, node])
     return paths, siblings
 
 
-def _compare(same: Sequence[_Turn]) -> None:
+def _compare(same: Sequence[_Drawn]) -> None:
     """Fill in what siblings tell of each other; a turn alone tells nothing."""
     if len(same) < 2:
         return
@@ -138,7 +138,7 @@ def _partings(actions: Sequence[tuple[int, ...]]) -> list[list[int]]:
     return places
 
 
-def _means(turns: Sequence[_Turn], by_turn: bool) -> Iterator[tuple[str, float]]:
+def _means(turns: Sequence[_Drawn], by_turn: bool) -> Iterator[tuple[str, float]]:
     for name in (field.name for field in fields(Acted)):
         known = [value for turn in turns if (value := getattr(turn.found, name)) is not None and isfinite(value)]
         if known:

@@ -33,7 +33,7 @@ from .methods import METHODS, check_methods, describe, evidence, foreign, others
 from .run_folder import METRICS
 
 if TYPE_CHECKING:
-    from .run import Prepared
+    from .run import PreparedRun
 
 RECIPE = "math-python"  # of `turngym train` without one
 SHOWN = {"calls": "tool_calls_path", "silent": "silent_groups"}  # a path, and of the groups
@@ -104,7 +104,7 @@ class Train(Shown):
                     write_report(prepared.folder)
         return 0
 
-    def _prepared(self, notes: Console) -> Prepared:
+    def _prepared(self, notes: Console) -> PreparedRun:
         with mistakes(), Work("getting ready"):
             from . import run
 
@@ -118,7 +118,7 @@ class Train(Shown):
             notes.print(f"starting a vLLM server, which takes a minute or more: {prepared.folder / 'server.log'}")
         return prepared
 
-    def _train(self, prepared: Prepared, notes: Console) -> None:
+    def _train(self, prepared: PreparedRun, notes: Console) -> None:
         from . import run
         from .loop import Refusals
 

@@ -110,7 +110,7 @@ class Needs:
 
 
 @dataclass(frozen=True, eq=False)
-class Tasks:
+class Epoch:
     """The tasks of a pass through the task set, in the order in which they would come."""
 
     order: tuple[int, ...]
@@ -118,7 +118,7 @@ class Tasks:
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class Reused:
     """Paths of earlier steps to learn from once more, in an optimizer step of its own; the journals have them."""
 
     advantage: Mapping[Key, float]  # of each path, by (seed, step, task, branch)
@@ -138,7 +138,7 @@ class Control:
     needs: Needs = Needs()
     sets: frozenset[Sets] = frozenset()  # what it replaces rather than adds to or multiplies
     init: Callable[[], State] = dict
-    order: Callable[[Tasks, State], Sequence[int]] | None = None  # of all tasks or some; how many depends on the state
+    order: Callable[[Epoch, State], Sequence[int]] | None = None  # of all tasks or some; how many depends on the state
     sample: Callable[[Sampling, State], Sampling] = lambda sampling, state: sampling
     plan: Callable[[Tree, Event, Key, State], list[Spawn]] | None = None
     select: Callable[[Sequence[Tree], State], list[Verdict]] = lambda trees, state: [Verdict.KEEP] * len(trees)
@@ -146,7 +146,7 @@ class Control:
     credit: Callable[[Batch, State], Float[Tensor, "s"]] | None = None  # the advantage of each slot
     shape: Callable[[Terms, Batch, Now, State], Terms] = lambda terms, batch, now, state: terms
     observe: Callable[[Stats, State], tuple[State, Requests]] = lambda stats, state: (state, Requests())
-    replay: Callable[[State], Replay | None] | None = None
+    replay: Callable[[State], Reused | None] | None = None
     parts: tuple[Control, ...] | None = None  # what a chain is made of; None for a single control
 
 
@@ -228,7 +228,7 @@ class _Parts:
             raise ValueError(f"the state of the controls [{self.name}] is {state!r}; {need}")
         return list(zip(self.parts, state))
 
-    def order(self, tasks: Tasks, state: State) -> Sequence[int]:
+    def order(self, tasks: Epoch, state: State) -> Sequence[int]:
         for part, own in self.each(state):
             tasks = replace(tasks, order=tuple(part.order(tasks, own))) if part.order else tasks
         return tasks.order
@@ -253,7 +253,7 @@ class _Parts:
     def credit(self, batch: Batch, state: State) -> Float[Tensor, "s"]:
         return next(part.credit(batch, own) for part, own in reversed(self.each(state)) if part.credit)
 
-    def replay(self, state: State) -> Replay | None:
+    def replay(self, state: State) -> Reused | None:
         return next(part.replay(own) for part, own in reversed(self.each(state)) if part.replay)
 
     def shape(self, terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

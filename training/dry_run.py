@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from ..agents.chat.chat import Chat
 from ..agents.evaluate import checked_chat, pick_tasks
-from ..agents.memory import GIB, Needed, Work, count_of, free_bytes, needed, parameters, read_config
+from ..agents.memory import GIB, Load, Needed, count_of, free_bytes, needed, parameters, read_config
 from ..agents.model_folder import read_toml
 from ..agents.settings import check_device
 from ..agents.source import Source, find, max_tokens, suited
@@ -243,5 +243,5 @@ def predicted(config: TrainConfig, shape: Mapping[str, Any], count: int, lengths
     tokens = min(max(config.micro_tokens, path), config.prompts * (opening + config.group * (path - opening)))
     served, slots = config.engine.engine != "torch", max(config.prompts * config.group, config.eval_tasks)
     cached = 0 if served else max(min(SLOTS, slots) * path, PROBE)
-    work = Work(tokens, tokens, config.checkpointing, copied=not served)
+    work = Load(tokens, tokens, config.checkpointing, copied=not served)
     return needed(shape, count, config.machine.dtype, config.lora, cached, work), tokens, cached

@@ -57,7 +57,7 @@ class Export(Shown):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PreparedExport:
     """A checked export."""
 
     run: Path
@@ -68,7 +68,7 @@ class Plan:
     merged: bool
 
 
-def prepare(run: Path, out: Path, merged: bool) -> Plan:
+def prepare(run: Path, out: Path, merged: bool) -> PreparedExport:
     """Check all that can be wrong. Raises FileNotFoundError, CheckpointError, or FileExistsError: `out` is there."""
     config = from_run(run, allowed=None)
     if out.exists():
@@ -81,10 +81,10 @@ def prepare(run: Path, out: Path, merged: bool) -> Plan:
     except FileNotFoundError as error:
         what = f"{run} was trained from the policy {config.policy!r}, which is missing"
         raise FileNotFoundError(f"{what}: {error}") from None
-    return Plan(run, out, source, config, read_boundary(checkpoint).step, merged)
+    return PreparedExport(run, out, source, config, read_boundary(checkpoint).step, merged)
 
 
-def execute(export: Plan) -> Path:
+def execute(export: PreparedExport) -> Path:
     writable(export.out.parent)
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
     try:
@@ -103,7 +103,7 @@ def execute(export: Plan) -> Path:
     return export.out
 
 
-def _adapt(export: Plan, folder: Path) -> None:
+def _adapt(export: PreparedExport, folder: Path) -> None:
     assert export.source.adapter is not None
     for file in sorted(export.source.adapter.iterdir()):
         shutil.copy(file, folder)
@@ -111,7 +111,7 @@ def _adapt(export: Plan, folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
-def _merge(export: Plan, folder: Path) -> None:
+def _merge(export: PreparedExport, folder: Path) -> None:
     """Write the model with the LoRA update in its weights, in the type that the run computed with."""
     import torch
     from transformers.utils import logging
@@ -132,13 +132,13 @@ def _merge(export: Plan, folder: Path) -> None:
             logging.enable_progress_bar()
 
 
-def base_of(export: Plan) -> str:
+def base_of(export: PreparedExport) -> str:
     """Return what the adapter belongs to: the model's name on the hub, or its folder."""
     name = export.config.policy
     return name if not Path(name).expanduser().exists() and "/" in name else str(export.source.folder)
 
 
-def card(export: Plan) -> str:
+def card(export: PreparedExport) -> str:
     config, record, base = export.config, recorded(export.run), base_of(export)
     origin = export.source.folder / ORIGIN
     about = read_json(origin).get("weights") if origin.is_file() else None

@@ -22,9 +22,9 @@ from ..agents.checkpoint import CheckpointError
 from ..agents.policy import Policy
 from .attention import check_attention, hidden_states
 from .columns import Batch, Current, Now, Packed, Terms
-from .control import Control, Replay, State, advantages, scored
+from .control import Control, Reused, State, advantages, scored
 from .head import token_stats
-from .objective import Refused, check, objective, start_terms
+from .objective import BadUpdate, check, objective, start_terms
 from .optimizer import Modules, load_moments, save_moments
 from .parallel import SOLO, Team
 from .telemetry import diagnose
@@ -134,7 +134,7 @@ class Learner:
         terms = self.control.shape(start_terms(advantage), batch, now or Now.at_start(batch), state)
         return self._weighed(packed, terms, lr_share)
 
-    def replay(self, packed: Packed, again: Replay, lr_share: float = 1.0) -> Update:
+    def replay(self, packed: Packed, again: Reused, lr_share: float = 1.0) -> Update:
         """Compute the gradient of an optimizer step on paths of earlier steps; `apply` takes it."""
         by_path = torch.tensor([again.advantage[key] for key in packed.keys])
         terms = again.shape(start_terms(by_path[packed.batch.path]), packed.batch, self.now(packed))
@@ -145,10 +145,10 @@ class Learner:
         update = Update(idle=1 - float(moves.float().mean()), lr=self.lr * lr_share)
         try:
             if not 0 <= update.lr <= BOUND:
-                raise Refused(f"the learning rate is {update.lr}")
+                raise BadUpdate(f"the learning rate is {update.lr}")
             check(terms, packed)
             return self._with_gradient(update, packed, terms, moves)
-        except Refused as refused:
+        except BadUpdate as refused:
             self.optimizer.zero_grad(set_to_none=True)
             return replace(update, refused=str(refused), key=refused.key)
 
@@ -222,14 +222,14 @@ class Learner:
         self.policy.version = version
 
     def _with_gradient(self, update: Update, packed: Packed, terms: Terms, moves: Bool[Tensor, "p"]) -> Update:
-        """Return `update` with what its gradient, left in the parameters, is like; raise Refused where not finite."""
+        """Return `update` with what its gradient, left in the parameters, is like; raise BadUpdate where not finite."""
         logp, mine = torch.full_like(packed.batch.logp_old, nan), self.team.paths(packed, moves)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.team.total(lambda: self._accumulate(packed, terms, _only(mine, moves), logp))
         self.team.add_gradients(self.parameters.values())
         norm = self._norm()
         if not norm < inf:
-            raise Refused("the gradient is not finite, though that of every process is")
+            raise BadUpdate("the gradient is not finite, though that of every process is")
         logp = self.team.columns({"logp": logp[packed.batch.span(mine)]})["logp"]
         means = diagnose(logp, packed.batch, terms)
         slots = {"advantage": terms.advantage, "weight": terms.weight, "logp": logp}
@@ -259,14 +259,14 @@ class Learner:
         return current, float(part.detach())
 
     def _blame(self, packed: Packed, terms: Terms, paths: range, loss: float) -> NoReturn:
-        """Raise Refused for a loss or gradient of `paths` that is not finite, naming the first with one of its own."""
+        """Raise BadUpdate for a loss or gradient of `paths` not finite, naming the first with one of its own."""
         what = "gradient" if isfinite(loss) else "loss"
         for path in paths:
             self.optimizer.zero_grad(set_to_none=True)
             _, alone = self._backward(packed, terms, range(path, path + 1))
             if not (isfinite(alone) and isfinite(self._norm())):
-                raise Refused(f"the {what} is not finite in {packed.names[path]}", packed.keys[path])
-        raise Refused(f"the {what} is not finite in {packed.names[paths.start]} or a path batched with it")
+                raise BadUpdate(f"the {what} is not finite in {packed.names[path]}", packed.keys[path])
+        raise BadUpdate(f"the {what} is not finite in {packed.names[paths.start]} or a path batched with it")
 
     def _norm(self) -> float:
         grads = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]

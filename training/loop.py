@@ -1,7 +1,7 @@
 """The training loop: roll out, learn, write down; a checkpoint makes every step repeatable to the bit.
 
 The order, and why a run that dies at any instant goes on as if it had not: a step is tasks, knobs, rollout, journal,
-selection, statistics, gradient, control state, and then, in one piece, weights and `Boundary`. Nothing before that
+selection, statistics, gradient, control state, and then, in one piece, weights and `RunState`. Nothing before that
 piece changes what a checkpoint of the last boundary holds; a step that is taken again writes its journal again. At a
 boundary come the checkpoint, the validation and the line of metrics, each made again where it is missing: the
 checkpoint holds what the line needs, so the line is the last. Wall-clock time goes to `metrics.jsonl` only.
@@ -34,10 +34,10 @@ from ..envs.splits import begin
 from ..tools.progress import Work
 from .columns import At, NothingToLearn, Packed, pack
 from .config import Schedule
-from .control import Control, Request, Requests, State, Stats, Tasks, Verdict, numbers_of
+from .control import Control, Epoch, Request, Requests, State, Stats, Verdict, numbers_of
 from .learner import Learner, Update
 from .parallel import PeerLost, Team
-from .run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
+from .run_folder import Logbook, Record, RunState, read_boundary, to_line, to_text
 from .telemetry import counts, stats
 
 VALIDATION = -1  # takes the place of the step in keys: every validation draws the same way
@@ -62,7 +62,7 @@ class Rollouts:
     shuffle_rewards: bool = False
     deadlines: Deadlines = Deadlines()
 
-    def train(self, at: Boundary, control: Control, team: Team, logbook: Logbook) -> tuple[list[Tree], list[Tree], int]:
+    def train(self, at: RunState, control: Control, team: Team, logbook: Logbook) -> tuple[list[Tree], list[Tree], int]:
         """Roll out the step behind a boundary, write its journal, return trees to learn from, all, and tasks used."""
         kept, grown, used = list[Tree](), list[Tree](), set[int]()
         cursor, wanted, state = at.cursor, self.prompts, at.state()
@@ -85,10 +85,10 @@ class Rollouts:
         logbook.add_trees(at.step + 1, grown, origin_of(self.env))
         return shuffled_scores(kept, key) if self.shuffle_rewards else kept, grown, cursor
 
-    def _taken(self, order: Callable[[Tasks, State], Sequence[int]], state: State, epoch: int) -> list[int]:
+    def _taken(self, order: Callable[[Epoch, State], Sequence[int]], state: State, epoch: int) -> list[int]:
         """Return the places of the tasks that a control takes in a pass, in its order. Raises ValueError: too few."""
         place = {self.tasks[index]: index for index in shuffled(self.seed, epoch, len(self.tasks)).tolist()}
-        found = [place[task] for task in order(Tasks(tuple(place), self.prompt), state)]
+        found = [place[task] for task in order(Epoch(tuple(place), self.prompt), state)]
         if len(found) < self.prompts:
             raise ValueError(f"prompts is {self.prompts}, but the methods leave {len(found)} tasks; use fewer prompts")
         return found
@@ -97,7 +97,7 @@ class Rollouts:
         with closing(self.env.fork()) as twin:
             return begin(twin, task, self.seed)[0]
 
-    def validate(self, at: Boundary, team: Team, logbook: Logbook) -> Report:
+    def validate(self, at: RunState, team: Team, logbook: Logbook) -> Report:
         """Return how the policy does on the held-out tasks; the same tasks and keys every time."""
         grow = partial(collect, self.actor, self.valid_env, group=1, key=(self.seed, VALIDATION))
         grow = partial(grow, sampling=self.sampling, deadlines=self.deadlines)
@@ -155,7 +155,7 @@ class Loop:
     rollouts: Rollouts
     learner: Learner
     schedule: Schedule
-    at: Boundary | None = None  # None before a run begins, and while weights and boundary change together
+    at: RunState | None = None  # None before a run begins, and while weights and boundary change together
     _saved: int = -1  # step of the newest checkpoint
     _written: bool = False  # whether the step has its line of metrics
     _times: dict[str, float | None] = field(default_factory=dict)  # seconds that the step took
@@ -189,14 +189,14 @@ class Loop:
         """
         if self.at is None:
             self.team.decide(lambda: self.logbook.drop_after(-1))
-            self.at = Boundary(to_text(self.learner.control.init()))
+            self.at = RunState(to_text(self.learner.control.init()))
         try:
             yield from self._steps(self.at)
         except (KeyboardInterrupt, EngineFailure, PeerLost):
             self._save()
             raise
 
-    def _steps(self, at: Boundary) -> Iterator[Record]:
+    def _steps(self, at: RunState) -> Iterator[Record]:
         while True:
             over = at.over(self.schedule)
             stuck = at.refused >= REFUSALS and not over
@@ -216,7 +216,7 @@ class Loop:
                 return
             at = self._step(at)
 
-    def _step(self, at: Boundary) -> Boundary:
+    def _step(self, at: RunState) -> RunState:
         began = time.monotonic()
         with Work("rollout"):
             kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
@@ -231,7 +231,7 @@ class Loop:
                 learned = self._apply(at, learned)
                 learned = replace(learned, state=numbers_of(self.learner.control, json.loads(learned.control)))
                 line = learned.line(grown, refilled=len(grown) - self.rollouts.prompts)
-                self.at = Boundary(
+                self.at = RunState(
                     control=learned.control,
                     step=at.step + 1,
                     cursor=cursor,
@@ -245,7 +245,7 @@ class Loop:
                 self._written, self._times = False, dict(zip(TIMES, (ended - began, learning - began)))
         return self.at
 
-    def _propose(self, at: Boundary, trees: list[Tree]) -> Learned:
+    def _propose(self, at: RunState, trees: list[Tree]) -> Learned:
         """Return what a rollout comes to, and change nothing. A refused update leaves the control state, too."""
         control = self.learner.control
         try:
@@ -263,7 +263,7 @@ class Loop:
             return self._refused(at, Learned(update, measured, at.control))
         return self._observed(Learned(update, measured, to_text(state), asked, packed))
 
-    def _apply(self, at: Boundary, learned: Learned) -> Learned:
+    def _apply(self, at: RunState, learned: Learned) -> Learned:
         """Take the optimizer step that was proposed, and those that follow on the same rollout, up to a refused one."""
         learner = self.learner
         drift = learned.update.drift  # later it is what the update itself has changed
@@ -288,10 +288,10 @@ class Loop:
     def _parts(self, packed: Packed) -> list[range]:
         return packed.parts(self.schedule.minibatches) * self.schedule.updates
 
-    def _lr_share(self, at: Boundary) -> float:
+    def _lr_share(self, at: RunState) -> float:
         return self.schedule.lr_share(at.step, at.tokens)
 
-    def _at(self, at: Boundary, packed: Packed, update: int) -> Packed:
+    def _at(self, at: RunState, packed: Packed, update: int) -> Packed:
         now = At(packed.keys[0][0], at.step, self.schedule.steps, update)
         return replace(packed, batch=replace(packed.batch, at=now))
 
@@ -303,7 +303,7 @@ class Loop:
         state, asked = self.learner.control.observe(measured, json.loads(learned.control))
         return replace(learned, control=to_text(state), requests=learned.requests | asked, updates=learned.updates + 1)
 
-    def _replay(self, at: Boundary, learned: Learned) -> Learned:
+    def _replay(self, at: RunState, learned: Learned) -> Learned:
         """Return `learned` after an optimizer step on paths of earlier steps, where a control asks for one."""
         control = self.learner.control
         again = control.replay and control.replay(json.loads(learned.control))
@@ -316,7 +316,7 @@ class Loop:
         self.learner.apply(update)
         return replace(learned, replayed=len(packed.names) if update.idle < 1 else 0)
 
-    def _refused(self, at: Boundary, learned: Learned, later: Update | None = None) -> Learned:
+    def _refused(self, at: RunState, learned: Learned, later: Update | None = None) -> Learned:
         update = later or learned.update
         self.logbook.add_incident(at.step + 1, Incident("refused", update.refused, update.key))
         return learned
@@ -329,7 +329,7 @@ class Loop:
                     checkpoint.save(self.folder / "checkpoints", self.at.step, self.at.to_json(), self.learner.save)
                 self._saved = self.at.step
 
-    def _write(self, at: Boundary, valid: Report | None) -> Record:
+    def _write(self, at: RunState, valid: Report | None) -> Record:
         record = Record.after(self._lines, at.step, {**at.metrics(), **self._times}, valid)
         for alarm in record.begun:
             self.logbook.add_incident(at.step, Incident("alarm", str(alarm)))

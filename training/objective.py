@@ -195,7 +195,7 @@ def objective(current: Current, batch: Batch, terms: Terms, n_tokens: int) -> Fl
     return loss
 
 
-class Refused(Exception):
+class BadUpdate(Exception):
     """An update is not to be taken: why, and the key (seed, step, task, branch) of the sample where one is known."""
 
     def __init__(self, why: str, key: tuple[int, ...] = ()) -> None:
@@ -204,7 +204,7 @@ class Refused(Exception):
 
 
 def check(terms: Terms, packed: Packed) -> None:
-    """Raise Refused with the first sample that has a number that is not finite. A bad score affects its group."""
+    """Raise BadUpdate with the first sample that has a number that is not finite. A bad score affects its group."""
     batch, turns = packed.batch, packed.batch.turns
     columns = {
         "score": torch.where(turns.rewarded, turns.score, 0.0)[batch.row],
@@ -224,4 +224,4 @@ def check(terms: Terms, packed: Packed) -> None:
     for what, column in columns.items():
         for slot in (~torch.isfinite(column)).nonzero()[:1, 0].tolist():
             path = int(batch.path[slot])
-            raise Refused(f"{packed.names[path]}: the {what} is {float(column[slot])}", packed.keys[path])
+            raise BadUpdate(f"{packed.names[path]}: the {what} is {float(column[slot])}", packed.keys[path])

@@ -28,7 +28,7 @@ from ..agents.terminal import shield
 from ..agents.trajectory import Tree
 from .columns import Packed
 from .config import Launch
-from .objective import Refused
+from .objective import BadUpdate
 
 PATIENCE = 1800.0  # seconds that the others may take longer than the longest rollout
 Collect = Callable[..., list[Tree]]  # of tasks, and `on_incident`
@@ -76,15 +76,15 @@ class Team:
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def total(self, work: Callable[[], float]) -> float:
-        """Return the sum of the results of `work`; raise the first process's Refused, which names the first sample."""
+        """Return the sum of the results of `work`; raise the first process's BadUpdate, naming the first sample."""
         try:
             mine: tuple[Any, ...] = (work(), "", ())
-        except Refused as refused:
+        except BadUpdate as refused:
             mine = (0.0, str(refused), refused.key)
         answers = self._exchange(*map(json.dumps, mine))
         for _, why, key in answers:
             if why:
-                raise Refused(why, tuple(key))
+                raise BadUpdate(why, tuple(key))
         return float(sum(value for value, _, _ in answers))
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:

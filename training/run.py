@@ -28,7 +28,7 @@ from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_split
 from .config import Launch, TrainConfig, from_run, launched, recorded, reserved_of, revision, to_toml
 from .methods import check_group, parse_methods
-from .run_folder import CONFIG, METRICS, Boundary, read_boundary, summarized, write_summary
+from .run_folder import CONFIG, METRICS, RunState, read_boundary, summarized, write_summary
 from .sinks import following, parse_loggers
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ FREE = (*LENGTH, *SERVING, *flat(Deadlines()), "threads", "slow_dtype", "micro_t
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A checked run."""
 
     config: TrainConfig
@@ -70,7 +70,7 @@ class Prepared:
         self.valid.env.close()
 
 
-def prepare(config: TrainConfig) -> Prepared:
+def prepare(config: TrainConfig) -> PreparedRun:
     """Check all, methods last as they import torch, for `execute`. Raises ValueError, OSError or LevelRefused."""
     config.check()
     config.engine.check_installed()
@@ -109,7 +109,7 @@ def prepare(config: TrainConfig) -> Prepared:
             path.rmdir()
         raise
     config = replace(config, out=str(folder))
-    return Prepared(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
+    return PreparedRun(config, folder, train, valid, source, chat, asked, checkpoint, tuple(incidents), launch)
 
 
 def task_options(config: TrainConfig) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
     return source, {name: before[name] for name in FITTED if name in before} if isinstance(before, dict) else {}
 
 
-def execute(prepared: Prepared) -> Iterator[Any]:
+def execute(prepared: PreparedRun) -> Iterator[Any]:
     """Train, yielding a `Record` a step. Raises BlockingIOError where another process trains in the folder."""
     from .parallel import joined
 
@@ -161,7 +161,7 @@ def execute(prepared: Prepared) -> Iterator[Any]:
                 write_summary(prepared.folder, time.monotonic() - began)
 
 
-def _train(prepared: Prepared, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
+def _train(prepared: PreparedRun, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
     from ..agents.policy import load_policy
     from .optimizer import load_moments
 
@@ -202,7 +202,7 @@ def resume_hint(folder: Path, config: TrainConfig | None = None) -> str:
     return "the run had not started; use the same command again"
 
 
-def _loop(prepared: Prepared, policy: Policy, engine: Engine, team: Team) -> Loop:
+def _loop(prepared: PreparedRun, policy: Policy, engine: Engine, team: Team) -> Loop:
     from .learner import Learner
     from .loop import Loop, Rollouts
 
@@ -263,7 +263,7 @@ def finished(config: TrainConfig) -> bool:
     return checkpoint is not None and _finished(config, folder, read_boundary(checkpoint))
 
 
-def _finished(config: TrainConfig, folder: Path, at: Boundary) -> bool:
+def _finished(config: TrainConfig, folder: Path, at: RunState) -> bool:
     return at.over(config.schedule) and summarized(folder) == at.step
 
 

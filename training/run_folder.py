@@ -30,7 +30,7 @@ _STEP = re.compile(r"\.?step-(\d+)\.(?:jsonl|npz)(\.tmp)?")  # `.tmp`: of a proc
 
 
 @dataclass(frozen=True)
-class Boundary:
+class RunState:
     """How far a run is after `step` steps: one immutable value, replaced as a whole when a step is over.
 
     With the weights and the optimizer's moments it is all that the next step depends on, so a checkpoint of it can be
@@ -60,7 +60,7 @@ class Boundary:
         return {**asdict(self), "control": self.state(), "line": json.loads(self.line)}
 
 
-def read_boundary(checkpoint: Path) -> Boundary:
+def read_boundary(checkpoint: Path) -> RunState:
     """Return the boundary of a checkpoint. Raises CheckpointError where its state is not that of a boundary."""
     data = read_state(checkpoint)
     kinds: dict[str, type] = dict.fromkeys(("step", "cursor", "version", "tokens", "refused"), int)
@@ -71,7 +71,7 @@ def read_boundary(checkpoint: Path) -> Boundary:
         value = data[name]
         if type(value) is not kind or (isinstance(value, int) and value < 0):
             raise CheckpointError(f"{checkpoint}: {name} is {value!r}; it must be of type {kind.__name__}")
-    return Boundary(**{**data, "control": json.dumps(data["control"]), "line": json.dumps(data["line"])})
+    return RunState(**{**data, "control": json.dumps(data["control"]), "line": json.dumps(data["line"])})
 
 
 def to_text(state: Any) -> str:

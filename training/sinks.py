@@ -38,7 +38,7 @@ SAMPLED = 4  # tasks of a step of which the first episode is sent
 
 
 @dataclass(frozen=True)
-class Place:
+class LoggedRun:
     """What a logger knows of its run: `id` is its own, and `resumed` says whether it had the run before."""
 
     run: Path
@@ -53,7 +53,7 @@ class Place:
 class TensorBoard:
     """Event files in RUN/loggers/tensorboard, by the writer of the `tensorboard` package."""
 
-    def __init__(self, place: Place, settings: Mapping[str, Any]) -> None:
+    def __init__(self, place: LoggedRun, settings: Mapping[str, Any]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.id, self.writer = place.id, EventFileWriter(str(place.run / LOGGERS / "tensorboard"))
@@ -73,7 +73,7 @@ class TensorBoard:
 class Wandb:
     """A run of Weights & Biases; WANDB_MODE=offline keeps it in RUN/loggers/wandb."""
 
-    def __init__(self, place: Place, settings: Mapping[str, Any]) -> None:
+    def __init__(self, place: LoggedRun, settings: Mapping[str, Any]) -> None:
         import wandb
 
         self.id, quiet = place.id, wandb.Settings(silent=True, console="off")
@@ -90,7 +90,7 @@ class Wandb:
 class Trackio:
     """A run of trackio, in TRACKIO_DIR or a Space, with a trace of a few episodes of each step."""
 
-    def __init__(self, place: Place, settings: Mapping[str, Any]) -> None:
+    def __init__(self, place: LoggedRun, settings: Mapping[str, Any]) -> None:
         import trackio
 
         self.trackio, self.trees, self.id = trackio, place.run / "trees", place.id
@@ -112,7 +112,7 @@ class Trackio:
 class MLflow:
     """A run of MLflow, where MLFLOW_TRACKING_URI says, or else where MLflow does by default."""
 
-    def __init__(self, place: Place, settings: Mapping[str, Any]) -> None:
+    def __init__(self, place: LoggedRun, settings: Mapping[str, Any]) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
@@ -138,7 +138,7 @@ class MLflow:
 
 
 # Each has the `id` by which it finds its run again, and is closed with whether the run came to its end.
-SINKS: dict[str, Callable[[Place, Mapping[str, Any]], TensorBoard | Wandb | Trackio | MLflow]]
+SINKS: dict[str, Callable[[LoggedRun, Mapping[str, Any]], TensorBoard | Wandb | Trackio | MLflow]]
 SINKS = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "mlflow": MLflow}
 
 
@@ -176,12 +176,12 @@ def parse_loggers(names: str) -> list[str]:
     return found
 
 
-def follow(kind: Callable[[Place, Mapping[str, Any]], Any], run: Path, name: str, over: Callable[[], str]) -> None:
+def follow(kind: Callable[[LoggedRun, Mapping[str, Any]], Any], run: Path, name: str, over: Callable[[], str]) -> None:
     """Send the steps that were not sent before to a logger, until `over` says how the run ended: `ENDED` or `CUT`."""
     state = run / LOGGERS / name / "state.json"
     known = json.loads(state.read_text()) if state.exists() else {}
     settings = tomllib.loads((run / CONFIG).read_text("utf-8"))["train"]
-    sink = kind(Place(run, known.get("id") or uuid4().hex, bool(known)), settings)
+    sink = kind(LoggedRun(run, known.get("id") or uuid4().hex, bool(known)), settings)
     sent, offset, end = int(known.get("step", -1)), 0, ""
     while not end:
         end = over()  # and if so, all lines have been written

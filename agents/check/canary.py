@@ -31,7 +31,7 @@ from ...tools import PythonTool, Tool, ToolCall, ToolResult
 from ..journal import to_json
 from ..players import Script, play
 from . import search
-from .episodes import Broken, Case, example_calls, expert
+from .episodes import Broken, Subject, example_calls, expert
 from .steps import odd_actions
 
 EPISODES = 4
@@ -94,21 +94,21 @@ class _Log(logging.Handler):
             self.watch.look(where, self.format(record))
 
 
-def check_canary(case: Case) -> str:
+def check_canary(subject: Subject) -> str:
     """A random text in place of the gold answers appears nowhere."""
-    _check_ids(case)
-    cases = [replace(case, seed=case.seed + i) for i in range(EPISODES)]
-    if not all(hunt(one) for one in cases):
+    _check_ids(subject)
+    subjects = [replace(subject, seed=subject.seed + i) for i in range(EPISODES)]
+    if not all(hunt(one) for one in subjects):
         return "not checked: the environment's plant() says that it holds no gold text"
     return f"{EPISODES} episodes"
 
 
-def _check_ids(case: Case) -> None:
+def _check_ids(subject: Subject) -> None:
     """Look whether the ids of tasks hold the words by which the golds of seeds differ, which `plant` may not know."""
     golds: list[set[str]] = []
     ids: list[str] = []
-    with case.bare() as env, suppress(Exception):  # whether there is a gold is the business of another clause
-        for seed in range(case.seed, case.seed + IDS):
+    with subject.bare() as env, suppress(Exception):  # whether there is a gold is the business of another clause
+        for seed in range(subject.seed, subject.seed + IDS):
             observation, info = env.reset(seed=seed)
             ids.append(str(info["task_id"]))
             golds.append({*_WORD.findall(env.gold()[-1])} - {*_WORD.findall(observation)})
@@ -118,24 +118,24 @@ def _check_ids(case: Case) -> None:
         raise Broken(f"info['task_id'] tells the gold, as {ids[0]!r} does; name the task by its index, or not at all")
 
 
-def hunt(case: Case) -> bool:
+def hunt(subject: Subject) -> bool:
     """Search all that is seen of an episode with a canary as gold, or raise Broken; False where gold is no text."""
-    rng = np.random.default_rng((case.seed, 0xCA))
+    rng = np.random.default_rng((subject.seed, 0xCA))
     canary = str(rng.integers(10 ** (DIGITS - 1), 10**DIGITS))
     watch, began = Detector(canary), time.time() - 1.0  # the clock of file systems lags a little
-    with case.bare() as env, case.bare() as plain, _everything_said(watch):
+    with subject.bare() as env, subject.bare() as plain, _everything_said(watch):
         if not env.plant(canary):
             return False
-        env.reset(seed=case.seed)
+        env.reset(seed=subject.seed)
         gold = env.gold()
         if canary not in "".join(gold):
             raise Broken(f"{type(env).__name__}.plant returns True, but gold() is {gold!r} and holds no canary")
         if isinstance(env, QuestionEnv):
             env.toolbox.tools = {name: cast(Tool, _Overheard(tool, watch)) for name, tool in env.toolbox.tools.items()}
-        known = expert(plain, case.seed)
+        known = expert(plain, subject.seed)
         odd = list(odd_actions(plain, known[-1:]))
         tried = (*known, *example_calls(plain), *(odd[int(i)] for i in rng.integers(len(odd), size=ODD)))
-        _episode(env, watch, case.seed, tried)
+        _episode(env, watch, subject.seed, tried)
         _mistakes(env, watch)
         if isinstance(plain, QuestionEnv) and isinstance(plain.toolbox.tools.get("python"), PythonTool):
             env.reset()  # the agent searches its own process, in a call as `plain` writes it
@@ -151,7 +151,7 @@ def hunt(case: Case) -> bool:
                 watch.seen[f"the tool's own process ({said[1]})"] = "GOLD"
     if watch.seen:
         where, text = next(iter(watch.seen.items()))
-        raise Broken(f"seed {case.seed}: the gold is seen in {', '.join(watch.seen)}; {where} is {text!r}")
+        raise Broken(f"seed {subject.seed}: the gold is seen in {', '.join(watch.seen)}; {where} is {text!r}")
     return True
 
 

@@ -26,7 +26,7 @@ from ...envs.splits import task_count
 from ...tools.progress import track
 from .canary import check_canary
 from .copies import check_fork, check_journal, check_snapshot, check_vector
-from .episodes import Broken, Case, Scenario, episode, moment, same
+from .episodes import Broken, Scenario, Subject, episode, moment, same
 from .steps import check_any_text, check_steps, check_tasks
 
 GOLDS = 8  # tasks whose gold is played
@@ -40,7 +40,7 @@ class Clause:
 
     name: str
     about: str
-    check: Callable[[Case], str]
+    check: Callable[[Subject], str]
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class Result:
     note: str = ""
 
 
-def check_gymnasium(case: Case) -> str:
+def check_gymnasium(subject: Subject) -> str:
     """Gymnasium's check_env passes without a warning."""
-    scenario, level = case.scenarios[0], gymnasium.logger.min_level
+    scenario, level = subject.scenarios[0], gymnasium.logger.min_level
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", ResourceWarning)  # these come whenever the collector runs, and from anyone
         gymnasium.logger.min_level = gymnasium.logger.WARN
         try:
-            with case.wrapped() as env:
+            with subject.wrapped() as env:
                 check_env(env.unwrapped)
                 episode(env, scenario)
         finally:
@@ -72,10 +72,10 @@ def check_gymnasium(case: Case) -> str:
     return ""
 
 
-def check_gold(case: Case) -> str:
+def check_gold(subject: Subject) -> str:
     """Playing the gold earns a total reward of 1."""
-    with case.bare() as env:
-        for seed in range(case.seed, case.seed + GOLDS):
+    with subject.bare() as env:
+        for seed in range(subject.seed, subject.seed + GOLDS):
             env.reset(seed=seed)
             gold = list(env.gold())
             if gold != list(env.gold()):
@@ -98,27 +98,27 @@ def _earn(env: TextEnv, what: str, actions: Iterator[str]) -> None:
         raise Broken(f"{what} earns {total} and ends with {info.get('stop')!r}; it must earn 1")
 
 
-def check_seeds(case: Case) -> str:
+def check_seeds(subject: Subject) -> str:
     """A seed gives the same episode in every instance, and not all seeds give the same one."""
-    with case.bare() as used:
-        for scenario in case.scenarios:
+    with subject.bare() as used:
+        for scenario in subject.scenarios:
             first = _and_next(used, scenario)
-            with case.bare() as fresh:
+            with subject.bare() as fresh:
                 again = _and_next(fresh, scenario)
             advice = "draw randomness only from the rng of on_reset and self.np_random, and begin afresh in on_reset"
             what = f"seed {scenario.seed} is another episode"
             same(first, again, f"{what} in a fresh environment ({advice})")
             same(first, _and_next(used, scenario), f"{what} when it is played again ({advice})")
         seen = 1
-        for actions in (case.scenarios[i].actions for i in (2, 0, 1)):  # what is hidden shows in answers to an expert
-            tried = [Scenario(case.seed + i, actions) for i in range(SEEDS)]
+        for place in (2, 0, 1):  # what is hidden shows in answers to an expert
+            tried = [Scenario(subject.seed + i, subject.scenarios[place].actions) for i in range(SEEDS)]
             seen = max(seen, len({tuple(episode(used, scenario)) for scenario in tried}))
             if seen > 1:
                 break
         if seen == 1 and task_count(used) > 1:
             fix = "on_reset must draw from its rng, also what it hides"
             raise Broken(f"{SEEDS} seeds give one and the same episode; {fix}")
-    return f"{len(case.scenarios)} episodes; {SEEDS} seeds give {seen} different ones"
+    return f"{len(subject.scenarios)} episodes; {SEEDS} seeds give {seen} different ones"
 
 
 def _and_next(env: TextEnv, scenario: Scenario) -> list[str]:
@@ -126,18 +126,18 @@ def _and_next(env: TextEnv, scenario: Scenario) -> list[str]:
     return [*episode(env, scenario), moment(*env.reset())]
 
 
-def check_process(case: Case) -> str:
+def check_process(subject: Subject) -> str:
     """A seed gives the same episode in another process with another hash seed."""
-    spec = spec_of(case.env_id)
+    spec = spec_of(subject.env_id)
     if not isinstance(spec.entry_point, str):
-        return f"not checked: {case.env_id} is registered with an object; register it by name, as 'module:factory'"
-    request: dict[str, Any] = {"id": case.env_id, "entry_point": spec.entry_point, "kwargs": spec.kwargs}
-    played = [(scenario.seed, scenario.actions) for scenario in case.scenarios]
-    request |= {"options": dict(case.options), "scenarios": played}
+        return f"not checked: {subject.env_id} is registered with an object; register it by name, as 'module:factory'"
+    request: dict[str, Any] = {"id": subject.env_id, "entry_point": spec.entry_point, "kwargs": spec.kwargs}
+    played = [(scenario.seed, scenario.actions) for scenario in subject.scenarios]
+    request |= {"options": dict(subject.options), "scenarios": played}
     try:
         text = json.dumps(request)
     except TypeError as error:
-        return f"not checked: the options of {case.env_id} have no JSON form: {error}"
+        return f"not checked: the options of {subject.env_id} have no JSON form: {error}"
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()"]
@@ -151,9 +151,9 @@ def check_process(case: Case) -> str:
         words = done.stderr.strip().splitlines()[-1:] or ["it wrote no error message"]
         raise Broken(f"a second process ended with exit code {done.returncode}: {words[0]}")
     found: list[list[str]] = json.loads(done.stdout)
-    for scenario, seen in zip(case.scenarios, found, strict=True):
+    for scenario, seen in zip(subject.scenarios, found, strict=True):
         doubt = "is another episode in a second process (does it use hash() or the order of a set?)"
-        same(case.episode(scenario), seen, f"seed {scenario.seed} {doubt}")
+        same(subject.episode(scenario), seen, f"seed {scenario.seed} {doubt}")
     return f"{len(found)} episodes"
 
 
@@ -163,19 +163,19 @@ def main() -> None:
     sys.stdout = sys.stderr  # whatever an environment prints is no answer
     if request["id"] not in gymnasium.registry:
         gymnasium.register(request["id"], entry_point=request["entry_point"], kwargs=request["kwargs"])
-    case = Case(request["id"], request["options"])
-    json.dump([case.episode(Scenario(seed, tuple(actions))) for seed, actions in request["scenarios"]], output)
+    subject = Subject(request["id"], request["options"])
+    json.dump([subject.episode(Scenario(seed, tuple(actions))) for seed, actions in request["scenarios"]], output)
 
 
-def check_generators(case: Case) -> str:
+def check_generators(subject: Subject) -> str:
     """The global generators of random and numpy.random do not change."""
-    scenarios, generators = case.scenarios, (random.getstate(), np.random.get_state())
+    scenarios, generators = subject.scenarios, (random.getstate(), np.random.get_state())
     try:
         # A state that no environment sets by itself: one that seeds with 0 would leave that of 0 as it is.
-        random.seed(f"turngym {case.seed}")
-        np.random.seed([case.seed, 0x7A11])
+        random.seed(f"turngym {subject.seed}")
+        np.random.seed([subject.seed, 0x7A11])
         before = random.getstate(), repr(np.random.get_state())
-        with case.bare() as env:
+        with subject.bare() as env:
             for scenario in scenarios:
                 episode(env, scenario)
         moved = ["random"] if random.getstate() != before[0] else []
@@ -188,11 +188,11 @@ def check_generators(case: Case) -> str:
     return ""
 
 
-def check_threads(case: Case) -> str:
+def check_threads(subject: Subject) -> str:
     """Environments that are stepped in turn, each from its own thread, behave as they do alone."""
-    scenarios = case.scenarios
+    scenarios = subject.scenarios
     with ExitStack() as stack:
-        envs = [stack.enter_context(case.bare()) for _ in scenarios]
+        envs = [stack.enter_context(subject.bare()) for _ in scenarios]
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in scenarios]
         actors = list(zip(envs, pools, scenarios, strict=True))
         found = [[moment(*pool.submit(env.reset, seed=scenario.seed).result())] for env, pool, scenario in actors]
@@ -202,11 +202,11 @@ def check_threads(case: Case) -> str:
                     seen.append(moment(*pool.submit(env.step, scenario.actions[turn]).result()))
     for scenario, seen in zip(scenarios, found, strict=True):
         what = f"seed {scenario.seed} is another episode beside others, each on its own thread (do they share state?)"
-        same(case.episode(scenario), seen, what)
+        same(subject.episode(scenario), seen, what)
     return f"{len(scenarios)} environments"
 
 
-def _clause(promise: Callable[[Case], str]) -> Clause:
+def _clause(promise: Callable[[Subject], str]) -> Clause:
     about = (promise.__doc__ or "").rstrip(".")
     name = promise.__name__.removeprefix("check_").replace("_", "-")
     return Clause(name, about[:1].lower() + about[1:], promise)
@@ -226,17 +226,17 @@ def check(env_id: str, options: Mapping[str, Any] | None = None, seed: int = 0) 
 
     Raises ValueError, TypeError where there is no such environment, its options are others, or it is no `TextEnv`.
     """
-    case = Case(env_id, options or {}, seed)
-    make(env_id, **case.options).close()
-    return (run(clause, case) for clause in track(CLAUSES, "clauses", len(CLAUSES)))
+    subject = Subject(env_id, options or {}, seed)
+    make(env_id, **subject.options).close()
+    return (run(clause, subject) for clause in track(CLAUSES, "clauses", len(CLAUSES)))
 
 
-def run(clause: Clause, case: Case) -> Result:
+def run(clause: Clause, subject: Subject) -> Result:
     """Return the result of one clause; whatever comes out of the environment breaks it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a clause that minds them says so itself
-            note = clause.check(case)
+            note = clause.check(subject)
     except (Broken, AssertionError) as problem:
         return Result(clause.name, clause.about, False, str(problem))
     except Exception as error:

@@ -20,20 +20,20 @@ from ..journal import Origin, read_trees, write_trees
 from ..players import Script
 from ..players import play as play_task
 from ..replay import replay
-from .episodes import Broken, Case, Scenario, as_json, episode, expert, moment, play, same
+from .episodes import Broken, Scenario, Subject, as_json, episode, expert, moment, play, same
 
 MODES = ("sync", "async")
 SECONDS = 120.0  # that an asynchronous vector may take for a turn
 E = TypeVar("E", bound=gymnasium.Env[str, str])
 
 
-def check_fork(case: Case) -> str:
+def check_fork(subject: Subject) -> str:
     """A fork at every turn, also through wrappers, continues as the original does and does not affect it."""
     forks = 0
-    for scenario in case.scenarios:
-        with case.bare() as env:
+    for scenario in subject.scenarios:
+        with subject.bare() as env:
             forks += _fork_everywhere(env, scenario, type(env).fork)
-        with case.wrapped() as wrapped:
+        with subject.wrapped() as wrapped:
             forks += _fork_everywhere(wrapped, scenario, fork)
     return f"{forks} forks"
 
@@ -69,18 +69,18 @@ def _closing(env: gymnasium.Env[str, str], actions: Sequence[str]) -> list[str]:
         return play(env, actions)
 
 
-def check_snapshot(case: Case) -> str:
+def check_snapshot(subject: Subject) -> str:
     """A snapshot is JSON; restored in a fresh environment, it continues as the original does."""
     snapshots = 0
-    for scenario in case.scenarios:
-        straight = case.episode(scenario)[1:]
-        with case.bare() as env:
+    for scenario in subject.scenarios:
+        straight = subject.episode(scenario)[1:]
+        with subject.bare() as env:
             env.reset(seed=scenario.seed)
             for turn in range(len(straight) + 1):
                 snapshots += 1
                 where = f"seed {scenario.seed}, snapshot after {turn} turns"
                 text = as_json(f"{where}: it", env.snapshot())
-                with case.bare() as fresh:
+                with subject.bare() as fresh:
                     fresh.restore(json.loads(text))
                     if as_json(f"{where}: it", fresh.snapshot()) != text:
                         raise Broken(f"{where}: once restored, the snapshot is {fresh.snapshot()!r} and not {text}")
@@ -91,18 +91,18 @@ def check_snapshot(case: Case) -> str:
     return f"{snapshots} snapshots"
 
 
-def check_journal(case: Case) -> str:
+def check_journal(subject: Subject) -> str:
     """Replaying the journal of an episode gives the same episode."""
-    with case.bare() as env:
+    with subject.bare() as env:
         trees = []
-        for scenario in case.scenarios:
+        for scenario in subject.scenarios:
             task = scenario.seed % task_count(env)
-            known = expert(env, scenario.seed, task) if scenario in case.scenarios[:2] else scenario.actions
+            known = expert(env, scenario.seed, task) if scenario in subject.scenarios[:2] else scenario.actions
             trees.append(play_task(env, Script(known), task, scenario.seed))
     with tempfile.TemporaryDirectory(prefix="turngym-check-") as folder:
         path = Path(folder) / "trees.jsonl"
-        write_trees(path, trees, Origin(case.env_id, {}))
-        with case.bare() as fresh:
+        write_trees(path, trees, Origin(subject.env_id, {}))
+        with subject.bare() as fresh:
             for tree in read_trees(path):
                 divergence = replay(fresh, tree)
                 if divergence is not None:
@@ -110,27 +110,27 @@ def check_journal(case: Case) -> str:
     return f"{len(trees)} episodes"
 
 
-def check_vector(case: Case) -> str:
+def check_vector(subject: Subject) -> str:
     """make_vec, sync and async, with default arguments gives the same episodes as single environments."""
-    scenarios = case.scenarios[1:3]
+    scenarios = subject.scenarios[1:3]
     rounds = max(len(scenario.actions) for scenario in scenarios) + 2
-    singles = [_single(case, scenario, rounds) for scenario in scenarios]
+    singles = [_single(subject, scenario, rounds) for scenario in scenarios]
     for mode in MODES:
-        for scenario, single, seen in zip(scenarios, singles, _vector(case, scenarios, rounds, mode), strict=True):
+        for scenario, single, seen in zip(scenarios, singles, _vector(subject, scenarios, rounds, mode), strict=True):
             same(single, seen, f"seed {scenario.seed} is another episode in a vector in {mode} mode")
     return f"{rounds} rounds of 2 environments in {len(MODES)} modes"
 
 
-def _single(case: Case, scenario: Scenario, rounds: int) -> list[str]:
+def _single(subject: Subject, scenario: Scenario, rounds: int) -> list[str]:
     """Return what is seen of an environment by itself that is reset instead of stepped after the end of an episode."""
-    with case.wrapped() as single:
+    with subject.wrapped() as single:
         env = Autoreset(single)
         opening = _moment(*env.reset(seed=scenario.seed))
         return [opening, *(_moment(*env.step(action)) for action in _actions(scenario, rounds))]
 
 
-def _vector(case: Case, scenarios: Sequence[Scenario], rounds: int, mode: str) -> list[list[str]]:
-    envs = gymnasium.make_vec(spec_of(case.env_id), len(scenarios), vectorization_mode=mode, **case.options)
+def _vector(subject: Subject, scenarios: Sequence[Scenario], rounds: int, mode: str) -> list[list[str]]:
+    envs = gymnasium.make_vec(spec_of(subject.env_id), len(scenarios), vectorization_mode=mode, **subject.options)
     whole = False
     try:
         opening, info = _ask(envs, "reset", seed=[scenario.seed for scenario in scenarios])

@@ -38,7 +38,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Case:
+class Subject:
     """An environment under check: its id, the options it is made with, and a seed for tasks and actions."""
 
     env_id: str

@@ -11,7 +11,7 @@ from ...envs import Outcome, StopReason, TextEnv, outcome_of
 from ...envs.registry import make, takes
 from ...envs.splits import begin, has_tasks, task_count
 from ...envs.tasks import SPLITS
-from .episodes import Broken, Case, as_json, example_calls, expert, moment, same
+from .episodes import Broken, Subject, as_json, example_calls, expert, moment, same
 
 ODD = (
     *("", " \n\t", "\0", "a\0b", "\ud800", "\udcff tail"),
@@ -24,12 +24,12 @@ LOOKED = 16  # tasks of an environment, and of a split
 _SPEAKERS = ("system", "user", "assistant", "tool")
 
 
-def check_steps(case: Case) -> str:
+def check_steps(subject: Subject) -> str:
     """Observations, info, rewards and ends have the promised form."""
     ended = 0
-    for scenario in case.scenarios:
+    for scenario in subject.scenarios:
         seen = []
-        with case.bare() as env:
+        with subject.bare() as env:
             _refuses_a_step(env, "before the first reset")
             observation, info = env.reset(seed=scenario.seed)
             where = f"seed {scenario.seed}, reset"
@@ -48,20 +48,20 @@ def check_steps(case: Case) -> str:
                     break
             seen.append(moment(*env.reset(seed=scenario.seed)))
         what = f"seed {scenario.seed} is another episode when the infos it gave are changed by their owner (copy them)"
-        straight = case.episode(scenario)
+        straight = subject.episode(scenario)
         same([*straight, straight[0]], seen, what)
-    return f"{len(case.scenarios)} episodes, {ended} of them to their end"
+    return f"{len(subject.scenarios)} episodes, {ended} of them to their end"
 
 
-def check_any_text(case: Case) -> str:
+def check_any_text(subject: Subject) -> str:
     """Every text that an agent can write is answered in that form."""
     tried = 0
-    with case.bare() as env:
-        golds = expert(env, case.seed)[-1:]
-        env.reset(seed=case.seed)
+    with subject.bare() as env:
+        golds = expert(env, subject.seed)[-1:]
+        env.reset(seed=subject.seed)
         for action in odd_actions(env, golds):
             if not env.live:
-                env.reset(seed=case.seed)
+                env.reset(seed=subject.seed)
             tried += 1
             where = f"the action {action[:60]!r} ({len(action)} characters)"
             try:
@@ -141,39 +141,39 @@ def _check_info(where: str, info: Mapping[str, Any]) -> None:
             raise Broken(f"{where}: info['messages'] must be messages of role and content; it is {messages!r:.200}")
 
 
-def check_tasks(case: Case) -> str:
+def check_tasks(subject: Subject) -> str:
     """A task is chosen by its index, and no split has the tasks of another."""
-    with case.bare() as env:
+    with subject.bare() as env:
         count = task_count(env)
         if not has_tasks(env):
             return "there are no tasks: episodes begin by seed, and each split has seeds of its own"
         ids = set()
         for task in _some(count):
-            one, other = (str(_begin(env, task, seed)[1]["task_id"]) for seed in (case.seed, case.seed + 1))
+            one, other = (str(_begin(env, task, seed)[1]["task_id"]) for seed in (subject.seed, subject.seed + 1))
             ids.add(one)
             if one != other:
-                what = f"task {task} has the id {one!r} with seed {case.seed} and {other!r} with the next"
+                what = f"task {task} has the id {one!r} with seed {subject.seed} and {other!r} with the next"
                 fix = "begin the task options['task'] where it is given, and draw one from rng where it is not"
                 raise Broken(f"{what}; in on_reset, {fix}")
-        if count > 1 and len(ids) == len(set(_seen(env, case, count))) == 1:
+        if count > 1 and len(ids) == len(set(_seen(env, subject, count))) == 1:
             raise Broken(f"all {count} tasks are one and the same episode; in on_reset, begin the task options['task']")
-    return f"{count} tasks; {_check_splits(case)}"
+    return f"{count} tasks; {_check_splits(subject)}"
 
 
-def _check_splits(case: Case) -> str:
-    if not takes(case.env_id, "split"):
+def _check_splits(subject: Subject) -> str:
+    if not takes(subject.env_id, "split"):
         return "without an option `split`, every tenth is for valid and every tenth for test"
-    if {"split", "tasks"} & case.options.keys():
+    if {"split", "tasks"} & subject.options.keys():
         return "the splits of these options are not compared"
     seen: dict[str, list[str]] = {}
     for split in SPLITS:
         try:
-            env = make(case.env_id, **{**case.options, "split": split})
+            env = make(subject.env_id, **{**subject.options, "split": split})
         except (ValueError, LookupError) as error:
             what = f"it cannot be made with split={split!r} ({type(error).__name__}: {error})"
             raise Broken(f"{what}; training takes train and valid, evaluation test") from error
         with closing(env):
-            seen[split] = _seen(env, case, task_count(env))
+            seen[split] = _seen(env, subject, task_count(env))
         same = next((other for other in seen if other != split and seen[other] == seen[split]), None)
         if same is not None and len(set(seen[split])) > 1:
             raise Broken(f"split={split!r} has the tasks of split={same!r}; choose `tasks` by the option `split`")
@@ -184,12 +184,12 @@ def _some(count: int) -> list[int]:
     return sorted({round(i * (count - 1) / (LOOKED - 1)) for i in range(LOOKED)})
 
 
-def _seen(env: TextEnv, case: Case, count: int) -> list[str]:
+def _seen(env: TextEnv, subject: Subject, count: int) -> list[str]:
     """Return what some tasks show and answer to the expert of the first of them, with one seed."""
-    actions = expert(env, case.seed, 0)
+    actions = expert(env, subject.seed, 0)
     found = []
     for task in _some(count):
-        observation, info = _begin(env, task, case.seed)
+        observation, info = _begin(env, task, subject.seed)
         answers = [env.step(action)[:2] for action in actions if env.live]
         found.append(moment(observation, info["messages"], answers))
     return found

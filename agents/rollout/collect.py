@@ -21,7 +21,7 @@ from ..engine import Sampling, Session
 from ..journal import Incident, OnIncident
 from ..settings import Deadlines
 from ..trajectory import NO_TOKENS, Event, Leaf, Plan, Spawn, Tree, Turn
-from .path import Actor, Driver, FirstTurn, Overdue, Path, PathFailed, Watch
+from .path import Actor, Driver, FirstTurn, Path, PathFailed, PathOverdue, Watch
 
 T = TypeVar("T")
 OnPath = Callable[[Tree], None]
@@ -191,7 +191,7 @@ class TreeGrower:
         retries = watch.deadlines.retries
         try:
             await watch.queue(watch.places.acquire(), "waiting for a place among the paths in flight")
-        except Overdue as overdue:
+        except PathOverdue as overdue:
             watch.on_incident(Incident("failed", str(overdue), path.key))
             raise path.failure(overdue) from None
         try:

@@ -30,7 +30,7 @@ CLOSING = 2.0  # seconds that closing an environment may take before it is left 
 SHOWN = 20  # pending keys that an incident names
 
 
-class Overdue(RuntimeError):
+class PathOverdue(RuntimeError):
     """A deadline passed; `deadline` names which."""
 
     def __init__(self, deadline: str, message: str) -> None:
@@ -55,7 +55,7 @@ class Watch:
         return self._clock() + self.deadlines.episode_deadline
 
     async def wait(self, work: Awaitable[T], key: Key, what: str, ends: float) -> T:
-        """Return what `work` gives to `key`, who waits for `what`. Raises Overdue, `work` cancelled, if it is late."""
+        """Return what `work` gives to `key`, who waits for `what`. PathOverdue, `work` cancelled, if it is late."""
         turn_ends = self._clock() + self.deadlines.turn_deadline
         until, name = min((turn_ends, "turn"), (ends, "episode"), (self._step_ends, "step"))
         self.pending[key] = what
@@ -77,7 +77,7 @@ class Watch:
             if not scope.expired():
                 raise
             seconds = getattr(self.deadlines, f"{name}_deadline")
-            raise Overdue(name, f"{what} was not over when the {name} deadline of {seconds:g} s passed") from None
+            raise PathOverdue(name, f"{what} was not over when the {name} deadline of {seconds:g} s passed") from None
 
     async def report_stalls(self) -> None:
         """Write an incident with the pending keys whenever nothing moves for `stall_after` seconds; never returns."""
@@ -196,7 +196,7 @@ class Path:
 
     def failure(self, error: Exception) -> PathFailed:
         info = {"error": f"{type(error).__name__}: {error}"}
-        if isinstance(error, Overdue):
+        if isinstance(error, PathOverdue):
             info = {"error": str(error), "deadline": error.deadline}
         elif isinstance(error, EngineFailure):
             info = {"error": str(error), "engine": str(error.fault)}
@@ -261,7 +261,7 @@ class Driver:
         drawing = path.session.sample(tokens, sampling, (*path.key, path.turn), cut)
         try:
             drawn = await self.watch.wait(drawing, path.key, f"drawing turn {path.turn}", path.ends)
-        except (Overdue, EngineFailure) as error:
+        except (PathOverdue, EngineFailure) as error:
             raise path.failure(error) from None
         if not len(drawn.tokens):
             return None

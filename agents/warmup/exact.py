@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...envs.diagnostic import NOUNS, Start, State, WorldEnv
+from ...envs.diagnostic import NOUNS, DiagnosticState, Start, WorldEnv
 from ...envs.splits import Split, begin
 from ..chat.chat import Chat
 from ..chat.template import Template
@@ -74,7 +74,7 @@ class Teacher:
                 self._heard[shown] = self.chat.reply(info["messages"], end).tolist()
             tokens += self._heard[shown]
 
-    def _demonstrated(self, state: State, shown: str, rng: random.Random) -> str:
+    def _demonstrated(self, state: DiagnosticState, shown: str, rng: random.Random) -> str:
         """Return what leads on more often than what the table says."""
         if self.env.world.tool in state.offers and rng.random() < USES:
             return self.env.world.tool

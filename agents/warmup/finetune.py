@@ -27,7 +27,7 @@ from ..memory import check_fits
 from ..model_folder import read_toml
 from ..settings import LoraOptions, MachineOptions, WarmupOptions, check_device
 from ..source import Source, find, max_tokens, suited
-from .pretrain import CHECKPOINTS, Demonstration, Progress, demonstrations, resumable
+from .pretrain import CHECKPOINTS, Demonstration, WarmupStep, demonstrations, resumable
 
 if TYPE_CHECKING:
     from ..chat.chat import Chat
@@ -58,7 +58,7 @@ class Finetune:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedFinetune:
     """A checked fine-tuning; `split` is None where the demonstrations are conversations of a file."""
 
     settings: Finetune
@@ -69,7 +69,7 @@ class Prepared:
     checkpoint: Path | None
 
 
-def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
+def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> PreparedFinetune:
     """Return what `run` needs. Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix."""
     for part in (settings.training, settings.lora, settings.machine):
         part.check()
@@ -98,10 +98,10 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> Prepared:
     if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
     writable(out)
-    return Prepared(settings, source, chat, split, out, checkpoint)
+    return PreparedFinetune(settings, source, chat, split, out, checkpoint)
 
 
-def run(prepared: Prepared) -> Iterator[Progress]:
+def run(prepared: PreparedFinetune) -> Iterator[WarmupStep]:
     """Play or read demonstrations, and train, telling of each step. Raises BlockingIOError, ValueError."""
     from ..policy import load_policy
     from .supervised import Tuner
@@ -112,14 +112,14 @@ def run(prepared: Prepared) -> Iterator[Progress]:
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in about.items()]
         write_file(out / CONFIG, "\n".join(["[warmup]", *lines]) + "\n")
         learned, held, note = _divided(list(track(_demonstrations(prepared), "episodes", training.episodes)), training)
-        yield Progress(0, note=note)
+        yield WarmupStep(0, note=note)
         machine = {**settings.machine.loading(), "threads": training.threads}
         policy = load_policy(prepared.source, **machine, lora=settings.lora, seed=training.seed)
         tuner = Tuner(policy, training)
         if prepared.checkpoint is not None:
             tuner.load(prepared.checkpoint, int(read_state(prepared.checkpoint)["step"]))
         start = tuner.loss(held, ROWS)
-        yield Progress(tuner.step, start, f"step {tuner.step}/{training.steps}  held-out loss {start:.3f}")
+        yield WarmupStep(tuner.step, start, f"step {tuner.step}/{training.steps}  held-out loss {start:.3f}")
         saved, tenth = 0.0, max(training.steps // 10, 1)
         for loss in tuner.learn(learned):
             line: dict[str, Any] = {"step": tuner.step, "loss": loss}
@@ -132,7 +132,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
                 saved = time.monotonic()
             told = [f"held-out loss {line['held_out']:.3f}"] if "held_out" in line else []
             told += [f"loss {loss:.3f}"] * last
-            yield Progress(tuner.step, loss, "\n".join(f"step {tuner.step}/{training.steps}  {one}" for one in told))
+            yield WarmupStep(tuner.step, loss, "\n".join(f"step {tuner.step}/{training.steps}  {one}" for one in told))
 
 
 def _divided(examples: "list[Example]", training: WarmupOptions) -> "tuple[list[Example], list[Example], str]":
@@ -150,7 +150,7 @@ def _divided(examples: "list[Example]", training: WarmupOptions) -> "tuple[list[
     return learned, held, note
 
 
-def _demonstrations(prepared: Prepared) -> "Iterator[Example]":
+def _demonstrations(prepared: PreparedFinetune) -> "Iterator[Example]":
     settings, chat, training = prepared.settings, prepared.chat, prepared.settings.training
     if prepared.split is not None:
         env, ends = prepared.split.env, cut(prepared.split.env, chat)

@@ -55,7 +55,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedWarmup:
     """A checked warm-up; `checkpoint` is where it goes on from."""
 
     settings: Settings
@@ -65,7 +65,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Progress:
+class WarmupStep:
     """How far a warm-up is: the steps `done`, the `loss` of the last one if it is new, and what there is to say."""
 
     done: int
@@ -146,7 +146,7 @@ def _wrong_action(env: TextEnv, tasks: Sequence[int], rng: random.Random) -> str
         return rng.choice(other.gold())
 
 
-def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
+def prepare(settings: Settings, out: Path, *, resume: bool = False) -> PreparedWarmup:
     """Return what `run` needs. Raises ValueError, OSError or LevelRefused: what is wrong, its value and the fix."""
     settings.training.check()
     split = open_split(settings.env, {"split": "train", **settings.options})
@@ -157,10 +157,10 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> Prepared:
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")
     next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
     writable(out)
-    return Prepared(settings, split, out, checkpoint)
+    return PreparedWarmup(settings, split, out, checkpoint)
 
 
-def run(prepared: Prepared) -> Iterator[Progress]:
+def run(prepared: PreparedWarmup) -> Iterator[WarmupStep]:
     """Play, make the tokenizer, train and write the folder, telling of each step."""
     import torch
 
@@ -180,7 +180,7 @@ def run(prepared: Prepared) -> Iterator[Progress]:
         raise ValueError(f"{what}; start again in another folder")
     write_file(out / TOKENIZER, chat.tokenizer.to_str())
     examples = _examples(chat, played, prepared)
-    yield Progress(0, note=_about(played, examples, chat))
+    yield WarmupStep(0, note=_about(played, examples, chat))
     torch.set_num_threads(training.threads)
     model = new_model(chat, training.size, training.context, training.seed)
     trainer = Trainer(model, training, CONTEXT_WEIGHT)
@@ -190,14 +190,14 @@ def run(prepared: Prepared) -> Iterator[Progress]:
         if trainer.step % SAVE_EVERY == 0:
             save(out / CHECKPOINTS, trainer.step, {}, trainer.save)
         last = trainer.step == training.steps
-        yield Progress(trainer.step, loss, f"step {trainer.step}/{training.steps}  loss {loss:.3f}" if last else "")
+        yield WarmupStep(trainer.step, loss, f"step {trainer.step}/{training.steps}  loss {loss:.3f}" if last else "")
     write_tokenizer(chat.tokenizer, out, training.context)
     model.half().save_pretrained(out)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-    yield Progress(training.steps, note=f"made in {time.monotonic() - began:.0f} s")
+    yield WarmupStep(training.steps, note=f"made in {time.monotonic() - began:.0f} s")
 
 
-def _examples(chat: "Chat", played: list[Demonstration], prepared: Prepared) -> "list[Example]":
+def _examples(chat: "Chat", played: list[Demonstration], prepared: PreparedWarmup) -> "list[Example]":
     ends = cut(prepared.split.env, chat)
     tokenized = [one.example(chat, ends) for one in played]
     context = prepared.settings.training.context

@@ -30,7 +30,7 @@ class Say(Action):
     text: str
 
 
-class Seen(Observation):
+class Observed(Observation):
     """What the environment answers; `tools` are JSON schemas for a chat template, `stop` and `outcome` end it."""
 
     text: str
@@ -43,7 +43,7 @@ class Seen(Observation):
     outcome: str | None = None
 
 
-class Served(Environment[Say, Seen, State]):
+class Served(Environment[Say, Observed, State]):
     """A session: one environment of a split. `reset(split=…, index=…)` chooses the task, else `seed` draws it."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -52,7 +52,7 @@ class Served(Environment[Say, Seen, State]):
         super().__init__()
         self._splits, self._env, self._state = splits, next(iter(splits.values())).env.fork(), State()
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Seen:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Observed:
         """Begin an episode. Raises ValueError, IndexError where there is no such split, option or task."""
         name, index = kwargs.pop("split", next(iter(self._splits))), kwargs.pop("index", None)
         if kwargs:
@@ -64,9 +64,9 @@ class Served(Environment[Say, Seen, State]):
         self._env = self._splits[name].env.fork()
         text, info = begin(self._env, tasks[drawn], seed or 0)
         self._state = State(episode_id=episode_id)
-        return Seen(text=text, messages=info["messages"], tools=info["tools"], task_id=info["task_id"])
+        return Observed(text=text, messages=info["messages"], tools=info["tools"], task_id=info["task_id"])
 
-    def step(self, action: Say, timeout_s: float | None = None, **kwargs: Any) -> Seen:
+    def step(self, action: Say, timeout_s: float | None = None, **kwargs: Any) -> Observed:
         """Take a turn; raises `Overdue` where it takes longer than `timeout_s` seconds."""
         step = partial(self._env.step, action.text)
         taken = step() if timeout_s is None else within(timeout_s, step, "the environment")
@@ -74,7 +74,7 @@ class Served(Environment[Say, Seen, State]):
         self._state.step_count += 1
         ended = {"terminated": terminated, "truncated": truncated, "done": terminated or truncated}
         why = {"stop": info.get("stop"), "outcome": info.get("outcome")}
-        return Seen(text=text, messages=info["messages"], reward=None if isnan(reward) else reward, **ended, **why)
+        return Observed(text=text, messages=info["messages"], reward=None if isnan(reward) else reward, **ended, **why)
 
     @property
     def state(self) -> State:
@@ -122,7 +122,7 @@ def app(env_id: str, sessions: int = 64, **options: Any) -> Any:
     for name in (one for one in SPLITS if one != first):
         with suppress(ValueError):  # such as a set without tasks of this split
             splits[name] = open_split(env_id, {**options, "split": name})
-    return create_fastapi_app(lambda: Served(splits), Say, Seen, sessions, env_name=env_id.replace("/", "-"))
+    return create_fastapi_app(lambda: Served(splits), Say, Observed, sessions, env_name=env_id.replace("/", "-"))
 
 
 class Remote(TextEnv):

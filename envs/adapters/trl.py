@@ -20,10 +20,10 @@ ACT = make_schema("act", "Take one action.", {"text": {"type": "string", "descri
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
 
-class Source:
+class Episodes:
     """The episodes of an environment for a `GRPOTrainer`.
 
-        source = Source("turngym/MathPython-v0", difficulty=1)
+        source = Episodes("turngym/MathPython-v0", difficulty=1)
         GRPOTrainer(model, source.reward, train_dataset=Dataset.from_list(source.rows(256)),
                     environment_factory=source.make)
 

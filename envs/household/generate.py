@@ -26,7 +26,7 @@ _SHARED = 6  # one receptacle in so many is reached from the place of the one be
 
 
 @dataclass(frozen=True)
-class Size:
+class HouseSize:
     """How large houses are."""
 
     rooms: tuple[int, int]  # the least and the most of rooms; likewise `receptacles` and `things`
@@ -45,7 +45,7 @@ class Difficulty:
     hidden: bool | None = None  # whether something has to be opened to see them; None for either
 
 
-SIZES = {name: Size(**row) for name, row in TABLES["sizes"].items()}
+SIZES = {name: HouseSize(**row) for name, row in TABLES["sizes"].items()}
 DIFFICULTIES = {int(level): Difficulty(**row) for level, row in TABLES["difficulties"].items()}
 
 
@@ -64,7 +64,7 @@ def generate(task_type: str, size: str, difficulty: int, split: str, rng: KeyedR
 
 
 class _Sketch:
-    def __init__(self, rng: KeyedRandom, chore: Chore, level: Difficulty, size: Size) -> None:
+    def __init__(self, rng: KeyedRandom, chore: Chore, level: Difficulty, size: HouseSize) -> None:
         self.rng, self.chore, self.size = rng, chore, size
         self.wanted = hiding(chore, level.usual, level.hidden)
         self.form = rng.integer(0, 1)

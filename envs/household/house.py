@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .game import TASK_TYPES
-from .pddl import Expression, Fact, Problem, nested
+from .pddl import Expression, Fact, PddlProblem, nested
 
 OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
 PAIRED = frozenset({"cabinet", "drawer", "shelf", "stoveburner"})  # two of them may be reached from one place
@@ -168,7 +168,7 @@ class House:
         things = sorted(f"{kind}-{number}-{where[inside]}-{clean:d}" for kind, number, inside, clean in self.things)
         return f"{self.chore.task_type} {self.chore.thing} {self.chore.target}: {receptacles}: {' '.join(things)}"
 
-    def problem(self) -> Problem:
+    def problem(self) -> PddlProblem:
         """Return the house as the PDDL problem that the engine plays."""
         ids, things = _ids(self.receptacles), _ids(self.things)
         places = [f"loc_bar_{place}" for place in range(max(receptacle.place for receptacle in self.receptacles) + 1)]
@@ -188,7 +188,7 @@ class House:
         room = [(fit, kind) for kind in held for fit in THINGS[kind].fits if fit in kinds]
         facts.extend(("cancontain", f"{fit}type", f"{kind}type") for fit, kind in room)
         types |= {f"{kind}type": "rtype" for kind in kinds} | {f"{kind}type": "otype" for kind in held}
-        return Problem(types, frozenset(facts), self.chore.goal())
+        return PddlProblem(types, frozenset(facts), self.chore.goal())
 
     def _properties(self, thing: Thing, at: str) -> Iterator[str]:
         """Yield the predicates of a thing alone; no wanted thing is in the state that the task asks for."""

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 
 @dataclass(frozen=True)
-class Problem:
+class PddlProblem:
     """What a problem declares."""
 
     types: dict[str, str]  # the type of each declared object
@@ -36,8 +36,8 @@ class Problem:
         return found
 
 
-def parse_problem(text: str) -> Problem:
-    """Read a PDDL problem. Raises ValueError, the end of a sentence, where it is none or lacks a part."""
+def parse_problem(text: str) -> PddlProblem:
+    """Read a PDDL problem, less its costs (`=`). Raises ValueError, the end of a sentence, where it is none or lacks a part."""
     define = nested(text)
     if not isinstance(define, list) or not define or define[0] != "define":
         raise ValueError("is no PDDL problem: it does not begin with (define")
@@ -48,7 +48,7 @@ def parse_problem(text: str) -> Problem:
     if len(parts[":goal"]) != 1:
         raise ValueError("has a :goal that is not one expression")
     facts = frozenset(_fact(part) for part in parts[":init"] if not isinstance(part, list) or part[:1] != ["="])
-    return Problem(dict(typed(parts[":objects"])), facts, parts[":goal"][0])  # `=` gives costs, the planner's business
+    return PddlProblem(dict(typed(parts[":objects"])), facts, parts[":goal"][0])
 
 
 def typed(words: list[Expression]) -> list[tuple[str, str]]:
@@ -291,7 +291,7 @@ def _kind(thing: str, literals: list[Fact], having: Having) -> tuple[int, tuple[
     return (things, tuple(sorted(flags))) if things >= 0 else None
 
 
-def to_pddl(problem: Problem) -> str:
+def to_pddl(problem: PddlProblem) -> str:
     """Return a problem as PDDL text, in one fixed order."""
     objects = "\n".join(f"    {id} - {kind}" for id, kind in sorted(problem.types.items()))
     listed = problem.by_predicate.items()

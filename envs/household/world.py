@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 
-from .pddl import FLAGS, Condition, Problem, State, parse_goal
+from .pddl import FLAGS, Condition, PddlProblem, State, parse_goal
 
 _USED_TO = {"clean": ("sinktype", "sinkbasintype"), "heat": ("microwavetype",), "cool": ("fridgetype",)}
 _KNIVES = ("knifetype", "butterknifetype")
@@ -88,13 +88,13 @@ class World:
         return self.openable >> receptacle & 1 == 1 and not state.opened >> receptacle & 1
 
 
-def make_world(problem: Problem, task: str, dialect: Dialect) -> World:
+def make_world(problem: PddlProblem, task: str, dialect: Dialect) -> World:
     """Return the house that a problem describes. Raises ValueError, the end of a sentence, where it is none."""
     return _Builder(problem).world(task, dialect)
 
 
 class _Builder:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PddlProblem) -> None:
         self.facts = problem.by_predicate
         self.goal = problem.goal
         ids = {argument for facts in self.facts.values() for fact in facts for argument in fact}

@@ -111,7 +111,7 @@ _AGES = (20, 70)  # so many years that an answer cannot be guessed from another;
 
 
 @dataclass(frozen=True)
-class Size:
+class WorldSize:
     """How large a world is."""
 
     counts: Mapping[str, int]  # how many things of each kind there are; the number of persons is even
@@ -126,14 +126,14 @@ def _counts(total: int) -> dict[str, int]:
 
 
 SIZES = {
-    "tiny": Size(
+    "tiny": WorldSize(
         {"city": 240, "person": 480, "book": 240, NAMESAKE: 40},
         ("born_in", "spouse", "mayor", "city_year", "author", "book_year"),
         brief=True,
     ),
-    "small": Size(_counts(3_000)),
-    "medium": Size(_counts(20_000)),
-    "large": Size(_counts(100_000)),
+    "small": WorldSize(_counts(3_000)),
+    "medium": WorldSize(_counts(20_000)),
+    "large": WorldSize(_counts(100_000)),
 }
 
 
@@ -169,7 +169,7 @@ class Graph:
         return reached
 
 
-def build(seed: int, size: Size) -> Graph:
+def build(seed: int, size: WorldSize) -> Graph:
     """Return the facts of a world."""
     relations = tuple(RELATIONS[name] for name in size.relations)
     graph = Graph(name_all(seed, size.counts, 2 if size.brief else 3), relations)

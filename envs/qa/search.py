@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...tools import AnyTool, Search, ToolCall
 from ..core import Reply
 from ..math.extract import behind_thoughts, extract_answer, stated_answer
-from ..question import RESULT_CHARACTERS, TOOL_TIMEOUT, QuestionEnv, Verdict
+from ..question import RESULT_CHARACTERS, TOOL_TIMEOUT, Graded, QuestionEnv
 from ..tasks import Task, Tasks
 
 CLOSED = frozenset({"yes", "no", "noanswer"})  # HotpotQA's answers that share no word with any other
@@ -209,7 +209,7 @@ class SearchEnv(QuestionEnv):
         answered = normalise(answer)
         return bool(answered) and any(f" {answered} " in f" {normalise(result)} " for result in self.results)
 
-    def measures(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    def measures(self, verdicts: Sequence[Graded]) -> dict[str, Any]:
         """Return EM, F1 and sub-EM, each by its best gold."""
         grades = [verdict for verdict in verdicts if isinstance(verdict, QAGrade)]
         names = ("em", "f1", "sub_em") if grades else ()  # another grader may have taken the place of its own

@@ -46,7 +46,7 @@ class BFCL(TextEnv):
 
     shared: ClassVar[frozenset[str]] = TextEnv.shared | {"tasks", "task"}
 
-    def __init__(self, tasks: Tasks, max_turns: int = 200) -> None:
+    def __init__(self, tasks: BFCLTasks, max_turns: int = 200) -> None:
         super().__init__(max_turns)
         self.tasks = tasks
         self.task: BFCLTask | None = None
@@ -142,7 +142,7 @@ class BFCLTask:
         return f"[{', '.join(texts)}]"
 
 
-class Tasks(list[BFCLTask]):
+class BFCLTasks(list[BFCLTask]):
     """Tasks of several categories, one after another."""
 
     def __init__(self, categories: Sequence[str], split: str) -> None:
@@ -171,7 +171,7 @@ def make_bfcl(category: str | Iterable[str] = SINGLE, split: str = "all", max_tu
         raise ValueError(f"category is empty; the categories are {', '.join(known)}")
     if split != "all":
         check_split(split)
-    return BFCL(Tasks(list(dict.fromkeys(categories)), split), max_turns)
+    return BFCL(BFCLTasks(list(dict.fromkeys(categories)), split), max_turns)
 
 
 def _is_in(task_id: str, split: str) -> bool:

@@ -138,7 +138,7 @@ class AllLent(EnvFailure):
     """There may be no more JVMs, and none waits."""
 
 
-class Pool:
+class JvmPool:
     """The JVMs of this process that wait for the next episode, and how many there may be. With the process all end."""
 
     def __init__(self) -> None:
@@ -177,5 +177,5 @@ class Pool:
                 self._idle.pop().close()
 
 
-POOL = Pool()
+POOL = JvmPool()
 atexit.register(POOL.close)

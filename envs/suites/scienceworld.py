@@ -37,7 +37,7 @@ GOLD_HEAP = 1024  # MiB; the search for a gold path needs more than a world
 UNKNOWN = ("No known action matches that input.", "Unknown action.")  # how the simulator begins where it did nothing
 
 
-class Seen(NamedTuple):
+class SimulatorReply(NamedTuple):
     """What the simulator says to a command, the score from -100 to 100, and whether the task is over."""
 
     text: str
@@ -45,14 +45,14 @@ class Seen(NamedTuple):
     done: bool
 
 
-class World:
+class SimulatedWorld:
     """The world of one episode, in a JVM that is its own, and what was done in it.
 
     There may be more worlds than JVMs: one that waits is set aside, and what was done is done again when it is asked.
     """
 
     diverged: ClassVar[int] = 0  # worlds of this process where something else was seen the second time
-    live: ClassVar[WeakSet[World]] = WeakSet()  # those that have a JVM
+    live: ClassVar[WeakSet[SimulatedWorld]] = WeakSet()  # those that have a JVM
 
     def __init__(self, task: str, variation: int, simplification: str) -> None:
         self.began = (task, variation, simplification)
@@ -63,15 +63,15 @@ class World:
         self.task = str(self.ask("getTaskDescription"))
         self.opening = self.step("look around")
 
-    def step(self, command: str) -> Seen:
+    def step(self, command: str) -> SimulatorReply:
         text = str(self.ask("step", command))
         score = round(100 * self.ask("getScore"))
-        seen = Seen(text, score, self.ask("getCompleted") or score < 0)
+        seen = SimulatorReply(text, score, self.ask("getCompleted") or score < 0)
         self.commands.append(command)
         self.digest = hashlib.sha256(repr((self.digest, *seen)).encode("utf-8", "replace")).hexdigest()
         return seen
 
-    def fork(self) -> World:
+    def fork(self) -> SimulatedWorld:
         """Return a world in another JVM where the same was done; raise EnvFailure where it differs, or none is free."""
         twin = copy(self)
         twin.lock, twin.jvm, twin.commands = RLock(), None, list(self.commands)
@@ -115,10 +115,10 @@ class World:
         for command in done:
             self.step(command)
         if self.digest != digest:
-            World.diverged += 1
+            SimulatedWorld.diverged += 1
             self.close()
             task, variation, _ = self.began
-            why = f"the simulator is not deterministic there ({World.diverged} of this process)"
+            why = f"the simulator is not deterministic there ({SimulatedWorld.diverged} of this process)"
             what = f"{task}/{variation} played again for {len(done) - 1} commands is another world"
             raise EnvFailure(f"{what}: {why}; replay it, or fork at another turn")
 
@@ -158,7 +158,7 @@ def lend(heap: int = HEAP) -> Jvm:
             return POOL.take(heap)
         except AllLent:
             with _LIVE:
-                worlds = sorted(World.live, key=lambda world: len(world.commands))
+                worlds = sorted(SimulatedWorld.live, key=lambda world: len(world.commands))
             if not any(world.set_aside() for world in worlds):
                 if time.monotonic() > until:
                     raise
@@ -192,14 +192,14 @@ class ScienceWorld(TextEnv):
         super().__init__(max_turns)
         self.tasks, self.simplification = tuple(tasks), simplification
         self.weights = {name: float(name == reward) for name in REWARDS}
-        self.world: World | None = None
+        self.world: SimulatedWorld | None = None
         self.paid = 0.0
         self.open.add(self)
 
     def on_reset(self, rng: np.random.Generator, options: Mapping[str, Any]) -> str:
         self._leave()
         task, variation = self.tasks[choose_index(rng, options, self.tasks)]
-        self.world, self.paid = World(task, variation, self.simplification), 0.0
+        self.world, self.paid = SimulatedWorld(task, variation, self.simplification), 0.0
         self.task_id, self.category = f"{task}/{variation}", task
         return f"{self.world.task}\n\n{self.world.opening.text}"
 
@@ -235,7 +235,7 @@ class ScienceWorld(TextEnv):
         return sorted({str(one["action"]) for one in found})
 
     def fork(self) -> Self:
-        """Return a live copy, whose world is another JVM in which the same was done. Raises as `World.fork` does."""
+        """Return a live copy, whose world is another JVM in which the same was done; raises as `SimulatedWorld`."""
         twin = super().fork()
         self.open.add(twin)
         return twin
@@ -253,7 +253,7 @@ class ScienceWorld(TextEnv):
         self.paid += gained  # what the rewards so far add up to, to the last bit
         return Rewards({"score": gained, "won": float(won)}, self.weights)
 
-    def _world(self) -> World:
+    def _world(self) -> SimulatedWorld:
         if self.world is None:
             raise RuntimeError("there is no world: call reset() first")
         return self.world

@@ -156,7 +156,7 @@ def test_a_corpus_is_served_until_a_signal(corpus, tmp_path, number):
         line = server.stdout.readline()
         url = re.match(r"(http://127\.0\.0\.1:[0-9]+/retrieve): .* 2 passages\n", line)[1]
         back_end = SearchR1(url, token="s3cret")
-        back_end.probe()
+        back_end.check()
         found = back_end.search("capital of France", 1)
         assert [(passage.id, passage.title, passage.text) for passage in found] == [
             ("p", "Paris", "Paris is the capital of France.")

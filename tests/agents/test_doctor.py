@@ -14,7 +14,7 @@ from turngym import __version__
 from turngym.agents import doctor, terminal
 from turngym.envs.math.grade import Grade, GraderFailure
 from turngym.tools import Status, ToolFailure, ToolResult
-from turngym.tools.python import LEVELS, probe
+from turngym.tools.python import LEVELS, try_levels
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def found():
 
 def test_it_says_what_there_is_and_leaves_with_0_where_nothing_is_lacking(ask):
     status, said, last = ask()
-    reasons = probe()
+    reasons = try_levels()
     assert status == (reasons["namespaces"] is not None) == (not last.startswith("turngym has all that it needs"))
     assert said["turngym"][0] == __version__
     for level in LEVELS:
@@ -54,7 +54,7 @@ def test_it_says_what_there_is_and_leaves_with_0_where_nothing_is_lacking(ask):
 
 def test_a_default_level_that_cannot_be_had_is_status_1_and_the_tool_is_tried_at_a_weaker_one(ask, monkeypatch):
     reasons = {"namespaces": "they are [off] here", "landlock": "the kernel is too old", "rlimits-only": None}
-    monkeypatch.setattr(doctor, "probe", lambda: reasons)
+    monkeypatch.setattr(doctor, "try_levels", lambda: reasons)
     status, said, last = ask()
     assert status == 1 and last.startswith("turngym lacks 1 of what it needs")
     assert " ".join(said["isolation: namespaces"]) == "no they are [off] here; the default"
@@ -62,13 +62,13 @@ def test_a_default_level_that_cannot_be_had_is_status_1_and_the_tool_is_tried_at
 
 
 def test_a_weaker_level_that_cannot_be_had_is_no_fault(monkeypatch):
-    monkeypatch.setattr(doctor, "probe", lambda: {**dict.fromkeys(LEVELS), "landlock": "the kernel is too old"})
+    monkeypatch.setattr(doctor, "try_levels", lambda: {**dict.fromkeys(LEVELS), "landlock": "the kernel is too old"})
     finding = found()["isolation: landlock"]
     assert (finding.works, finding.needed) == (False, False)
 
 
 def test_no_call_is_tried_where_no_level_can_be_had(monkeypatch):
-    monkeypatch.setattr(doctor, "probe", lambda: dict.fromkeys(LEVELS, "another system"))
+    monkeypatch.setattr(doctor, "try_levels", lambda: dict.fromkeys(LEVELS, "another system"))
     assert "Python tool" not in found()
 
 

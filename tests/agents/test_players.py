@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from turngym.agents.players import PLAYERS, Expert, Script, play, play_all
+from turngym.agents.players import PLAYERS, GoldPlayer, Script, play, play_all
 from turngym.agents.scores import Episode, from_trees
 from turngym.envs import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from turngym.envs.math import make_math, make_math_python
@@ -15,7 +15,7 @@ from turngym.tools import ToolFailure
 @pytest.mark.parametrize(("env_id", "turns"), [("turngym/Math-v0", 1), ("turngym/MathPython-v0", 2)])
 def test_the_expert_wins(env_id, turns):
     env, player = make(env_id), PLAYERS["expert"]()
-    assert isinstance(player, Expert)
+    assert isinstance(player, GoldPlayer)
     observation, info = env.reset(seed=3)
     terminated = False
     while not terminated:
@@ -26,7 +26,7 @@ def test_the_expert_wins(env_id, turns):
 
 def test_the_expert_of_an_environment_without_one_is_an_error():
     with pytest.raises(TypeError, match="TextEnv has no expert: define gold"):
-        Expert().act(TextEnv(), "", {})
+        GoldPlayer().act(TextEnv(), "", {})
 
 
 # --- episodes
@@ -48,7 +48,7 @@ CALL = '<tool_call>{"name": "python", "arguments": {"code": "6 * 7"}}</tool_call
 def test_the_expert_wins_every_task_in_order():
     env, seen = make_math_python(timeout=30.0), []
     episodes = [(task, seed) for task in (3, 1, 2) for seed in (0, 1)]
-    trees = play_all(env, lambda task, seed: Expert(), episodes, seen.append, threads=3)
+    trees = play_all(env, lambda task, seed: GoldPlayer(), episodes, seen.append, threads=3)
     assert trees == sorted(seen, key=trees.index) and [tree.key for tree in trees] == [
         (seed, 0, task) for task in (3, 1, 2) for seed in (0, 1)
     ]
@@ -125,7 +125,7 @@ def test_an_episode_depends_on_its_seed_and_its_fork_is_closed():
         *(env.reset(seed=seed)[0] for seed in (5, 6, 5)),
     ]
     with pytest.raises(TypeError, match="Chance has no expert"):
-        play(env, Expert(), 0)
+        play(env, GoldPlayer(), 0)
     assert env.closed == [True] * 7
 
 

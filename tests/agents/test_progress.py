@@ -12,7 +12,7 @@ import pytest
 
 import turngym
 from turngym.agents import evaluate
-from turngym.agents.episodes import EPISODES, FILES, Progress
+from turngym.agents.episodes import EPISODES, FILES, PlayedEpisodes
 from turngym.agents.journal import append_sealed, locked, read_sealed, read_trees
 from turngym.agents.scores import from_trees
 from turngym.agents.settings import SamplingOptions
@@ -56,7 +56,7 @@ def test_what_was_stopped_ends_as_if_it_had_not_been_and_plays_no_episode_twice(
     with (tmp_path / "cut" / EPISODES).open("ab") as file:
         file.write(b'{"key": [0')
     prepared = prepare(tmp_path / "cut", policy, resume=True)
-    done = Progress(prepared.keys, tmp_path / "cut", lambda path: None)
+    done = PlayedEpisodes(prepared.keys, tmp_path / "cut", lambda path: None)
     done.read(tmp_path / "cut")
     assert (len(done.over), len(done.missing)) == (kept, 10 - kept)
     report = evaluate.run(prepared)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from turngym.agents.journal import Origin, origin_of, read_trees, write_trees
-from turngym.agents.players import Expert, Script, play, play_all
+from turngym.agents.players import GoldPlayer, Script, play, play_all
 from turngym.agents.replay import NOTHING, Divergence, Replayed, replay, replay_journal, replay_path
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, Reply, StopReason, TextEnv
@@ -364,7 +364,7 @@ def test_an_environment_may_find_its_context_full_itself():
 def journal(env, tmp_path):
     path = tmp_path / "trees.jsonl"
     episodes = [(task, seed) for task in (4, 2) for seed in (0, 1)]
-    write_trees(path, play_all(env, lambda task, seed: Expert(), episodes), origin_of(env))
+    write_trees(path, play_all(env, lambda task, seed: GoldPlayer(), episodes), origin_of(env))
     return path
 
 

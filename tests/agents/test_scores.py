@@ -16,7 +16,7 @@ from turngym.agents.replay import replay
 from turngym.agents.scores import (
     Category,
     Episode,
-    Part,
+    NamedReward,
     TaskScore,
     from_trees,
     interval,
@@ -364,7 +364,7 @@ def test_named_rewards_are_kept_through_journal_evaluation_and_replay(tmp_path):
         *({"correct": 0.0, "brief": 1.0}, {"correct": 0.0, "brief": 1.0}),
     ]
     report = summarize(from_trees(read))
-    assert report.rewards == {"correct": Part(0.5, 1.0), "brief": Part(0.75, 0.25)}
+    assert report.rewards == {"correct": NamedReward(0.5, 1.0), "brief": NamedReward(0.75, 0.25)}
     assert report.reward == 0.5 + 0.75 * 0.25 == summarize(from_trees(trees)).reward
     assert report.to_json()["rewards"]["brief"] == {"value": 0.75, "weight": 0.25}
     assert [replay(rubric(), tree) for tree in read] == [None] * 4
@@ -382,5 +382,5 @@ def test_named_rewards_of_a_path_are_those_before_its_context_was_full_and_none_
 
 def test_an_episode_without_a_reward_counts_0_and_a_report_without_names_has_none():
     report = summarize([episode(0, rewards={"a": 1.0}, weights={"a": 2.0}), episode(1)])
-    assert report.rewards == {"a": Part(0.5, 2.0)}
+    assert report.rewards == {"a": NamedReward(0.5, 2.0)}
     assert "rewards" not in summarize([episode(0)]).to_json()

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from turngym.agents.significance import (
-    Mean,
+    Estimate,
     fewest,
     fisher,
     holm,
@@ -72,11 +72,11 @@ def test_power_of_a_paired_test_is_how_often_a_difference_is_seen():
 
 
 def test_p_of_a_mean_is_that_of_students_distribution():
-    assert t_test(Mean(1.0, 1.0, 5)) == pytest.approx(0.05)  # as far from 0 as its interval reaches
+    assert t_test(Estimate(1.0, 1.0, 5)) == pytest.approx(0.05)  # as far from 0 as its interval reaches
     assert t_test(mean_of([1.0, 3.0])) == pytest.approx(1 - 2 / 3.141592653589793 * math.atan(2.0))  # Cauchy
-    assert t_test(Mean(2.0, t_quantile(7, 0.95), 8)) == pytest.approx(0.0856, abs=2e-4)  # printed: t = 2, 7 degrees
-    assert t_test(Mean(0.0, 0.0, 3)) == 1.0 and t_test(Mean(0.5, 0.0, 3)) == 0.0
-    assert t_test(None) is None and t_test(Mean(0.5, None, 1)) is None
+    assert t_test(Estimate(2.0, t_quantile(7, 0.95), 8)) == pytest.approx(0.0856, abs=2e-4)  # printed: t = 2, 7 degrees
+    assert t_test(Estimate(0.0, 0.0, 3)) == 1.0 and t_test(Estimate(0.5, 0.0, 3)) == 0.0
+    assert t_test(None) is None and t_test(Estimate(0.5, None, 1)) is None
 
 
 def test_holm_multiplies_each_p_by_the_number_of_those_that_are_left():

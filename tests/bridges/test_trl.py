@@ -13,9 +13,9 @@ CALLS = (
 
 @pytest.fixture(scope="module")
 def source():
-    from turngym.envs.adapters.trl import Source
+    from turngym.envs.adapters.trl import Episodes
 
-    return Source("turngym/MathPython-v0", difficulty=1)
+    return Episodes("turngym/MathPython-v0", difficulty=1)
 
 
 def test_a_step_of_the_trainer_calls_the_tool_and_grades_the_answer(source, tmp_path, monkeypatch):
@@ -105,9 +105,9 @@ def test_tools_have_the_schemas_that_trl_makes(source):
 
 
 def test_a_game_has_one_tool():
-    from turngym.envs.adapters.trl import Source
+    from turngym.envs.adapters.trl import Episodes
 
-    source = Source("turngym/Household-v0", size="tiny", task_types="pick_and_place_simple")
+    source = Episodes("turngym/Household-v0", size="tiny", task_types="pick_and_place_simple")
     row, one = source.rows(1)[0], source.make()
     one.reset(**row)
     while one._env.live:

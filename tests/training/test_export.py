@@ -18,7 +18,7 @@ from turngym.agents.policy import load_policy
 from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY, Source, find
 from turngym.training.config import from_run
-from turngym.training.export import Plan, card, execute, prepare
+from turngym.training.export import PreparedExport, card, execute, prepare
 
 RUN = Path(turngym.__file__).parent / "tests" / "data" / "run-0.1.0"
 IDS = torch.arange(3, 19)[None]
@@ -65,7 +65,7 @@ def base(folder, tied):
 def test_what_is_exported_computes_what_the_policy_does(run, tied, merged, tmp_path):
     policy, source = moved(base(tmp_path / "base", tied), tmp_path)
     config = from_run(run, allowed=None).changed(policy=str(source.folder))
-    folder = execute(Plan(run, tmp_path / "out", source, config, 2, merged))
+    folder = execute(PreparedExport(run, tmp_path / "out", source, config, 2, merged))
     model = AutoModelForCausalLM.from_pretrained(folder if merged else source.folder)
     model = model if merged else PeftModel.from_pretrained(model, folder)
     torch.testing.assert_close(logits(model), logits(policy.model), atol=1e-5, rtol=1e-5)

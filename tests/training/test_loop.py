@@ -26,7 +26,7 @@ from turngym.training import alarms, learner, loop, run_folder
 from turngym.training.config import TrainConfig
 from turngym.training.control import Control, Needs, Request, Verdict
 from turngym.training.methods import METHODS
-from turngym.training.objective import Refused
+from turngym.training.objective import BadUpdate
 from turngym.training.run import execute, prepare
 from turngym.training.run_folder import read_boundary
 
@@ -651,7 +651,7 @@ def test_what_a_control_asks_for_in_a_refused_step_is_not_done(tmp_path, monkeyp
 
 def _refuse(packed: Any) -> None:
     if packed.keys[0][1] == 0:
-        raise Refused("for a test", packed.keys[0])
+        raise BadUpdate("for a test", packed.keys[0])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.columns import Current, Packed, Penalty, pack
 from turngym.training.objective import (
-    Refused,
+    BadUpdate,
     check,
     dual_clip,
     hold,
@@ -339,7 +339,7 @@ def test_the_sample_of_the_first_number_that_is_not_is_named_with_its_key(packed
     terms = start_terms(torch.zeros(5))
     column = getattr(terms, what).clone()
     column[2:] = value
-    with pytest.raises(Refused, match=rf"^nine branch 1: the .* is {value}$") as refused:
+    with pytest.raises(BadUpdate, match=rf"^nine branch 1: the .* is {value}$") as refused:
         check(replace(terms, **{what: column}), packed)
     assert refused.value.key == (4, 2, 9, 1)
 
@@ -347,7 +347,7 @@ def test_the_sample_of_the_first_number_that_is_not_is_named_with_its_key(packed
 def test_a_reward_of_a_turn_and_the_reference_are_looked_at_too(packed):
     terms, batch = start_terms(torch.zeros(5)), packed.batch
     turns = replace(batch.turns, reward=torch.tensor([0.0, torch.inf]))
-    with pytest.raises(Refused, match="nine branch 1: the reward of a turn is inf"):
+    with pytest.raises(BadUpdate, match="nine branch 1: the reward of a turn is inf"):
         check(terms, replace(packed, batch=replace(batch, turns=turns)))
-    with pytest.raises(Refused, match="nine branch 0: the reference's log-probability is nan"):
+    with pytest.raises(BadUpdate, match="nine branch 0: the reference's log-probability is nan"):
         check(terms, replace(packed, batch=replace(batch, logp_ref=torch.full((5,), torch.nan))))

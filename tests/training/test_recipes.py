@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngym.agents.memory import GIB, Work, count_of, needed
+from turngym.agents.memory import GIB, Load, count_of, needed
 from turngym.tests.support.pages import tables
 from turngym.training.comparison.plan import OWN
 from turngym.training.config import RECIPES, read_recipe, recipe_keys, recipe_names
@@ -72,7 +72,7 @@ def test_tasks_and_a_model_are_one_recipe_whose_learner_fits_beside_its_server(t
 def gpu_parts(model):
     """Bytes that the learner of a recipe for GPUs takes, and the server's share."""
     config, shape = read_recipe(f"gsm8k-python+{model}"), PUBLISHED[read_recipe(model).policy]
-    work = Work(config.micro_tokens, config.micro_tokens, config.checkpointing, copied=False)
+    work = Load(config.micro_tokens, config.micro_tokens, config.checkpointing, copied=False)
     takes = needed(shape, count_of(shape), config.machine.dtype, config.lora, 0, work)
     parts = {name: size for name, size in vars(takes).items() if size}
     return parts | {"share": MODELS[model] * 1e9 * _server_share(config.engine.server_option)}

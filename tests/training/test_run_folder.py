@@ -21,9 +21,9 @@ from turngym.training.config import Schedule
 from turngym.training.control import Stats
 from turngym.training.learner import Update
 from turngym.training.loop import Learned
-from turngym.training.run_folder import Boundary, Logbook, Record, read_boundary, to_line, to_text
+from turngym.training.run_folder import Logbook, Record, RunState, read_boundary, to_line, to_text
 
-AT = Boundary(
+AT = RunState(
     control='[{}, {"sum": 0.30000000000000004}]',
     step=7,
     cursor=56,

@@ -14,7 +14,7 @@ from turngym.envs import StopReason
 from turngym.tests.support.pages import ROOT
 from turngym.training import run, sinks
 from turngym.training.config import TrainConfig, to_toml
-from turngym.training.sinks import CUT, ENDED, SINKS, Place, follow, following, parse_loggers, traced
+from turngym.training.sinks import CUT, ENDED, SINKS, LoggedRun, follow, following, parse_loggers, traced
 
 FAKE = """
 import json, os, time
@@ -38,7 +38,7 @@ def init(**options):
 class Fake:
     """A sink that keeps what it is given."""
 
-    def __init__(self, place: Place, settings) -> None:
+    def __init__(self, place: LoggedRun, settings) -> None:
         self.id, self.place, self.settings, self.seen = "a-1" if not place.resumed else place.id, place, settings, []
         self.closed, self.fails_at = None, None
 

@@ -10,7 +10,7 @@ from turngym.envs.core import TextEnv
 from turngym.tests.verify.rows import Row, first
 
 if TYPE_CHECKING:
-    from turngym.agents.check.episodes import Case
+    from turngym.agents.check.episodes import Subject
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Contracts:
                 f"episodes is {self.episodes} and tool_episodes is {self.tool_episodes}; both must be 1 or more"
             )
         from turngym.agents.check.clauses import CLAUSES, run
-        from turngym.agents.check.episodes import Case
+        from turngym.agents.check.episodes import Subject
         from turngym.envs.registry import ENVS, make
         from turngym.tests.verify.leaks import leak_row
         from turngym.tests.verify.turns import turn_rows
 
-        cases = [Case(entry.id, {}, self.seed) for entry in ENVS if not entry.needs]
+        cases = [Subject(entry.id, {}, self.seed) for entry in ENVS if not entry.needs]
         planted = [case for case in cases if _takes_canaries(make(case.env_id))]
         for clause in CLAUSES:
             judged = planted if clause.name == "canary" else cases
@@ -61,7 +61,7 @@ def _takes_canaries(env: TextEnv) -> bool:
     return type(env).plant is not TextEnv.plant
 
 
-def kept(case: Case, what: str) -> Row:
+def kept(case: Subject, what: str) -> Row:
     """Count the clauses that an environment keeps; `what` names it in the row."""
     from turngym.agents.check.clauses import CLAUSES, run
 
@@ -72,7 +72,7 @@ def kept(case: Case, what: str) -> Row:
     return Row(f"clauses of the contract that {what} keeps", len(results) - len(broken), len(results), note)
 
 
-def hunted(case: Case, episodes: int) -> Row:
+def hunted(case: Subject, episodes: int) -> Row:
     """Hunt for a canary in episodes with seeds of their own, from that of `case` on."""
     from turngym.agents.check.canary import hunt
 

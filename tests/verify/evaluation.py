@@ -140,7 +140,7 @@ def _majority(own: Sequence[Episode]) -> float:
 def _concurrent(folder: Path, episodes: int) -> Iterator[Row]:
     """Play the same episodes one at a time and 64 at a time: a player, and a model behind a URL."""
     from turngym.agents import evaluate
-    from turngym.agents.players import Expert, play_all
+    from turngym.agents.players import GoldPlayer, play_all
     from turngym.agents.scores import from_trees
     from turngym.agents.settings import EndpointOptions
     from turngym.envs.registry import make
@@ -148,7 +148,7 @@ def _concurrent(folder: Path, episodes: int) -> Iterator[Row]:
 
     env: Any = make(MATH, split="test")
     asked = [(task, 0) for task in evaluate.pick_tasks(range(len(env.tasks)), episodes, 0)]
-    one, many = (from_trees(play_all(env, lambda task, seed: Expert(), asked, threads=n)) for n in (1, 64))
+    one, many = (from_trees(play_all(env, lambda task, seed: GoldPlayer(), asked, threads=n)) for n in (1, 64))
     same = sum(a == b for a, b in zip(one, many))
     yield Row("an expert's episodes are the same, one at a time and 64 at a time", same, episodes)
     known = {task.prompt: ("", task.gold) for task in (env.tasks[index] for index, _ in asked)}

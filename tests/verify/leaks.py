@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 
 from turngym.agents.check.canary import check_canary
-from turngym.agents.check.episodes import Broken, Case
+from turngym.agents.check.episodes import Broken, Subject
 from turngym.envs import Message
 from turngym.envs.core import EnvFailure, Reply, TextEnv, TextSpace
 from turngym.envs.qa import QAGrader
@@ -230,7 +230,7 @@ def found(maker: type[TextEnv]) -> str:
     """Return what the clause finds; empty where it finds nothing."""
     with _registered(maker):
         try:
-            check_canary(Case(ID, {}))
+            check_canary(Subject(ID, {}))
         except Broken as broken:
             return str(broken)
     return ""

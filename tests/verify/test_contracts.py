@@ -2,7 +2,7 @@ import gymnasium
 import pytest
 
 from turngym.agents.check import clauses
-from turngym.agents.check.episodes import Case
+from turngym.agents.check.episodes import Subject
 from turngym.envs import Reply, StopReason, TextEnv, registry
 from turngym.tests.verify import leaks
 from turngym.tests.verify.contracts import Contracts, kept
@@ -74,8 +74,8 @@ def test_canaries_are_counted_by_episode(environments, monkeypatch):
 def test_the_clauses_that_one_environment_keeps_are_a_row(environments, monkeypatch):
     chosen = [clause for clause in clauses.CLAUSES if clause.name in ("gold", "steps", "canary")]
     monkeypatch.setattr(clauses, "CLAUSES", chosen)
-    row = kept(Case("test/Cheap-v0", {}), "a cheap one")
+    row = kept(Subject("test/Cheap-v0", {}), "a cheap one")
     assert (row.what, row.held, row.of) == ("clauses of the contract that a cheap one keeps", 2, 3)
     assert row.note.startswith("gold: seed 0: the gold ['4'] earns 0.5")
-    noted = kept(Case("test/Way-v0", {}), "a way").note
+    noted = kept(Subject("test/Way-v0", {}), "a way").note
     assert "canary: not checked" in noted

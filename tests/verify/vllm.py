@@ -15,7 +15,7 @@ from turngym.tests.verify.rows import Row, Tally
 
 if TYPE_CHECKING:
     from turngym.agents.engine import Completion, EngineFailure
-    from turngym.agents.engines.vllm.client import Endpoint
+    from turngym.agents.engines.vllm.client import Replica
     from turngym.agents.policy import Policy
     from turngym.tests.support.model_server import ModelServer
 
@@ -96,13 +96,13 @@ class Vllm:
 class _Known:
     """Says that servers have the policy's weights."""
 
-    servers: list[Endpoint]
+    servers: list[Replica]
 
     async def publish(self) -> None:
         for server in self.servers:
             server.model = "served"
 
-    async def restore(self, server: Endpoint) -> None:
+    async def restore(self, server: Replica) -> None:
         server.model = "served"
 
 

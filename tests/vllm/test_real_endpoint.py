@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turngym.agents import evaluate
-from turngym.agents.endpoint import Refused
+from turngym.agents.endpoint import EndpointRefused
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.journal import from_json, read_sealed, read_trees
 from turngym.agents.policy import load_policy
@@ -42,7 +42,7 @@ def evaluated(url: str, out: Path, *, resume: bool = False, tool_calls: str = "s
 
 @pytest.mark.parametrize("url", ["no tools"], indirect=True)
 def test_a_server_without_tool_calls_says_so(url: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"answered 400: .*; if it takes no tools, .* or add --tool-calls text"):
+    with pytest.raises(EndpointRefused, match=r"answered 400: .*; if it takes no tools, .* or add --tool-calls text"):
         evaluated(url, tmp_path)
 
 

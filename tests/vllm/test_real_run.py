@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Endpoint
+from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Replica
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.journal import read_trees
 from turngym.agents.policy import Policy
@@ -34,22 +34,22 @@ class Killing:
         os.killpg(self.server.pid, signal.SIGKILL)
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
-        draw, load = Endpoint.draw, Endpoint.load
+        draw, load = Replica.draw, Replica.load
 
-        async def drawing(server: Endpoint, request: CompletionRequest, model: str = "") -> Drawn:
+        async def drawing(server: Replica, request: CompletionRequest, model: str = "") -> Drawn:
             drawn = await draw(server, request, model)
             self.drawn += not model  # else it is a probe
             if not model and self.drawn % EVERY == 0 and 0 < self.left < KILLS:
                 self.kill()
             return drawn
 
-        async def loading(server: Endpoint, name: str, folder: Path) -> None:
+        async def loading(server: Replica, name: str, folder: Path) -> None:
             await load(server, name, folder)
             if self.left == KILLS and not name.endswith("-zero"):  # a server that dies while it is checked is refused
                 self.kill()
 
-        patch.setattr(Endpoint, "draw", drawing)
-        patch.setattr(Endpoint, "load", loading)
+        patch.setattr(Replica, "draw", drawing)
+        patch.setattr(Replica, "load", loading)
 
 
 def test_a_run_whose_server_is_killed_loses_nothing(

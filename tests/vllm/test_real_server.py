@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import Policy, load_policy
@@ -59,7 +59,7 @@ def test_a_tied_qwen2_with_an_adapted_head_killed_and_restored(
     policy = learned(load_policy(tied_qwen2, lora=LoraOptions(rank=8)))
     with new_server(policy, tmp_path) as server:
         assert "--hf-overrides" in server.command  # as another type
-        made = Publisher(policy, [Endpoint(server.url, 1500)], tmp_path / "adapters")
+        made = Publisher(policy, [Replica(server.url, 1500)], tmp_path / "adapters")
         asyncio.run(made.publish())
 
         os.killpg(server.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ import torch
 
 from turngym.agents.engine import Completion, Sampling
 from turngym.agents.engines.vllm import VllmEngine
-from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Endpoint
+from turngym.agents.engines.vllm.client import CompletionRequest, Drawn, Replica
 from turngym.agents.engines.vllm.engine import Fleet
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
@@ -33,9 +33,9 @@ def test_one_of_two_servers_is_killed_and_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy, asked, kill_at = served_policy, Counter[str](), [5]
-    other, draw = new_server(policy, tmp_path), Endpoint.draw
+    other, draw = new_server(policy, tmp_path), Replica.draw
 
-    async def sending(to: Endpoint, request: CompletionRequest, model: str = "") -> Drawn:
+    async def sending(to: Replica, request: CompletionRequest, model: str = "") -> Drawn:
         asked[to.url] += 1
         if to.url == other.url and asked[other.url] in kill_at:
             kill_at.clear()
@@ -52,7 +52,7 @@ def test_one_of_two_servers_is_killed_and_comes_back(
         publisher = Publisher(policy, fleet.servers, tmp_path / "adapters")
         with closing(VllmEngine(policy, fleet, publisher)) as engine:
             await engine.sync()
-            monkeypatch.setattr(Endpoint, "draw", sending)
+            monkeypatch.setattr(Replica, "draw", sending)
             drawn = await turns(engine, 0)
             async with asyncio.timeout(900):
                 while not all(each.up for each in fleet.servers):

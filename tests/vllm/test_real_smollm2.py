@@ -33,7 +33,7 @@ from turngym.agents.source import Source, find
 from turngym.envs.splits import open_split
 from turngym.tests.support.greedy import Prompt, drawn, generated, move, prompts
 from turngym.training.config import from_run
-from turngym.training.export import Plan, execute
+from turngym.training.export import PreparedExport, execute
 
 QUESTIONS, TOKENS, EPISODES = 100, 12, 96
 RUN = Path(turngym.__file__).parent / "tests" / "data" / "run-0.1.0"
@@ -119,7 +119,10 @@ def test_what_is_exported_is_served(moved, smollm2, new_server, given, tmp_path)
     shutil.rmtree(adapter)
     moved.save_adapter(adapter)
     config = from_run(run, allowed=None).changed(policy=str(moved.folder))
-    plans = [Plan(run, tmp_path / name, Source(moved.folder, adapter), config, 2, name == "merged") for name in KINDS]
+    plans = [
+        PreparedExport(run, tmp_path / name, Source(moved.folder, adapter), config, 2, name == "merged")
+        for name in KINDS
+    ]
     exported, merged = map(execute, plans)
     few = given[:20]
     model = AutoModelForCausalLM.from_pretrained(moved.folder, dtype=torch.float32)

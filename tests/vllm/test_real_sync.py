@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turngym.agents.engine import EngineFailure, EngineFault
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.publish import Publisher
 from turngym.agents.engines.vllm.server import VllmServer
 from turngym.agents.policy import Policy, load_policy
@@ -34,7 +34,7 @@ def policy(served_policy: Policy) -> Policy:
 
 
 def check(server: VllmServer, policy: Policy, folder: Path) -> None:
-    Publisher(policy, [Endpoint(server.url)], folder / "adapters").check()
+    Publisher(policy, [Replica(server.url)], folder / "adapters").check()
 
 
 def test_the_server_fits(server: VllmServer, policy: Policy, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_fifty_updates_are_right_within_a_thousandth(
     server: VllmServer, policy: Policy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "turngym.agents.engines.vllm")
-    made = Publisher(policy, [Endpoint(server.url)], tmp_path / "adapters")
+    made = Publisher(policy, [Replica(server.url)], tmp_path / "adapters")
     for step in range(50):
         asyncio.run(made.publish())  # log-probabilities more than a thousandth off are never right
         move(policy, 0.0005 * (1 + step % 7), step)
@@ -61,18 +61,18 @@ def test_every_damage_is_detected(
     other = load_policy(TINY, lora=policy.lora, seed=9)
     move(other, 0.02, 5)
     other.save_adapter(tmp_path / "other")
-    made = Publisher(policy, [Endpoint(server.url)], tmp_path / "adapters")
+    made = Publisher(policy, [Replica(server.url)], tmp_path / "adapters")
     asyncio.run(made.publish())
     assert made.present is not None and made.present.folder is not None
     name, old = made.present.name, made.present.folder
     move(policy, 0.002, 1)
-    missed, load = [], Endpoint.load
+    missed, load = [], Replica.load
     for kind in DAMAGE:
 
-        async def wrong(to: Endpoint, name: str, folder: Path, kind: str = kind) -> None:
+        async def wrong(to: Replica, name: str, folder: Path, kind: str = kind) -> None:
             await load(to, name, damage(kind, folder, old, tmp_path / "other", tmp_path / f"out {kind}"))
 
-        monkeypatch.setattr(Endpoint, "load", wrong)
+        monkeypatch.setattr(Replica, "load", wrong)
         try:
             asyncio.run(made.publish())
             missed.append(kind)

@@ -59,7 +59,7 @@ class JsonClient:
         except ShapeError as error:
             raise HttpFailure(Fault.MALFORMED, str(error)) from None
 
-    def probe(self, query: str = "") -> None:
+    def check(self, query: str = "") -> None:
         """Raise `HttpFailure` unless a server answers soon that something takes requests at the URL."""
         try:
             self._send("GET", self.url + query, b"", Limits(PROBE, 1, self.limits.max_bytes))

@@ -2,7 +2,7 @@
 
 Limits are kept from outside that process. Nothing an agent writes raises here; only a session that cannot be had does.
 
-- `session`: a live interpreter as the parent sees it; `probe` and `require` try the levels of this machine
+- `session`: a live interpreter as the parent sees it; `try_levels` and `require` try the levels of this machine
 - `server`: the parent's handle on the server process, and on the group of a session and its forks
 - `supervisor`: the server process, which keeps boundaries ready and watches their memory
 - `boundary`: what confines a session and its forks, and ends with one process; control groups, where they can be had
@@ -24,9 +24,9 @@ from ..functions import check_arguments, make_schema
 from .isolation import LEVELS, SOURCE_CAP, check_level
 from .packages import check_packages
 from .server import LevelRefused, kind_of
-from .session import CLOSED, CannotFork, Run, Session, memory_mode, open_session, probe, require
+from .session import CLOSED, CannotFork, ProgramRun, PythonSession, memory_mode, open_session, require, try_levels
 
-__all__ = ["LEVELS", "CannotFork", "LevelRefused", "PythonTool", "memory_mode", "probe", "require"]
+__all__ = ["LEVELS", "CannotFork", "LevelRefused", "PythonTool", "memory_mode", "require", "try_levels"]
 
 _SPELT = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\t\n\r"}
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class PythonTool:
         check_range("max_output", max_output, 64, 2**20, "characters")
         self.timeout, self.memory_mb, self.max_output, self.persistent = timeout, memory_mb, max_output, persistent
         self.level, self.packages = level, check_packages(packages)
-        self._session: Session | None = None
+        self._session: PythonSession | None = None
         self._history: list[str] = []  # the programs of the session, for a fork by replay
         self._resets = 0
 
@@ -122,7 +122,7 @@ class PythonTool:
 
     close = reset
 
-    def _run(self, code: str) -> Run:
+    def _run(self, code: str) -> ProgramRun:
         resets, history = self._resets, self._history
         session = self._session or open_session(self.level, kind_of(code), self.packages)
         self._session = session  # from here on `reset` ends it, whichever thread calls that

@@ -55,7 +55,7 @@ PACKAGES = "packages"  # the folder of the allowed packages, where there are no 
 
 
 @dataclass(frozen=True)
-class View:
+class FileView:
     """What programs see of the machine's files: a path is seen where the nearest of these, or itself, is shown."""
 
     shown: tuple[str, ...]  # interpreter, libraries, the system's programs, allowed packages: files, folders, links
@@ -71,7 +71,7 @@ visible: tuple[list[str], list[str]] = [], []
 """The files and folders that programs see without namespaces, and the folders that they only list."""
 
 
-def take_packages(view: View, folder: str) -> None:
+def take_packages(view: FileView, folder: str) -> None:
     """Import from the standard library and the packages of `view` only, without namespaces by way of `folder`.
 
     Landlock cannot let a folder be listed without what is in it: there the packages stand in a folder of links.
@@ -129,7 +129,7 @@ def open_files() -> int:
     return OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
 
 
-def enter_namespaces(view: View) -> None:
+def enter_namespaces(view: FileView) -> None:
     """Move this process into a user namespace in which it may make others, and into the file tree.
 
     A privileged process maps a second user for its boundaries, since limits on processes do not bind the first one.
@@ -196,7 +196,7 @@ def become_agent() -> None:
     os.setresuid(USER, USER, USER)
 
 
-def _build_tree(view: View) -> None:
+def _build_tree(view: FileView) -> None:
     """Make the tree and move into it; this process needs a user and a mount namespace of its own."""
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     base = next(folder for folder in ("/tmp", "/mnt", "/var/tmp", "/dev/shm") if Path(folder).is_dir())

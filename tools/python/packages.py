@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from .isolation import View
+from .isolation import FileView
 
 DEFAULT = ("numpy", "sympy", "mpmath", "scipy", "pandas", "networkx")
 """Distributions that programs see where they are installed, with what they need."""
@@ -141,7 +141,7 @@ def _sources(distribution: metadata.Distribution) -> Path | None:
     return Path(unquote(urlparse(origin["url"]).path)) if editable and "url" in origin else None
 
 
-def make_view(allowed: tuple[str, ...] = ()) -> View:
+def make_view(allowed: tuple[str, ...] = ()) -> FileView:
     """Return what programs see that were given the default packages and those that are `allowed`."""
     packages = owned(allowed)
     shown, hidden = {path for path in _OTHERS if Path(path).exists()}, installed()
@@ -167,7 +167,7 @@ def make_view(allowed: tuple[str, ...] = ()) -> View:
     listed = [path for path in above if _nearest(path, seen) > _nearest(path, unseen)]
     listed += filter(os.path.isdir, ["/usr"])
     readable = tuple(part for path in seen for part in _readable(path, seen, unseen))
-    return View(seen, unseen, packages, plain(sys.prefix), plain(sys.exec_prefix), readable, tuple(listed))
+    return FileView(seen, unseen, packages, plain(sys.prefix), plain(sys.exec_prefix), readable, tuple(listed))
 
 
 def plain(path: str) -> str:

@@ -57,7 +57,7 @@ class LevelRefused(ToolFailure):
         self.level, self.reason = level, reason
 
 
-class Server:
+class ToolServer:
     """The server process of a level, whose programs see `packages` too; raises `LevelRefused`, and `ToolFailure`."""
 
     def __init__(self, level: str, packages: tuple[str, ...] = ()) -> None:
@@ -133,7 +133,7 @@ class SessionGroup:
     for reports on its end, and `events` tells of the boundary's control group, if it has one.
     """
 
-    def __init__(self, server: Server, serial: int, folder: str, init: int, exit_pipe: int, *events: int) -> None:
+    def __init__(self, server: ToolServer, serial: int, folder: str, init: int, exit_pipe: int, *events: int) -> None:
         self.server, self.serial, self.folder = server, serial, folder
         self.init, self.exit_pipe, self.events = init, exit_pipe, events
         self.members, self.born = 1, 1
@@ -210,15 +210,15 @@ def overstepped(events: int) -> bool:
 
 
 _lock = threading.Lock()
-_servers: dict[str, Server] = {}
+_servers: dict[str, ToolServer] = {}
 
 
-def current_server(level: str, packages: tuple[str, ...] = ()) -> Server:
+def current_server(level: str, packages: tuple[str, ...] = ()) -> ToolServer:
     """Return the running server of this process, level and packages; starts one if there is none or it died."""
     key = " ".join((level, *packages))
     with _lock:
         if (server := _servers.get(key)) is None or not server.child.alive:
-            server = _servers[key] = Server(level, packages)
+            server = _servers[key] = ToolServer(level, packages)
         return server
 
 

@@ -34,7 +34,7 @@ _STRAY = 0.001  # seconds after a packet that is no answer: a program that flood
 
 
 @dataclass(frozen=True)
-class Run:
+class ProgramRun:
     """How one program ended: its status, the bytes it wrote, and why the session is over (None when it lives on)."""
 
     status: Status
@@ -46,7 +46,7 @@ class CannotFork(ToolFailure):
     """A session has what a fork would lose or share: threads, child processes, or files open for writing."""
 
 
-class Session:
+class PythonSession:
     """A live interpreter, used by one thread at a time; it ends with its last reference.
 
     Any thread may end it. Descriptors that are in use must not be closed, so that thread only kills, under `_gate`, and
@@ -77,7 +77,7 @@ class Session:
         except (EOFError, OSError, ValueError) as error:
             raise ToolFailure(f"the Python session did not start: {error}") from error
 
-    def run(self, code: str, timeout: float, memory: int, *, once: bool = False) -> Run:
+    def run(self, code: str, timeout: float, memory: int, *, once: bool = False) -> ProgramRun:
         """Run a program for at most `timeout` seconds from now, in `memory` bytes beyond the interpreter's own.
 
         A program that runs `once` takes the session along when it ends. Raises `ToolFailure` when the server died, when
@@ -94,7 +94,7 @@ class Session:
                 status = self._await(None if once else key, until, output)
                 if status in _ANSWERS:
                     self.group.set_busy(memory, None)
-                    run = Run(status, bytes(output))
+                    run = ProgramRun(status, bytes(output))
                 else:
                     run = self._post_mortem(status, timeout, output, once)
             except (OSError, ValueError) as error:
@@ -106,20 +106,20 @@ class Session:
                 raise ToolFailure(CLOSED)
             return run
 
-    def fork(self) -> "Session":
+    def fork(self) -> "PythonSession":
         """Return a live twin with a copy of the work folder, in the same boundary; raises `CannotFork` with why."""
         self._check_owner()
         with self._turn:
             self._check_alive()
             return self._twin(time.monotonic() + _ANSWERED)
 
-    def _twin(self, until: float) -> "Session":
+    def _twin(self, until: float) -> "PythonSession":
         if self.group.members >= PROCESSES:
             raise CannotFork(f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be")
         ours, theirs = messages.pair(senders=True)
         reading, writing = os.pipe()
         member, left = self.group.join()
-        twin, key = Session(self.group, ours, reading, member), secrets.token_hex(8)
+        twin, key = PythonSession(self.group, ours, reading, member), secrets.token_hex(8)
         try:
             message = {"fork": f"{self.group.folder}-{member}", "left": left, "key": key}
             self._ask(message, [theirs.detach(), writing])
@@ -199,7 +199,7 @@ class Session:
         time.sleep(_STRAY)
         return None
 
-    def _post_mortem(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> Run:
+    def _post_mortem(self, status: Status | None, timeout: float, output: bytearray, once: bool) -> ProgramRun:
         """End the session, wait until it is gone, and say how its program ended."""
         group = self.group
         if not group.overstepped() and group.members > 1:
@@ -218,15 +218,15 @@ class Session:
         if all_ended and group.lost:
             raise ToolFailure("the Python server died, and all its sessions with it")
         if status is Status.OUTPUT:
-            return Run(status, bytes(output), f"stopped after {OUTPUT_CAP} bytes of output")
+            return ProgramRun(status, bytes(output), f"stopped after {OUTPUT_CAP} bytes of output")
         if memory:
-            return Run(Status.MEMORY, bytes(output), "out of memory")
+            return ProgramRun(Status.MEMORY, bytes(output), "out of memory")
         # A program may end by itself between its deadline and its being killed.
         if once and exit_status is not None and (status is None or exit_status != signal.SIGKILL):
             return _run_of(exit_status, bytes(output))
         if status is Status.TIMEOUT:
-            return Run(status, bytes(output), f"timed out after {timeout:g} s")
-        return Run(Status.KILLED, bytes(output), "the process died")
+            return ProgramRun(status, bytes(output), f"timed out after {timeout:g} s")
+        return ProgramRun(Status.KILLED, bytes(output), "the process died")
 
     def _kill_alone(self) -> None:
         if self.process >= 0:
@@ -254,7 +254,7 @@ class Session:
             raise ToolFailure(CLOSED)
 
 
-def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Session:
+def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> PythonSession:
     """Return a fresh session, with the libraries of `kind` ready; raises `LevelRefused`, and `ToolFailure` with why."""
     failure = ToolFailure("no Python session can be opened: those that are ready keep ending")
     for _ in range(5):
@@ -268,7 +268,7 @@ def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Sessi
             messages.close(control, output, exit_pipe, *events, init)
             continue
         group = SessionGroup(server, message["serial"], message["folder"], init, exit_pipe, *events)
-        session = Session(group, socket.socket(fileno=control), output, 1)
+        session = PythonSession(group, socket.socket(fileno=control), output, 1)
         try:
             session.greet()
             return session
@@ -279,7 +279,7 @@ def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> Sessi
 
 
 @functools.cache
-def probe() -> dict[str, str | None]:
+def try_levels() -> dict[str, str | None]:
     """Try each level on this machine: None where it works, else the reason. Takes about a second the first time."""
     found: dict[str, str | None] = dict.fromkeys(LEVELS)
     for level in LEVELS:
@@ -300,13 +300,13 @@ def require(level: str) -> None:
     open_session(level, "").end()
 
 
-def _run_of(exit_status: int, output: bytes) -> Run:
+def _run_of(exit_status: int, output: bytes) -> ProgramRun:
     if (code := os.waitstatus_to_exitcode(exit_status)) >= 0:
-        return Run(Status.ERROR if code else Status.OK, output, f"exit code {code}" if code > 1 else None)
+        return ProgramRun(Status.ERROR if code else Status.OK, output, f"exit code {code}" if code > 1 else None)
     if -code == MEMORY_SIGNAL:
-        return Run(Status.MEMORY, output)
+        return ProgramRun(Status.MEMORY, output)
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return Run(Status.KILLED, output, f"the process died ({name})")
+    return ProgramRun(Status.KILLED, output, f"the process died ({name})")
 
 
 def _end(group: SessionGroup, member: int, control: socket.socket, fds: list[int]) -> None:

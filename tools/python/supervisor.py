@@ -19,7 +19,7 @@ from collections.abc import Callable
 from .. import messages
 from . import linux
 from .boundary import Boundary, Groups, Stock
-from .isolation import HOME, KINDS, View, enter_namespaces, remove_folder, take_packages
+from .isolation import HOME, KINDS, FileView, enter_namespaces, remove_folder, take_packages
 from .zygote import Zygote, start_zygote
 
 # What ends a boundary, sent to its init.
@@ -36,7 +36,7 @@ def main(level: str, folder: str) -> None:
     _fix_addresses()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     notes, *queues, life = messages.inherited_sockets(len(KINDS) + 2)
-    view = View(**messages.read_frame(life))
+    view = FileView(**messages.read_frame(life))
     groups, counted = None, "counted twenty times a second"
     try:
         groups = Groups()  # first, since there are none in the file tree of programs
@@ -68,7 +68,7 @@ def _fix_addresses() -> None:
                 os.execv(sys.executable, sys.orig_argv)
 
 
-def _prepare(level: str, view: View) -> None:
+def _prepare(level: str, view: FileView) -> None:
     """Find out whether this machine can give a level, and prepare for it; OSError with the reason where it cannot."""
     if level == "landlock" and linux.landlock_version() < 3:
         raise OSError("the kernel has no Landlock of version 3 (Linux 6.2), or it is switched off")

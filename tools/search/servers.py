@@ -41,15 +41,15 @@ def served(url: str, kind: str = "search-r1", index: str | None = None, timeout:
     limits, token = Limits(deadline=timeout), os.environ.get(TOKEN, "")
     retriever = Elastic(url, index, limits=limits) if index is not None else SearchR1(url, token=token, limits=limits)
     try:
-        retriever.probe()
+        retriever.check()
     except SearchFailure:
         retriever.close()
         raise
     return retriever
 
 
-class _Server:
-    """What both have in common; `name`, `down` (the fix where no server answers) and `query` of a probe are theirs."""
+class _SearchServer:
+    """What both have in common; `name`, `down` (the fix where no server answers) and `query` of a check are theirs."""
 
     name: str
     down: str
@@ -70,10 +70,10 @@ class _Server:
         except (HttpFailure, ShapeError) as failure:
             self._fail(failure)
 
-    def probe(self) -> None:
+    def check(self) -> None:
         """Raise `SearchFailure` within 2 seconds where no such server, or no such index of it, answers."""
         try:
-            self._client.probe(self.query)
+            self._client.check(self.query)
         except HttpFailure as failure:
             self._fail(failure)
 
@@ -86,7 +86,7 @@ class _Server:
         raise SearchFailure(fault, f"{self._client.url}: {failure}; {fix}") from None
 
 
-class SearchR1(_Server):
+class SearchR1(_SearchServer):
     """Searches a retrieval server of Search-R1's protocol.
 
     Jin et al., 2025, arXiv:2503.09516, `search_r1/search/retrieval_server.py`: `POST /retrieve` takes `{"queries",
@@ -115,7 +115,7 @@ class SearchR1(_Server):
         return self._ask({"queries": [query], "topk": k, "return_scores": True}, read)
 
 
-class Elastic(_Server):
+class Elastic(_SearchServer):
     """Searches an index of Elasticsearch or OpenSearch: `POST INDEX/_search`, a `multi_match` over title and text.
 
     A document may lack its `title`, not its `text`. The query is a value in the request's body and never query syntax.

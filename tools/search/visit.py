@@ -130,7 +130,7 @@ def plain(text: str) -> str:
 
 
 @dataclass
-class _Reader:
+class _PageReader:
     """A page that is being read: lines that are done, and the parts of the one that is not."""
 
     base: str
@@ -187,7 +187,7 @@ def read_html(text: str, base: str, enough: int, links: bool = False) -> tuple[s
     A line is a block of the page with its blanks collapsed; headings begin with `#`, items of lists with `-`. With
     `links`, a link is `[text](URL)`, resolved against the URL `base`.
     """
-    page, position = _Reader(base, links), 0
+    page, position = _PageReader(base, links), 0
     for _ in range(TAGS):
         opening = _OPENING.search(text, position)
         page.add(text[position : opening.start() if opening else None])
@@ -201,7 +201,7 @@ def read_html(text: str, base: str, enough: int, links: bool = False) -> tuple[s
     return page.title, "\n".join(page.lines), opening is None
 
 
-def _read_tag(page: _Reader, text: str, opening: re.Match[str]) -> int | None:
+def _read_tag(page: _PageReader, text: str, opening: re.Match[str]) -> int | None:
     """Read what opens there; where it ends, None where it does not."""
     if opening[2] is None:
         closer = "-->" if opening[0] == "<!--" else ">"

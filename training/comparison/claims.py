@@ -15,7 +15,7 @@ from ... import __version__
 from ...agents.journal import writable, write_file
 from ...agents.model_folder import read_toml
 from ...agents.scores import grouped
-from ...agents.significance import CONFIDENCE, Mean, mean_of
+from ...agents.significance import CONFIDENCE, Estimate, mean_of
 from ...envs.tasks import did_you_mean
 from ..analyse import NAME, QUANTITIES, Series, analyse, reward_law, spearman
 from ..config import from_mapping, revision
@@ -171,7 +171,7 @@ class Judged:
     values: Mapping[int, float]
 
     @property
-    def mean(self) -> Mean | None:
+    def mean(self) -> Estimate | None:
         return mean_of(self.values.values())
 
     @property

@@ -193,7 +193,6 @@ class Diagnose(Shown):
     """Folder of the diagnosis. By default the first of runs/diagnose, runs/diagnose-2, … that does not exist."""
     resume: bool = False
     """Continue the diagnosis in `--out`. What is finished is kept; more methods, worlds and seeds can be added."""
-
     against: str = ""
     """Method that the others are compared with: `grpo`, or else the first one, when left out."""
 

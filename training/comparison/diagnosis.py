@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ... import __version__
 from ...agents.journal import writable, write_file
 from ...agents.settings import flat
-from ...envs.diagnostic import WORLDS, Start, World
+from ...envs.diagnostic import WORLDS, DiagnosticWorld, Start
 from ...envs.splits import open_split
 from ...envs.tasks import did_you_mean
 from ...tools.progress import track
@@ -55,7 +55,7 @@ class Case:
     """A world and a start; `final` says what solves it."""
 
     name: str
-    world: World
+    world: DiagnosticWorld
     isolates: str
     start: Start = Start()
     success: float = 0.8

@@ -16,7 +16,7 @@ from ...agents.journal import read_trees
 from ...agents.scores import pass_at_k
 from ...agents.settings import SamplingOptions
 from ...agents.trajectory import Tree
-from ...envs.diagnostic import World
+from ...envs.diagnostic import DiagnosticWorld
 from ...envs.question import QuestionEnv
 
 EPISODES, SAMPLES = 1024, 8  # of a measurement at temperature 1; of each task
@@ -41,7 +41,7 @@ class Measured:
     entropy: list[float]
 
     @classmethod
-    def of(cls, trees: Sequence[Tree], world: World | None = None, tools: bool = False) -> Self:
+    def of(cls, trees: Sequence[Tree], world: DiagnosticWorld | None = None, tools: bool = False) -> Self:
         """Count what paths with a score did; shared turns count once. Raises ValueError where there is none."""
         leaves = [(tree, leaf) for tree in trees for leaf in tree.leaves if leaf.rewarded]
         if not leaves:
@@ -75,7 +75,7 @@ class Final:
     episodes: int = EPISODES  # at temperature 1, `SAMPLES` or more of a task; 0: it is not measured
     success: float = 0.8
     pass_at_8: float = 0.0
-    world: World | None = None
+    world: DiagnosticWorld | None = None
 
     @property
     def file(self) -> str:

@@ -17,7 +17,7 @@ from ... import __version__
 from ...agents import significance as tests
 from ...agents.journal import write_file
 from ...agents.scores import Interval
-from ...agents.significance import CONFIDENCE, LEVEL, POWER, Mean, mean_of
+from ...agents.significance import CONFIDENCE, LEVEL, POWER, Estimate, mean_of
 from ..config import revision
 from ..report.picture import draw, save
 from .measure import Measured
@@ -26,6 +26,7 @@ from .results import ACTIONS, COSTS, MethodResult, method_results, read_history
 
 SURE, RARE = 0.9, 0.1  # shares of seeds that are solved by a method that helps, and by one that does not
 NONE = "–"
+Ahead = tuple[Estimate | None, float | None]  # points more than the reference, and their p
 COMPARED = {"success": ("sampled", "success"), "greedy": ("greedy", "success"), "pass@8": ("sampled", "pass_at_8")}
 NAMES = tuple(f"compare.{ending}" for ending in ("md", "json", "png"))
 
@@ -110,16 +111,16 @@ def spread(folder: Path) -> float:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Summary:
     """What the finished runs of a method came to, beside those of the reference on the same seeds."""
 
     sampled: dict[int, Measured]  # by seed
     greedy: dict[int, Measured]
     seconds: dict[int, float]  # of a processor
-    clipped: Mean | None  # share of slots, both bounds, over steps
+    clipped: Estimate | None  # share of slots, both bounds, over steps
     solved: int
     p_solved: float | None = None  # corrected, as all p; None of the reference
-    ahead: Mapping[str, tuple[Mean | None, float | None]] = field(default_factory=dict)  # difference and p
+    ahead: Mapping[str, Ahead] = field(default_factory=dict)  # difference and p
 
     def to_json(self) -> dict[str, Any]:
         ahead = {name: {**(asdict(mean) if mean else {}), "p": p} for name, (mean, p) in self.ahead.items()}
@@ -130,9 +131,9 @@ class Outcome:
         return {"solved": self.solved, "of": len(runs), "p_solved": self.p_solved, "ahead": ahead, "runs": runs}
 
 
-def outcomes(comparison: Comparison) -> dict[str, Outcome]:
+def outcomes(comparison: Comparison) -> dict[str, Summary]:
     """Return by method what its finished runs came to. Raises OSError or ValueError where one cannot be read."""
-    final, peer, found = comparison.final, comparison.reference, dict[str, Outcome]()
+    final, peer, found = comparison.final, comparison.reference, dict[str, Summary]()
     for method in comparison.methods:
         own = [one for one in comparison.trials if one.method == method and final.episodes and one.finished]
         results = {trial.config.seed: trial.result() for trial in own}
@@ -140,7 +141,7 @@ def outcomes(comparison: Comparison) -> dict[str, Outcome]:
         seconds = {seed: one["seconds"] for seed, one in results.items()}
         clips = [read_history(trial.folder).clipped for trial in own]
         clipped = mean_of(clip for clip in clips if clip is not None)
-        found[method] = Outcome(sampled, greedy, seconds, clipped, sum(map(final.solved, sampled.values())))
+        found[method] = Summary(sampled, greedy, seconds, clipped, sum(map(final.solved, sampled.values())))
     counts = {name: (one.solved, len(one.sampled)) for name, one in found.items()}
     others = [name for name in found if name != peer]
     exact = tests.holm({name: tests.fisher(*counts[name], *counts[peer]) for name in others})
@@ -149,7 +150,7 @@ def outcomes(comparison: Comparison) -> dict[str, Outcome]:
     return {name: replace(one, p_solved=exact.get(name), ahead=by_name.get(name, {})) for name, one in found.items()}
 
 
-def _ahead(found: Mapping[str, Outcome], peer: str, how: str, of: str) -> dict[str, tuple[Mean | None, float | None]]:
+def _ahead(found: Mapping[str, Summary], peer: str, how: str, of: str) -> dict[str, Ahead]:
     values = {
         name: {seed: value for seed, own in getattr(one, how).items() if (value := getattr(own, of)) is not None}
         for name, one in found.items()
@@ -164,7 +165,7 @@ def _ahead(found: Mapping[str, Outcome], peer: str, how: str, of: str) -> dict[s
 
 
 def final_tables(
-    comparison: Comparison, found: Mapping[str, Outcome], title: str, note: str, starts: Sequence[Measured] = ()
+    comparison: Comparison, found: Mapping[str, Summary], title: str, note: str, starts: Sequence[Measured] = ()
 ) -> list[Table]:
     """Return the tables of what policies do in the end (and did at `starts`) and of differences; no empty columns."""
     if not starts and not any(one.sampled for one in found.values()):
@@ -215,7 +216,7 @@ def _mean(values: Iterable[float | None]) -> str:
     return f"{100 * fmean(known):.1f}" if known else NONE
 
 
-def as_text(mean: Mean | None, form: str, scale: float = 1.0) -> str:
+def as_text(mean: Estimate | None, form: str, scale: float = 1.0) -> str:
     """Return a mean with the half width of its interval where it has one."""
     if mean is None:
         return NONE
@@ -316,12 +317,12 @@ def _by_turn(found: Mapping[str, MethodResult]) -> list[Table]:
     return made if actions else made[:1]
 
 
-def _share(mean: Mean | None) -> str:
+def _share(mean: Estimate | None) -> str:
     if mean is None or not mean.half:
         return as_text(mean, ".1f", 100)
     low, high = max(mean.value - mean.half, 0.0), min(mean.value + mean.half, 1.0)
     return str(Interval(mean.value, low, high)).replace(" %", "")
 
 
-def _cost(mean: Mean | None, name: str) -> str:
+def _cost(mean: Estimate | None, name: str) -> str:
     return as_text(mean, ",.1f", 1 / 60) if name == "seconds" else as_text(mean, ",.0f")

@@ -15,7 +15,7 @@ from statistics import fmean, variance
 from typing import Any
 
 from ...agents.scores import Interval, interval
-from ...agents.significance import Mean, mean_of
+from ...agents.significance import Estimate, mean_of
 from ..run_folder import METRICS
 from .plan import Comparison
 
@@ -134,11 +134,11 @@ class MethodResult:
 
     histories: dict[int, History]  # by seed
     unfinished: dict[int, str]  # by seed: how far it came
-    ahead: Mean | None  # held-out success at the end less that of the reference, pairwise by seed
+    ahead: Estimate | None  # held-out success at the end less that of the reference, pairwise by seed
     reached: dict[int, Spent]  # by seed: what was spent when the reference's final success was first seen
     compared: int  # seeds that the reference has finished, too
 
-    def success(self, at: int) -> Mean | None:
+    def success(self, at: int) -> Estimate | None:
         """Return the held-out success over seeds; `at` is 0 before training, -1 after it."""
         return mean_of(history.validations[at].success for history in self.histories.values())
 
@@ -148,18 +148,18 @@ class MethodResult:
         won, of = sum(one.won for one in found), sum(one.episodes for one in found)
         return (interval([1.0] * won + [0.0] * (of - won), of), won, of) if of else None
 
-    def cost(self, name: str) -> Mean | None:
+    def cost(self, name: str) -> Estimate | None:
         return mean_of(getattr(history.spent, name) for history in self.histories.values())
 
-    def cost_until(self, name: str) -> Mean | None:
+    def cost_until(self, name: str) -> Estimate | None:
         """Return what was spent until the reference's final success was first seen, over the seeds where it was."""
         return mean_of(getattr(spent, name) for spent in self.reached.values())
 
-    def entropy(self, turn: int, name: str) -> Mean | None:
+    def entropy(self, turn: int, name: str) -> Estimate | None:
         found = [history.entropy[turn] for history in self.histories.values() if turn in history.entropy]
         return mean_of(value for one in found if (value := getattr(one, name)) is not None)
 
-    def acted(self, name: str, turn: int) -> Mean | None:
+    def acted(self, name: str, turn: int) -> Estimate | None:
         """Return the mean over seeds of one of `ACTIONS` at a turn."""
         found = (history.actions.get(f"{name}/{turn}") for history in self.histories.values())
         return mean_of(value for value in found if value is not None)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...agents.engine import keyed_rng
 from ..parameters import Count, checked
-from .base import Control, State, Tasks, Whole
+from .base import Control, Epoch, State, Whole
 
 SALT, POOL = 0x5B5E7, 4096  # parts its draws from those of tokens; most tasks that are looked at
 
@@ -42,7 +42,7 @@ def data_subset(
             drawn = similar([text(task) for task in drawn], drawn, clusters, kinds, draw)
         return frozenset(drawn[:count])
 
-    def order(tasks: Tasks, state: State) -> list[int]:
+    def order(tasks: Epoch, state: State) -> list[int]:
         kept = chosen(tuple(sorted(tasks.order)), tasks.text)
         return [task for task in tasks.order if task in kept]
 

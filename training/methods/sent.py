@@ -22,7 +22,7 @@ import torch
 from ..credit import earned
 from ..objective import covariance, moved, unclipped
 from ..parameters import Count, NonNegative, Share, checked
-from .base import Batch, Control, Needs, Now, Penalty, Requests, Sets, State, Stats, Tasks, Terms, Tree, Whole, replace
+from .base import Batch, Control, Epoch, Needs, Now, Penalty, Requests, Sets, State, Stats, Terms, Tree, Whole, replace
 from .empo import answers
 
 HIGHEST, LOWEST, COLUMN = 2.0, 0.5, "sent"
@@ -39,7 +39,7 @@ def sent(
 ) -> Control:
     """Return SENT's token loss and, with `measure`, its curriculum; `steps` is the run's. State: step, SE by task."""
 
-    def order(tasks: Tasks, state: State) -> list[int]:
+    def order(tasks: Epoch, state: State) -> list[int]:
         if state["step"] < measure:
             return list(tasks.order)
         known = sorted(state["spread"], key=lambda task: (state["spread"][task], int(task)))

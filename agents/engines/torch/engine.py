@@ -21,7 +21,7 @@ from ...memory import GIB, TooLarge, free_bytes
 from ...policy import Policy
 from .decoder import Decoder, Weights, unusual
 from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, paying_threads, set_threads
-from .scheduler import Gathering, Request, Scheduler, Sequence
+from .scheduler import Gathering, PendingTurn, Scheduler, Sequence
 
 T = TypeVar("T")
 Drawn = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]
@@ -111,7 +111,7 @@ class TorchEngine:
         """Return what differs where the policy's weights were changed."""
         return self.policy.version, *(parameter._version for parameter in self.policy.model.parameters())
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: PendingTurn) -> None:
         if not self._open:
             raise RuntimeError("the engine is closed; open another")
         self.scheduler.add(request)
@@ -151,7 +151,7 @@ class TorchEngine:
         fed = running + running[-1:] * (-len(running) % self._runner.rows)
         slots, lengths = _slots(fed), [sequence.cached for sequence in fed]
         tokens = [sequence.tokens[sequence.cached] for sequence in fed]
-        settings, drawing = [(Sampling(), 0.0)] * len(fed), dict[int, Request]()
+        settings, drawing = [(Sampling(), 0.0)] * len(fed), dict[int, PendingTurn]()
         for row, sequence in enumerate(running):
             request = sequence.request
             if request is not None and sequence.cached == len(sequence.tokens) - 1:
@@ -162,7 +162,7 @@ class TorchEngine:
             sequence.cached += 1
         self._accept(drawing, drawn)
 
-    def _accept(self, drawing: dict[int, Request], drawn: tuple[NDArray[Any], ...]) -> None:
+    def _accept(self, drawing: dict[int, PendingTurn], drawn: tuple[NDArray[Any], ...]) -> None:
         for row, request in drawing.items():
             if request.future.done():
                 continue
@@ -221,7 +221,7 @@ class TorchSession(OpenSession):
         self.version = version
         sequence.append(tokens)
         uniforms, future = keyed_rng(key).random(turn.most), asyncio.get_running_loop().create_future()
-        sequence.request = Request(sampling, turn.most, cut, sequence=sequence, uniforms=uniforms, future=future)
+        sequence.request = PendingTurn(sampling, turn.most, cut, sequence=sequence, uniforms=uniforms, future=future)
         try:
             self.engine.begin(sequence.request)
             return await sequence.request.future

@@ -20,7 +20,7 @@ LONGEST_CHUNK = 512  # longer chunks are fed in pieces of this many tokens, whic
 
 
 @dataclass(eq=False, kw_only=True)
-class Request(Generation):
+class PendingTurn(Generation):
     """A turn that a caller waits for: token i is drawn at `uniforms[i]`, float64 [most]."""
 
     sequence: "Sequence"
@@ -42,7 +42,7 @@ class Sequence:
     marks: dict[int, bytes] = field(default_factory=dict)
     cached: int = 0
     slot: int | None = None
-    request: Request | None = None
+    request: PendingTurn | None = None
     used: int = 0
 
     @property
@@ -123,10 +123,10 @@ class Scheduler:
         self.begun = 0  # turns
         self._more: asyncio.Future[None] | None = None
         self._prefill_tokens = prefill_tokens
-        self._requests: list[Request] = []
+        self._requests: list[PendingTurn] = []
         self._clock = 0
 
-    def add(self, request: Request) -> None:
+    def add(self, request: PendingTurn) -> None:
         self._requests.append(request)
         self.begun += 1
         if self._more is not None and not self._more.done():
@@ -192,7 +192,7 @@ class Scheduler:
             self.slots[sequence.slot] = None
             sequence.slot, sequence.cached = None, 0
 
-    def clear(self) -> list[Request]:
+    def clear(self) -> list[PendingTurn]:
         """Free all slots, and return the requests that were left."""
         for sequence in self.slots:
             if sequence is not None:

@@ -79,7 +79,7 @@ class Drawn(NamedTuple):
     likeliest: dict[int, float]
 
 
-class Endpoint:
+class Replica:
     """A server at `url`; `deadline` bounds each answer that is no turn (seconds).
 
     model: the name under which it serves the policy's weights; "" where it is not known to have them. up: whether turns

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ....tools.http import HttpFailure
 from ...engine import Completion, Cut, EngineFailure, EngineFault, Generation, OpenSession, Sampling, Stop, StopRule
 from ...policy import Policy
-from .client import TOP, CompletionRequest, Drawn, Endpoint
+from .client import TOP, CompletionRequest, Drawn, Replica
 from .publish import Publisher
 
 T = TypeVar("T")
@@ -97,11 +97,11 @@ class VllmEngine:
         policy = self.policy
         return CompletionRequest(prompt, most, key, sampling, policy.end_ids, policy.vocabulary, stops, self.top)
 
-    async def _admit(self, server: Endpoint) -> None:
+    async def _admit(self, server: Replica) -> None:
         await self.publisher.restore(server)
         await self._inspect(server)
 
-    async def _inspect(self, server: Endpoint) -> None:
+    async def _inspect(self, server: Replica) -> None:
         if server.inspected:
             return
         _, limit = await server.base_model()
@@ -176,7 +176,7 @@ class VllmSession(OpenSession):
             while stop is None:
                 n = len(turn.tokens)
                 request = engine.request(self.tokens + turn.tokens, turn.most - n, turn.sampling, (*key, n), closers)
-                drawn = await engine.fleet.run(self.home, partial(Endpoint.draw, request=request), ends)
+                drawn = await engine.fleet.run(self.home, partial(Replica.draw, request=request), ends)
                 stop = self._accept(turn, drawn)
         self.tokens.extend(turn.tokens)
         if turn.sampling.temperature == 0:
@@ -239,17 +239,17 @@ class Fleet:
     ) -> None:
         if not urls or len(set(urls)) < len(urls):
             raise ValueError(f"urls is {list(urls)}; name at least 1 server, and each once")
-        self.servers = [Endpoint(url, deadline) for url in urls]
+        self.servers = [Replica(url, deadline) for url in urls]
         self.deadline, self.ended = deadline, ended
-        self.admit: Callable[[Endpoint], Awaitable[None]] | None = None  # for a server that was down; may raise
-        self._waking: dict[Endpoint, asyncio.Task[None]] = {}
+        self.admit: Callable[[Replica], Awaitable[None]] | None = None  # for a server that was down; may raise
+        self._waking: dict[Replica, asyncio.Task[None]] = {}
         self._places = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     def place(self) -> asyncio.Semaphore:
         places = asyncio.Semaphore(self.in_flight * len(self.servers))
         return self._places.setdefault(asyncio.get_running_loop(), places)
 
-    async def run(self, home: bytes, attempt: Callable[[Endpoint], Awaitable[T]], ends: float) -> T:
+    async def run(self, home: bytes, attempt: Callable[[Replica], Awaitable[T]], ends: float) -> T:
         """Await `attempt` with a server, and again where another try may help, until the loop's time is `ends`.
 
         `home` decides which server it is, as long as that one is up and not far ahead of another.
@@ -273,7 +273,7 @@ class Fleet:
             why = last or next((f" ({each.url} is down: {each.why})" for each in self.servers if not each.up), "")
             raise EngineFailure(EngineFault.TIMEOUT, f"no answer before the turn's deadline{why}") from None
 
-    async def _server(self, home: bytes) -> Endpoint:
+    async def _server(self, home: bytes) -> Replica:
         while waking := self._watch():
             if self.ended() or any(server.up for server in self.servers):
                 break
@@ -289,7 +289,7 @@ class Fleet:
                 self._waking[server] = asyncio.get_running_loop().create_task(self._wake(server))
         return [task for task in self._waking.values() if not task.done()]
 
-    async def _wake(self, server: Endpoint) -> None:
+    async def _wake(self, server: Replica) -> None:
         while not server.up and self.ended() is None:
             try:
                 async with asyncio.timeout(HEALTH):
@@ -303,7 +303,7 @@ class Fleet:
                 await asyncio.sleep(POLL)
 
 
-def choose(servers: Sequence[Endpoint], home: bytes) -> Endpoint:
+def choose(servers: Sequence[Replica], home: bytes) -> Replica:
     """Return the server of rendezvous hashing for `home` (Thaler and Ravishankar 1998), or a far less busy one.
 
     When a server goes or comes, only what was or will be at home there moves.

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from ...engine import EngineFailure, EngineFault, Sampling, evaluating
 from ...policy import Policy
-from .client import CompletionRequest, Endpoint
+from .client import CompletionRequest, Replica
 
 log = logging.getLogger(__name__)
 Answer = Sequence[Mapping[int, float]]  # log-probabilities of the likeliest tokens behind each prompt, by id
@@ -62,7 +62,7 @@ class Publisher:
     in it is deleted. Each finding that is not plainly right is logged.
     """
 
-    def __init__(self, policy: Policy, servers: Sequence[Endpoint], adapters: Path) -> None:
+    def __init__(self, policy: Policy, servers: Sequence[Replica], adapters: Path) -> None:
         self.version = -1
         self.present: Published | None = None
         self._before: Published | None = None
@@ -71,7 +71,7 @@ class Publisher:
         self._prompts, vocabulary = (asked := prompts(policy)), policy.vocabulary
         # The prompts' own tokens are not asked for: with an adapted head vLLM fails on them unless alone in a batch.
         self._questions = [CompletionRequest(p.tolist(), 1, (), Sampling(), frozenset(), vocabulary) for p in asked]
-        self._noise: dict[Endpoint, NDArray[np.float64]] = {}
+        self._noise: dict[Replica, NDArray[np.float64]] = {}
         shutil.rmtree(adapters, ignore_errors=True)
         adapters.mkdir(parents=True)
         with policy.reference():
@@ -124,7 +124,7 @@ class Publisher:
         for server, name in zip(self.servers, names):
             server.model = name if isinstance(name, str) else ""
 
-    async def restore(self, server: Endpoint) -> None:
+    async def restore(self, server: Replica) -> None:
         """Load what is published into a server that was started again, and prove it; raises as `publish`."""
         while (present := self.present) is not None:
             name = await self._bring(server, present)
@@ -145,7 +145,7 @@ class Publisher:
                 await server.unload(gone.name)
             await asyncio.to_thread(shutil.rmtree, gone.folder, True)
 
-    async def _bring(self, server: Endpoint, present: Published) -> str:
+    async def _bring(self, server: Replica, present: Published) -> str:
         """Load `present` into a server that lacks it, and probe it; return the name that it has there."""
         try:
             accepted = await self._accepted(server)
@@ -168,7 +168,7 @@ class Publisher:
             log.info("%s: %s: the weights differ too little", server.url, what)
         return name
 
-    async def _ask(self, server: Endpoint, weights: Published) -> tuple[str, Answer]:
+    async def _ask(self, server: Replica, weights: Published) -> tuple[str, Answer]:
         """Load `weights`, and return their name on the server and what the server answers with them."""
         name, policy = weights.name, self._policy
         for last in (False, True):
@@ -187,7 +187,7 @@ class Publisher:
             raise server.failure(EngineFault.MISMATCH, message)
         return name, [each.likeliest for each in drawn]
 
-    async def _accepted(self, server: Endpoint) -> NDArray[np.float64]:
+    async def _accepted(self, server: Replica) -> NDArray[np.float64]:
         """Return what to take for noise of this server; MISMATCH where it has not the policy's model.
 
         With LoRA it is asked through an adapter of zeros: while adapters are loaded, some servers put a part of one on

@@ -5,7 +5,7 @@ import pytest
 
 from turngym.agents.check import copies
 from turngym.agents.check.clauses import CLAUSES, check, run
-from turngym.agents.check.episodes import Case
+from turngym.agents.check.episodes import Subject
 from turngym.envs import Reply, StopReason, TextEnv
 from turngym.envs.math.grade import Grade
 from turngym.envs.question import QuestionEnv
@@ -141,6 +141,6 @@ def problem(register):
 
     def problem(name, maker):
         clause = next(clause for clause in CLAUSES if clause.name == name)
-        return run(clause, Case(register(maker), {})).problem
+        return run(clause, Subject(register(maker), {})).problem
 
     return problem

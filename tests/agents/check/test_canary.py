@@ -9,7 +9,7 @@ import pytest
 
 from turngym.agents.check import canary
 from turngym.agents.check.canary import Detector
-from turngym.agents.check.episodes import Case
+from turngym.agents.check.episodes import Subject
 from turngym.envs import Reply, TextEnv
 from turngym.tools import PythonTool
 
@@ -179,8 +179,8 @@ def test_a_gold_that_is_no_text_is_said_not_to_be_checked(world, register):
         def on_step(self, text):
             return told(self, super().on_step(text), expected=self.secret)
 
-    assert canary.check_canary(Case(register(Way), {})).startswith("not checked: ")
-    assert canary.check_canary(Case(register(world), {})) == "4 episodes"
+    assert canary.check_canary(Subject(register(Way), {})).startswith("not checked: ")
+    assert canary.check_canary(Subject(register(world), {})) == "4 episodes"
 
 
 def test_every_episode_has_a_canary_of_its_own(world, register):
@@ -191,7 +191,7 @@ def test_every_episode_has_a_canary_of_its_own(world, register):
             planted.append(canary)
             return super().plant(canary)
 
-    case = Case(register(Keeping), {})
+    case = Subject(register(Keeping), {})
     canary.check_canary(case)
     assert len(set(planted)) == 4 and all(len(text) == 15 and text.isdigit() for text in planted)
     canary.check_canary(case)

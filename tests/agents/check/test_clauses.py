@@ -11,7 +11,7 @@ import pytest
 
 from turngym.agents.check import clauses as module
 from turngym.agents.check.clauses import CLAUSES, Clause, Result, check, run
-from turngym.agents.check.episodes import Broken, Case
+from turngym.agents.check.episodes import Broken, Subject
 from turngym.envs import Reply, StopReason, TextEnv, registry
 
 MATH = "turngym/Math-v0"
@@ -116,7 +116,7 @@ def test_clauses_are_run_one_by_one_with_the_options_and_the_seed(monkeypatch):
     results = check(MATH, {"difficulty": 3}, seed=4)
     assert ran == []
     assert next(results) == Result("hold", "A sentence.", True, note="2 tasks")
-    assert ran == [Case(MATH, {"difficulty": 3}, 4)]
+    assert ran == [Subject(MATH, {"difficulty": 3}, 4)]
     assert next(results) == Result("fail", "A sentence.", False, "it is 1; make it 2")
     assert next(results).problem.startswith("Gymnasium's words")
     assert next(results) == Result("crash", "A sentence.", False, "it raises KeyError: 'gone'")
@@ -127,7 +127,7 @@ def test_an_interrupt_ends_the_check():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(Clause("a", "A.", interrupted), Case(MATH, {}))
+        run(Clause("a", "A.", interrupted), Subject(MATH, {}))
 
 
 class Echo(TextEnv):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from turngym.agents.check import copies
-from turngym.agents.check.episodes import Broken, Case
+from turngym.agents.check.episodes import Broken, Subject
 from turngym.envs import Reply, TextEnv
 
 
@@ -317,7 +317,7 @@ def test_a_reset_in_a_vector_that_is_another_is_seen(world, vector):
 
 def test_good_ones_keep_the_clause_in_both_modes(world, quiz, register):
     for maker in (world, quiz):
-        case = Case(register(maker), {})
+        case = Subject(register(maker), {})
         assert copies.check_vector(case) == f"{max(len(p.actions) for p in case.scenarios[1:3]) + 2} rounds of 2 " + (
             "environments in 2 modes"
         )
@@ -334,6 +334,6 @@ def test_options_reach_the_environments_of_a_vector(world, register):
             return super().on_reset(rng, options) + ("!" if unlike else "")
 
     env_id = register(Option)
-    copies.check_vector(Case(env_id, {}))
+    copies.check_vector(Subject(env_id, {}))
     with pytest.raises(Broken, match="in async mode: at reset"):
-        copies.check_vector(Case(env_id, {"fine": False}))
+        copies.check_vector(Subject(env_id, {"fine": False}))

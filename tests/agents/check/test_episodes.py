@@ -4,8 +4,8 @@ from turngym.agents.check.episodes import (
     COUNTER,
     LONGEST,
     Broken,
-    Case,
     Scenario,
+    Subject,
     episode,
     example_calls,
     expert,
@@ -29,7 +29,7 @@ class OnlyPython:
 @pytest.fixture
 def plans(register):
     def plans(maker, seed=0):
-        return Case(register(maker), {}, seed).scenarios
+        return Subject(register(maker), {}, seed).scenarios
 
     return plans
 

@@ -12,7 +12,7 @@ import pytest
 
 from turngym.agents.check import clauses
 from turngym.agents.check.clauses import CLAUSES, check, run
-from turngym.agents.check.episodes import Broken, Case
+from turngym.agents.check.episodes import Broken, Subject
 from turngym.envs import Reply, TextEnv
 
 
@@ -236,7 +236,7 @@ def test_the_clause_on_generators_puts_them_back(world, register):
             np.random.seed(1)
             return super().on_reset(rng, options)
 
-    case = Case(register(Rolling), {})
+    case = Subject(register(Rolling), {})
     assert case.scenarios  # written now, as it plays
     random.seed(5)
     np.random.seed(5)
@@ -323,7 +323,7 @@ def words(tmp_path, monkeypatch):
 
 
 def process(env_id, **options):
-    return run(next(clause for clause in CLAUSES if clause.name == "process"), Case(env_id, options))
+    return run(next(clause for clause in CLAUSES if clause.name == "process"), Subject(env_id, options))
 
 
 def test_a_second_process_sees_the_same_episodes_whatever_it_prints(words):

@@ -3,7 +3,7 @@
 import pytest
 
 from turngym.agents.check.clauses import CLAUSES, run
-from turngym.agents.check.episodes import Case
+from turngym.agents.check.episodes import Subject
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def split(world):
 
 def note(register, maker, **options):
     (clause,) = [clause for clause in CLAUSES if clause.name == "tasks"]
-    result = run(clause, Case(register(maker), options))
+    result = run(clause, Subject(register(maker), options))
     assert result.ok, result.problem
     return result.note
 
@@ -40,7 +40,7 @@ def test_what_is_right_is_said(world, split, register):
     assert note(register, split) == "100 tasks; three splits"
     assert note(register, split, split="valid") == "100 tasks; the splits of these options are not compared"
     (clause,) = [clause for clause in CLAUSES if clause.name == "tasks"]
-    assert run(clause, Case("turngym/Math-v0", {})).note.endswith("tasks; three splits")
+    assert run(clause, Subject("turngym/Math-v0", {})).note.endswith("tasks; three splits")
 
 
 def test_options_that_are_ignored_are_seen(world, problem):

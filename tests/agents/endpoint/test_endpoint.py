@@ -15,7 +15,7 @@ import turngym
 from turngym import __main__ as cli
 from turngym.agents import endpoint as client
 from turngym.agents import evaluate
-from turngym.agents.endpoint import Conversation, Endpoint, Gate, Refused
+from turngym.agents.endpoint import Endpoint, EndpointPlayer, EndpointRefused, Gate
 from turngym.agents.engine import EngineFault
 from turngym.agents.journal import read_sealed, read_trees
 from turngym.agents.players import play
@@ -148,7 +148,7 @@ def one(message, url_of=None, finish="", turns=2, **rest):
     with server.run() as url:
         endpoint = Endpoint(EndpointOptions(model="m", base_url=url, retries=1, timeout=5.0, **rest))
         try:
-            return play(make(PYTHON, max_turns=turns), Conversation(endpoint, 0), 0), server.asked
+            return play(make(PYTHON, max_turns=turns), EndpointPlayer(endpoint, 0), 0), server.asked
         finally:
             endpoint.close()
 
@@ -273,7 +273,7 @@ def test_a_server_that_hangs_is_given_up(served, way):
 )
 def test_what_the_first_request_meets_ends_the_evaluation(served, tmp_path, way, message):
     server, url = served(plan=lambda number, asked: way)
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(EndpointRefused, match=message):
         evaluated(url, tmp_path, concurrency=8, retries=2)
     assert len(server.asked) == (3 if way == "500" else 1)
     rows = list(read_sealed(tmp_path / "requests.jsonl"))
@@ -285,10 +285,10 @@ def test_what_the_first_request_meets_ends_the_evaluation(served, tmp_path, way,
 def test_another_address_says_what_to_check(served):
     server, url = served()
     with pytest.raises(
-        Refused, match=r"answered 404: .*Not Found.*; check --model, and --base-url, which often ends in"
+        EndpointRefused, match=r"answered 404: .*Not Found.*; check --model, and --base-url, which often ends in"
     ):
         evaluated(f"{url}/api")
-    with pytest.raises(Refused, match="check --base-url, and whether the server runs"):
+    with pytest.raises(EndpointRefused, match="check --base-url, and whether the server runs"):
         evaluated("http://127.0.0.1:9")
     assert server.asked == []
 
@@ -313,7 +313,7 @@ def test_the_number_of_requests_follows_the_server():
     gate.close("enough")
     gate.close("again")
     gate.pause(100.0)
-    with pytest.raises(Refused, match="enough"), gate.place():
+    with pytest.raises(EndpointRefused, match="enough"), gate.place():
         pass
 
 
@@ -322,14 +322,14 @@ def test_a_model_that_changes_ends_the_evaluation_and_loses_nothing(served, tmp_
     """In the middle of an evaluation, or between two parts of one."""
     server, url = served(plan=lambda number, asked: "other model" if number == 9 else "")
     with pytest.raises(
-        Refused, match=r"model '.*' answered, and 'scripted-1' did before; let that one answer, and add"
+        EndpointRefused, match=r"model '.*' answered, and 'scripted-1' did before; let that one answer, and add"
     ):
         evaluated(url, tmp_path, concurrency=1)
     answered = [row for row in read_sealed(tmp_path / "requests.jsonl") if "answer" in row]
     assert len(answered) == 9 and not (tmp_path / "eval.json").exists()
     if resumed:
         server.plan = lambda number, asked: "other model"
-        with pytest.raises(Refused, match="did before"):
+        with pytest.raises(EndpointRefused, match="did before"):
             evaluated(url, tmp_path, resume=True)
     server.plan = lambda number, asked: ""
     report = evaluated(url, tmp_path, resume=True)
@@ -367,7 +367,7 @@ def test_a_spent_budget_leaves_the_rest_for_another_time(served, tmp_path):
         first = next(i for i in range(99) if dice(ENVS[PYTHON].tasks[i].prompt) >= 25)
         evaluated(url, tmp_path / "none", token_budget=1, concurrency=1, seed=first)
     server.plan = lambda number, asked: "no usage"
-    with pytest.raises(Refused, match="does not say how many tokens it used; leave out --token-budget"):
+    with pytest.raises(EndpointRefused, match="does not say how many tokens it used; leave out --token-budget"):
         evaluated(url, tmp_path / "unknown", token_budget=80)
 
 
@@ -391,7 +391,7 @@ def test_the_key_is_sent_and_nowhere_else(served, tmp_path, monkeypatch, capfd):
     evaluated(url, tmp_path / "out", api_key_env="MY_KEY")
     assert all(f"authorization: bearer {KEY}" in head.lower() for head in server.heads)
     server.plan = lambda number, asked: "401"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(EndpointRefused) as refused:
         evaluated(url, tmp_path / "refused", api_key_env="MY_KEY")
     assert "…" in str(refused.value) and "MY_KEY; --api-key-env" in str(refused.value)
     texts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]

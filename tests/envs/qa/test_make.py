@@ -8,7 +8,7 @@ import gymnasium
 import pytest
 
 from turngym.agents.check.clauses import CLAUSES, run
-from turngym.agents.check.episodes import Case
+from turngym.agents.check.episodes import Subject
 from turngym.envs import registry
 from turngym.envs.qa import QATask, SearchEnv, make_search
 from turngym.envs.qa import make as qa_make
@@ -207,7 +207,7 @@ def test_the_room_is_imported_without_what_only_some_need():
 @pytest.mark.parametrize("name", ["gold", "fork", "snapshot", "journal", "canary"])
 def test_files_and_tool_calls_keep_the_contract_too(name, files):
     (clause,) = [clause for clause in CLAUSES if clause.name == name]
-    result = run(clause, Case(SEARCH, files | {"format": "hermes"}))
+    result = run(clause, Subject(SEARCH, files | {"format": "hermes"}))
     assert result.ok and "not checked" not in result.note, result.problem
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from turngym.envs import EnvFailure, registry
 from turngym.envs.suites import jvm, make_scienceworld, scienceworld
-from turngym.envs.suites.scienceworld import World, variations
+from turngym.envs.suites.scienceworld import SimulatedWorld, variations
 
 
 class FakeJvm:
@@ -146,13 +146,13 @@ def test_a_world_that_waits_is_set_aside_where_all_jvms_are_lent_and_played_agai
 def test_a_fork_that_sees_something_else_is_refused_and_counted(env, pool, monkeypatch):
     env.reset(seed=0, options={"task": 1})
     env.step("dig")
-    before = World.diverged
+    before = SimulatedWorld.diverged
     monkeypatch.setattr(FakeJvm, "drift", 1)
     with pytest.raises(
         EnvFailure, match=r"boil/1 played again for 1 commands is another world: .* deterministic there"
     ):
         env.fork()
-    assert World.diverged == before + 1 and pool.given == [pool.taken[-1]]
+    assert SimulatedWorld.diverged == before + 1 and pool.given == [pool.taken[-1]]
 
 
 def test_a_jvm_that_dies_is_a_failure_of_the_infrastructure(env, monkeypatch):
@@ -252,7 +252,7 @@ def started(monkeypatch):
     real = subprocess.Popen
     monkeypatch.setattr(jvm, "_jars", lambda: "a.jar")
     monkeypatch.setattr(jvm.subprocess, "Popen", lambda command, **more: real([sys.executable, "-c", SERVER], **more))
-    made = jvm.Pool()
+    made = jvm.JvmPool()
     yield made
     made.close()
 

@@ -44,7 +44,7 @@ def test_a_request_carries_json_and_nothing_of_the_environment(open_client, monk
 
 def test_where_nobody_listens_is_said(open_client):
     client = open_client(FREE, limits=Limits(10.0, 1))
-    for call in (client.probe, lambda: client.post({})):
+    for call in (client.check, lambda: client.post({})):
         with pytest.raises(HttpFailure, match="ConnectionRefusedError: ") as failed:
             call()
         assert failed.value.fault is Fault.CONNECT
@@ -53,14 +53,14 @@ def test_where_nobody_listens_is_said(open_client):
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad", "405 Method Not Allowed", "415 Type", "422 Field", "429 Wait"])
 def test_a_probe_is_content_with_a_server_that_takes_requests(open_client, status):
     with FaultServer(lambda request: [answer(b"whatever", status)]) as server:
-        open_client(server.url).probe("?size=0")
+        open_client(server.url).check("?size=0")
     assert server.requests[0].head.startswith("GET /x?size=0 HTTP/1.1\r\n") and len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", ["401 Who", "403 No", "404 None", "407 Proxy", "500 Oh", "503 Busy", "302 Found"])
 def test_a_probe_refuses_other_servers(open_client, status):
     with FaultServer(lambda request: [answer(b"", status)]) as server, pytest.raises(HttpFailure) as failed:
-        open_client(server.url).probe()
+        open_client(server.url).check()
     assert failed.value.fault is Fault.STATUS and status[:3] in str(failed.value)
     assert len(server.requests) == 1
 
@@ -69,7 +69,7 @@ def test_a_probe_of_a_silent_server_ends(open_client, monkeypatch):
     assert module.PROBE < 2.0
     monkeypatch.setattr(module, "PROBE", 0.2)
     with FaultServer(lambda request: [60.0]) as server, pytest.raises(HttpFailure, match=r"within 0\.2 s"):
-        open_client(server.url).probe()
+        open_client(server.url).check()
 
 
 def test_a_secret_is_sent_and_never_shown(open_client):

@@ -41,11 +41,11 @@ def test_each_level_is_tried(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(session, "require", require)
     expected = {"namespaces": "no user namespaces", "landlock": "no session", "rlimits-only": None}
-    assert session.probe.__wrapped__() == expected
+    assert session.try_levels.__wrapped__() == expected
 
 
 def test_this_machine_gives_every_level():
-    assert session.probe() == dict.fromkeys(LEVELS)
+    assert session.try_levels() == dict.fromkeys(LEVELS)
 
 
 # The filter stands for the machine: it refuses the calls in `refused` whose first argument passes a test.
@@ -60,7 +60,7 @@ for name, error, test, value in {refused}:
     code += [(0x20, 0, 0, 0), (0x15, 0, 3, table[name][column]), (0x20, 0, 0, 16)]
     code += [(test, 0, 1, value), (6, 0, 0, 0x50000 | error)]
 seccomp.install(b"".join(struct.pack("<HBBI", *step) for step in [*code, (6, 0, 0, 0x7FFF0000)]))
-print(json.dumps(session.probe()))
+print(json.dumps(session.try_levels()))
 """
 
 

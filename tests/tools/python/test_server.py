@@ -11,7 +11,7 @@ from turngym.tools import PythonTool, ToolFailure
 from turngym.tools.python import server
 from turngym.tools.python.isolation import LEVELS
 from turngym.tools.python.server import kind_of
-from turngym.tools.python.session import Session
+from turngym.tools.python.session import PythonSession
 
 
 def test_no_process_is_started_before_the_first_call():
@@ -143,14 +143,14 @@ def test_a_server_that_dies_during_a_call_is_a_failure_of_the_tool(
 ):
     tool = PythonTool(timeout=30.0, persistent=persistent)
     ok(tool, "x = 1")
-    wait = Session._await
+    wait = PythonSession._await
 
     def kill_and_wait(*args):
         os.kill(server_pid(), signal.SIGKILL)
         return wait(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_await", kill_and_wait)
+        patch.setattr(PythonSession, "_await", kill_and_wait)
         with pytest.raises(ToolFailure, match="the Python server died"):
             tool.call({"code": "while True: pass"})
     assert ok(tool, "print(1 + 1)") == "2\n"

@@ -9,7 +9,7 @@ import pytest
 from turngym.tools import PythonTool, Status, ToolResult, messages
 from turngym.tools.python import CannotFork
 from turngym.tools.python.interpreter import MEMORY_SIGNAL
-from turngym.tools.python.session import Run, _run_of
+from turngym.tools.python.session import ProgramRun, _run_of
 
 # How a program finds the descriptors of its session, and the key of the answer that is awaited.
 FIND = """
@@ -248,7 +248,7 @@ def _exit(code: int) -> int:
     ],
 )
 def test_a_wait_status_tells_how_a_program_ended(wait_status: int, status: Status, over: str | None):
-    assert _run_of(wait_status, b"text") == Run(status, b"text", over)
+    assert _run_of(wait_status, b"text") == ProgramRun(status, b"text", over)
 
 
 def test_every_wait_status_that_a_process_can_have_is_known():

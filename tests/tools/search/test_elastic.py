@@ -138,8 +138,8 @@ def test_a_probe_asks_the_index_itself(monkeypatch):
     with FaultServer(lambda request: [answer(hits()) if request.number else answer({}, "404 Not Found")]) as server:
         back_end = Elastic(server.url, "wiki")
         with pytest.raises(SearchFailure, match="it answered 404"):
-            back_end.probe()
-        back_end.probe()
+            back_end.check()
+        back_end.check()
         back_end.close()
     assert {request.target for request in server.requests} == {"/wiki/_search?size=0"}
 

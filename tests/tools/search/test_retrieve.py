@@ -149,7 +149,7 @@ def test_the_token_is_a_bearers(asked):
 def test_a_server_that_is_down_is_said_with_how_to_start_one():
     back_end = SearchR1("http://127.0.0.1:1")
     with pytest.raises(SearchFailure, match=r"127\.0\.0\.1:1.*turngym serve-search CORPUS") as failed:
-        back_end.probe()
+        back_end.check()
     assert failed.value.fault is Fault.CONNECT
 
 

@@ -159,10 +159,10 @@ def test_a_token_is_needed_on_every_path(letters):
                 status, headers, read = ask(url, b"", method, path, given)
                 assert (status, headers["WWW-Authenticate"]) == (401, "Bearer") and "s3cret" not in read["error"]
         good, wrong = SearchR1(url, token="s3cret"), SearchR1(url, token="other")
-        good.probe()
+        good.check()
         assert len(good.search("a", 2)) == 2
         with pytest.raises(SearchFailure, match="give the secret") as failed:
-            wrong.probe()
+            wrong.check()
         assert failed.value.fault is Fault.STATUS
         good.close()
         wrong.close()

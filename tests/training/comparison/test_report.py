@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from turngym.agents.significance import Mean
+from turngym.agents.significance import Estimate
 from turngym.training.comparison.outcomes import Table, markdown, tables
 from turngym.training.comparison.results import Entropy, History, MethodResult, Spent, Validation
 from turngym.training.report.picture import draw, entropies, save, successes
@@ -24,7 +24,7 @@ def history(success, tokens):
 
 def result(histories, peers):
     ahead = {seed: histories[seed].validations[-1].success - peers[seed].validations[-1].success for seed in histories}
-    mean = Mean(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
+    mean = Estimate(sum(ahead.values()) / 2, 0.0125, 2) if ahead else None
     return MethodResult(histories, {}, mean, {seed: one.spent for seed, one in histories.items()}, len(histories))
 
 

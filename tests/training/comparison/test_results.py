@@ -9,7 +9,7 @@ from statistics import mean, stdev, variance
 import pytest
 
 from turngym.agents.scores import interval
-from turngym.agents.significance import Mean, mean_of, t_quantile
+from turngym.agents.significance import Estimate, mean_of, t_quantile
 from turngym.training.comparison.plan import Comparison, Trial
 from turngym.training.comparison.results import (
     Entropy,
@@ -126,7 +126,7 @@ def comparison(folder):
 
 
 def test_success_is_a_mean_over_the_seeds_that_finished(found):
-    assert found["grpo"].success(0) == Mean(0.25, pytest.approx(12.7062 * math.sqrt(0.005 / 2), rel=1e-4), 2)
+    assert found["grpo"].success(0) == Estimate(0.25, pytest.approx(12.7062 * math.sqrt(0.005 / 2), rel=1e-4), 2)
     assert found["epo"].success(-1).value == pytest.approx((0.7 + 0.6 + 0.9) / 3)
     assert found["epo"].success(-1).n == 3
 
@@ -144,14 +144,14 @@ def test_episodes_of_all_seeds_are_pooled(found):
 
 def test_what_lies_ahead_is_pairwise_by_seed(found):
     """Seed 2 has no peer yet."""
-    assert found["epo"].ahead == Mean(pytest.approx(0.0), pytest.approx(12.7062 * 0.1, rel=1e-4), 2)
-    assert found["grpo"].ahead == Mean(0.0, 0.0, 2)
+    assert found["epo"].ahead == Estimate(pytest.approx(0.0), pytest.approx(12.7062 * 0.1, rel=1e-4), 2)
+    assert found["grpo"].ahead == Estimate(0.0, 0.0, 2)
 
 
 def test_costs_count_up_to_the_end_and_up_to_the_references_final_success(found):
     assert found["epo"].cost("tokens").value == pytest.approx(500 / 3)
     assert found["epo"].reached == {0: spent(1, 90)} and found["epo"].compared == 2  # seed 1 never came to 0.7
-    assert found["epo"].cost_until("tool_calls") == Mean(9.0, None, 1)
+    assert found["epo"].cost_until("tool_calls") == Estimate(9.0, None, 1)
     assert found["grpo"].reached == {0: spent(2, 200), 1: spent(1, 100)}
     assert found["grpo"].cost_until("steps").value == 1.5
 
@@ -159,7 +159,7 @@ def test_costs_count_up_to_the_end_and_up_to_the_references_final_success(found)
 def test_entropy_is_by_turn_over_the_seeds_that_came_so_far(found):
     assert found["epo"].turns == [0, 3]
     assert found["epo"].entropy(0, "mean").value == pytest.approx((0.6 + 0.6 + 0.4) / 3)
-    assert found["epo"].entropy(3, "mean") == Mean(0.1, None, 1)
+    assert found["epo"].entropy(3, "mean") == Estimate(0.1, None, 1)
     assert found["epo"].entropy(3, "variance") is None
     assert found["epo"].entropy(0, "jumps").value == pytest.approx(2 * 0.2**2 / 2 / 3)
 
@@ -217,9 +217,9 @@ def test_many_degrees_of_freedom_come_to_the_normal_distribution():
 def test_a_mean_has_the_half_width_of_its_interval():
     values = [0.5, 0.75, 0.7]
     found = mean_of(values)
-    assert found == Mean(mean(values), pytest.approx(4.30265273 * stdev(values) / math.sqrt(3)), 3)
+    assert found == Estimate(mean(values), pytest.approx(4.30265273 * stdev(values) / math.sqrt(3)), 3)
 
 
 def test_one_value_has_no_interval_and_none_has_no_mean():
-    assert mean_of([0.25]) == Mean(0.25, None, 1)
+    assert mean_of([0.25]) == Estimate(0.25, None, 1)
     assert mean_of([]) is None

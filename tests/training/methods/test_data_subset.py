@@ -1,11 +1,11 @@
 """Subsets of tasks: how many are kept, and that those of one cluster are of one kind."""
 
-from turngym.training.control import Tasks
+from turngym.training.control import Epoch
 from turngym.training.methods.data_subset import data_subset
 
 SUMS = [f"What is {i} plus {i + 1}?" for i in range(12)]
 BIRDS = [f"Name a bird that lives near river number {i} in winter" for i in range(12)]
-TASKS = Tasks(tuple(reversed(range(24))), [text for pair in zip(SUMS, BIRDS, strict=True) for text in pair].__getitem__)
+TASKS = Epoch(tuple(reversed(range(24))), [text for pair in zip(SUMS, BIRDS, strict=True) for text in pair].__getitem__)
 
 
 def order(**parameters):

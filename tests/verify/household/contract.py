@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from turngym.agents.check.episodes import Case
+from turngym.agents.check.episodes import Subject
 from turngym.envs.registry import ENVS
 from turngym.tests.verify.contracts import kept
 from turngym.tests.verify.household.catalogue import Catalogue
@@ -19,7 +19,7 @@ def contract_rows(paths: Sequence[Path], seed: int) -> Iterator[Row]:
     """Count the clauses that each household environment keeps; ALFWorld's plays the smallest of the files."""
     for name in NAMES:
         if name in {entry.id for entry in ENVS}:
-            yield kept(Case(name, _options(paths) if name == NAMES[0] else {}, seed), name)
+            yield kept(Subject(name, _options(paths) if name == NAMES[0] else {}, seed), name)
 
 
 def _options(paths: Sequence[Path]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from turngym.agents import checkpoint
 from turngym.tests.verify.resume import damage
 from turngym.tests.verify.resume.corruption import WAYS
 from turngym.tests.verify.resume.damage import Damage
-from turngym.training.run_folder import Boundary
+from turngym.training.run_folder import RunState
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def run(tmp_path) -> Path:
         (path / "optimizer.safetensors").write_bytes(random.Random(2).randbytes(500))
 
     for step in (2, 4):
-        data = Boundary(control="[]", step=step).to_json()
+        data = RunState(control="[]", step=step).to_json()
         data.pop("step")
         checkpoint.save(tmp_path / "run" / "checkpoints", step, data, tensors)
     return tmp_path / "run"

@@ -107,7 +107,7 @@ class Search:
         env.close()
 
     def _kept_rows(self, data: Benchmark, folder: Path) -> Iterator[Row]:
-        from turngym.agents.check.episodes import Case
+        from turngym.agents.check.episodes import Subject
         from turngym.tests.verify.contracts import hunted, kept
         from turngym.tests.verify.search.bad_input import gold_row, mistake_row
         from turngym.tests.verify.search.serving import server
@@ -116,13 +116,13 @@ class Search:
             yield mistake_row(folder)
             yield gold_row(folder)
         if self._counts("contract"):
-            yield kept(Case(ENV, {}, self.seed), f"{ENV} over its world")
+            yield kept(Subject(ENV, {}, self.seed), f"{ENV} over its world")
             options = {"tasks": str(data.file), "bad_rows": data.total}
-            yield kept(Case(ENV, {**options, "corpus": str(data.corpus)}, self.seed), f"{ENV} over files")
+            yield kept(Subject(ENV, {**options, "corpus": str(data.corpus)}, self.seed), f"{ENV} over files")
             with server(data.corpus) as (url, _):
-                yield kept(Case(ENV, {**options, "url": url}, self.seed), f"{ENV} over a server")
+                yield kept(Subject(ENV, {**options, "url": url}, self.seed), f"{ENV} over a server")
         if self._counts("canary"):
-            yield hunted(Case(ENV, {}, self.seed), self.episodes)
+            yield hunted(Subject(ENV, {}, self.seed), self.episodes)
 
     def _counts(self, part: Part) -> bool:
         return self.only in ("all", part)

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from turngym.agents.players import Expert, play_all
+from turngym.agents.players import GoldPlayer, play_all
 from turngym.agents.scores import Episode, from_trees
 from turngym.agents.trajectory import Tree
 from turngym.envs import Outcome, TextEnv
@@ -139,7 +139,7 @@ def _left(data: Benchmark, url: str, kill: Callable[[], None]) -> Row:
             kill()
             killed.set()
 
-    class Patient(Expert):
+    class Patient(GoldPlayer):
         def act(self, env: TextEnv, observation: str, info: Mapping[str, Any]) -> str:
             if int(env.task_id.removeprefix("q")) >= EPISODES * 2 // 3:
                 killed.wait(PATIENCE)

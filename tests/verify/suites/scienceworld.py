@@ -147,9 +147,9 @@ def _official(env: ScienceWorld, picked: list[int]) -> Row:
 def _forks(env: ScienceWorld, rng: random.Random, picked: list[int]) -> Row:
     """Fork in the middle of gold paths: what the fork sees to the end is what the original sees."""
     from turngym.envs import EnvFailure
-    from turngym.envs.suites.scienceworld import World
+    from turngym.envs.suites.scienceworld import SimulatedWorld
 
-    right, wrong, before = 0, [], World.diverged
+    right, wrong, before = 0, [], SimulatedWorld.diverged
     for index in picked:
         env.reset(seed=0, options={"task": index})
         gold = env.gold()[:30]
@@ -165,7 +165,7 @@ def _forks(env: ScienceWorld, rng: random.Random, picked: list[int]) -> Row:
         right += same
         if not same:
             wrong.append(f"{env.task_id} forked at turn {turn}")
-    note = f"{World.diverged - before} refused; {first(wrong)}"
+    note = f"{SimulatedWorld.diverged - before} refused; {first(wrong)}"
     return Row("ScienceWorld: forks see what their originals see", right, len(picked), note)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from tokenizers import Tokenizer, decoders, models
 
 from turngym.agents.engines.vllm import VllmEngine
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.engine import Fleet
 from turngym.tests.support.model_server import MadeUp, ModelServer
 
@@ -42,13 +42,13 @@ class Published:
     policy: Any
     away: set[str] = field(default_factory=set)
     restored: list[str] = field(default_factory=list)
-    servers: list[Endpoint] = field(default_factory=list)
+    servers: list[Replica] = field(default_factory=list)
 
     async def publish(self) -> None:
         for server in self.servers:
             server.model = "" if server.url in self.away else f"v{self.policy.version}"
 
-    async def restore(self, server: Endpoint) -> None:
+    async def restore(self, server: Replica) -> None:
         self.restored.append(server.url)
         server.model = f"v{self.policy.version}"
 

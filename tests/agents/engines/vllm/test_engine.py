@@ -8,7 +8,7 @@ import pytest
 from turngym.agents.engine import Completion, EngineFailure, EngineFault, Sampling, keyed_rng
 from turngym.agents.engines.vllm import VllmEngine
 from turngym.agents.engines.vllm import engine as module
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import Replica
 from turngym.tests.support.model_server import FAULTS, MadeUp, ModelServer
 
 from .served import END, Ends, Published, engine, made_policy, made_up, run
@@ -187,7 +187,7 @@ def test_a_server_that_forgot_the_weights_gets_them_again():
     server, policy = ModelServer(made_up(), served={"v3"}), made_policy()
 
     class Loading(Published):
-        async def restore(self, to: Endpoint) -> None:
+        async def restore(self, to: Replica) -> None:
             await super().restore(to)
             server.served = {"v3"}
 

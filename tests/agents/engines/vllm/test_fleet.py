@@ -6,7 +6,7 @@ import pytest
 
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import engine as module
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.engine import SPILL, Fleet, choose
 from turngym.tests.support.faults import RESET, FaultServer, Kept, Request, head
 
@@ -28,7 +28,7 @@ def run(work: Any) -> Any:
 
 
 def test_each_tree_has_a_home_and_homes_are_spread():
-    servers = [Endpoint(f"http://h{i}") for i in range(4)]
+    servers = [Replica(f"http://h{i}") for i in range(4)]
     homes = [str(i).encode() for i in range(400)]
     at = [choose(servers, home).url for home in homes]
     assert at == [choose(servers[::-1], home).url for home in homes]
@@ -38,7 +38,7 @@ def test_each_tree_has_a_home_and_homes_are_spread():
 
 
 def test_a_server_that_is_far_ahead_is_spared():
-    servers = [Endpoint(f"http://h{i}") for i in range(2)]
+    servers = [Replica(f"http://h{i}") for i in range(2)]
     home = next(home for home in map(bytes, range(1, 9)) if choose(servers, home) is servers[0])
     servers[0].flying = SPILL
     assert choose(servers, home) is servers[0]
@@ -127,7 +127,7 @@ def test_a_server_that_is_down_is_passed_over_until_it_was_let_in_again():
         nonlocal well
         fleet = Fleet([first, second])
 
-        async def admit(server: Endpoint) -> None:
+        async def admit(server: Replica) -> None:
             admitted.append(server.url)
 
         fleet.admit = admit
@@ -164,7 +164,7 @@ def test_a_server_that_is_started_again_is_waited_for_and_given_its_weights():
     async def work(url: str) -> None:
         fleet = Fleet([url])
 
-        async def admit(server: Endpoint) -> None:
+        async def admit(server: Replica) -> None:
             nonlocal tried
             tried += 1
             if tried == 1:
@@ -232,7 +232,7 @@ def test_tries_are_counted_and_pauses_grow(monkeypatch):
     monkeypatch.setattr(asyncio, "sleep", sleep)
     waits = iter([0.0, 0.0, 1.5, 0.0, 0.0, 0.0, 0.0])
 
-    async def attempt(server: Endpoint) -> bytes:
+    async def attempt(server: Replica) -> bytes:
         raise EngineFailure(EngineFault.FULL, "http://a: it is full", next(waits))
 
     monkeypatch.setattr(Fleet, "tries", 7)
@@ -245,7 +245,7 @@ def test_tries_are_counted_and_pauses_grow(monkeypatch):
 def test_what_no_try_can_help_is_not_tried_again():
     tried = 0
 
-    async def attempt(server: Endpoint) -> bytes:
+    async def attempt(server: Replica) -> bytes:
         nonlocal tried
         tried += 1
         raise EngineFailure(EngineFault.STATUS, "it says no")

@@ -13,7 +13,7 @@ import torch
 
 from turngym.agents.engine import EngineFailure, EngineFault
 from turngym.agents.engines.vllm import publish
-from turngym.agents.engines.vllm.client import Endpoint
+from turngym.agents.engines.vllm.client import Replica
 from turngym.agents.engines.vllm.publish import POINTS, Publisher, prompts
 from turngym.agents.policy import Policy, load_policy
 from turngym.agents.settings import LoraOptions
@@ -170,7 +170,7 @@ def url(server: Server) -> Iterator[str]:
 
 
 def publisher(policy: Policy, folder: Path, *urls: str, deadline: float = 20.0) -> Publisher:
-    return Publisher(policy, [Endpoint(url, deadline) for url in urls], folder / "adapters")
+    return Publisher(policy, [Replica(url, deadline) for url in urls], folder / "adapters")
 
 
 def models(made: Publisher) -> list[str]:
@@ -226,13 +226,13 @@ def test_every_damage_is_detected_before_anything_is_drawn(
     asyncio.run(made.publish())
     name, version, old = published(made), made.version, tmp_path / "adapters" / "v1.1"
     move(policy, 0.01, 1)
-    seen, load = {}, Endpoint.load
+    seen, load = {}, Replica.load
     for kind in DAMAGE:
 
-        async def wrong(to: Endpoint, name: str, folder: Path, kind: str = kind) -> None:
+        async def wrong(to: Replica, name: str, folder: Path, kind: str = kind) -> None:
             await load(to, name, damage(kind, folder, old, another_run, tmp_path / "damaged"))
 
-        monkeypatch.setattr(Endpoint, "load", wrong)
+        monkeypatch.setattr(Replica, "load", wrong)
         with pytest.raises(EngineFailure) as caught:
             asyncio.run(made.publish())
         seen[kind] = caught.value.fault
@@ -325,19 +325,19 @@ def test_a_server_restored_while_weights_are_published_has_the_new_ones(
 ) -> None:
     made = publisher(policy, tmp_path, url)
     asyncio.run(made.publish())
-    old, draw = published(made), Endpoint.draw
+    old, draw = published(made), Replica.draw
 
     async def both() -> None:
         begun, published = asyncio.Event(), asyncio.Event()
 
-        async def slow(to: Endpoint, request: Any, name: str) -> Any:
+        async def slow(to: Replica, request: Any, name: str) -> Any:
             shown = await draw(to, request, name)
             if name == old and not begun.is_set():
                 begun.set()
                 await published.wait()
             return shown
 
-        monkeypatch.setattr(Endpoint, "draw", slow)
+        monkeypatch.setattr(Replica, "draw", slow)
         restoring = asyncio.create_task(made.restore(made.servers[0]))
         await begun.wait()
         move(policy, 0.01, 1)
