@@ -37,7 +37,7 @@ class PddlProblem:
 
 
 def parse_problem(text: str) -> PddlProblem:
-    """Read a PDDL problem, less its costs. Raises ValueError, the end of a sentence, where it is none or lacks a part."""
+    """Read a PDDL problem, not its costs. ValueError, the end of a sentence, where it is none or lacks a part."""
     define = nested(text)
     if not isinstance(define, list) or not define or define[0] != "define":
         raise ValueError("is no PDDL problem: it does not begin with (define")
