@@ -7,7 +7,8 @@ r"""Decoding, tokens a CPU-second: the embedded engine beside matrix products al
   the 200; a figure without a goal
 - real: 32 conversations at 100 tokens of a model of SmolLM2-135M's shape (random weights; only the shape counts) with
   LoRA, beside the products with the same matrices, plain and packed for the processor, and beside `generate` (SDPA and
-  a cache of its own) with peft's LoRA and with none
+  a cache of its own) with peft's LoRA and with none; and what of a decode is products, the other operations of the
+  layers, reading the 100 tokens, and drawing with the engine's event loop
 
 Times are CPU seconds of one thread, of each way alternately; medians. They are those of drawing 17 tokens less those of
 drawing one, so prompts do not count; sampling at temperature 1 and the engine's event loop do. `--beside` draws the
@@ -127,6 +128,18 @@ def products(model: Any, rows: int, pack: bool) -> Callable[[], float]:
     return lambda: (DRAWN - 1) * median(cpu(run) for _ in range(5))
 
 
+def passes(policy: Policy, rows: int, context: int) -> Callable[[], float]:
+    """Return what times the decoder's passes alone, behind `context` tokens: nothing is drawn and nobody waits."""
+    decoder = Decoder(Weights(policy.base), torch.device("cpu"))
+    decoder.reserve(rows, 256)
+
+    def run() -> None:
+        for _ in range(DRAWN - 1):
+            decoder.decode(range(rows), [context] * rows, [5] * rows)
+
+    return lambda: cpu(run)
+
+
 @contextmanager
 def another(checkout: Path, folder: Path, rows: int, context: int) -> Iterator[Callable[[], float]]:
     """Let a process of another checkout draw; what it yields returns the CPU seconds of one round."""
@@ -238,11 +251,17 @@ def real(rounds: int, beside: Path | None) -> bool:
             "matrix products, packed": products(plain, rows, pack=True),
             "generate, peft's LoRA": lambda: generating(loaded.model, draws.prompts),
             "generate, no LoRA": lambda: generating(plain, draws.prompts),
+            "passes alone": passes(loaded, rows, context),
+            "passes behind one token": passes(loaded, rows, 1),
         }
         if beside:
             ways["other checkout"] = stack.enter_context(another(beside, folder, rows, context))
         found = rates(ways, rows, rounds)
     engine, best = found["engine"], max(rate for way, rate in found.items() if "products" in way)
+    ends = [0, *(100 * engine / rate for rate in (best, found["passes behind one token"], found["passes alone"])), 100]
+    parts = ("products", "other operations", "reading the tokens", "drawing and the event loop")
+    shares = (f"{name} {high - low:.0f}" for name, low, high in zip(parts, ends, ends[1:]))
+    print(f"      per cent of the engine's time: {', '.join(shares)}")
     good = verdict("per cent of the best matrix products", 100 * engine / best, 75)
     good &= verdict("times generate with peft's LoRA", engine / found["generate, peft's LoRA"], 1.6)
     if beside:
