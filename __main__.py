@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from .agents.commands import Check, Doctor, Envs, Play, Replay, ServeSearch, Warmup
+from .agents.commands import Check, Doctor, Envs, Play, ReplayJournal, ServeSearch, Warmup
 from .agents.eval_command import suite_of
 from .agents.terminal import endings, mistakes, usage
 from .envs.tasks import did_you_mean
@@ -27,7 +27,7 @@ COMMANDS: dict[str, Any] = {
     "diagnose": Diagnose,
     "play": Play,
     "check": Check,
-    "replay": Replay,
+    "replay": ReplayJournal,
     "export": Export,
     "audit": Audit,
     "view": View,

@@ -120,7 +120,7 @@ class Check(Shown):
 
 
 @dataclass(frozen=True)
-class Replay(Shown):
+class ReplayJournal(Shown):
     """Play the episodes of a journal again and report the first difference; exit status 1 if there is one."""
 
     journal: tyro.conf.Positional[Path]

@@ -53,8 +53,7 @@ from turngym.agents.settings import LoraOptions
 from turngym.agents.source import TINY
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
-from turngym.training import attention
-from turngym.training import learner as learning
+from turngym.training import attention, head
 from turngym.training.columns import Packed, pack
 from turngym.training.control import advantages, chain
 from turngym.training.learner import Learner
@@ -154,12 +153,12 @@ def draw(policy: Policy, trees: Sequence[Tree]) -> None:
 def counted() -> Iterator[FlopCounterMode]:
     """Inside, linear layers are those of PyTorch, whose operations are counted."""
     before = attention.one_step_linears
-    attention.one_step_linears = learning.one_step_linears = lambda model: nullcontext()  # type: ignore[attr-defined]
+    attention.one_step_linears = head.one_step_linears = lambda model: nullcontext()  # type: ignore[attr-defined]
     try:
         with FlopCounterMode(display=False) as counter:
             yield counter
     finally:
-        attention.one_step_linears = learning.one_step_linears = before  # type: ignore[attr-defined]
+        attention.one_step_linears = head.one_step_linears = before  # type: ignore[attr-defined]
 
 
 def rates(policy: Policy, tokens: int, rounds: int) -> dict[str, float]:

@@ -118,7 +118,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, eq=False)
-class Reused:
+class Replay:
     """Paths of earlier steps to learn from once more, in an optimizer step of its own; the journals have them."""
 
     advantage: Mapping[Key, float]  # of each path, by (seed, step, task, branch)
@@ -146,7 +146,7 @@ class Control:
     credit: Callable[[Batch, State], Float[Tensor, "s"]] | None = None  # the advantage of each slot
     shape: Callable[[Terms, Batch, Now, State], Terms] = lambda terms, batch, now, state: terms
     observe: Callable[[Stats, State], tuple[State, Requests]] = lambda stats, state: (state, Requests())
-    replay: Callable[[State], Reused | None] | None = None
+    replay: Callable[[State], Replay | None] | None = None
     parts: tuple[Control, ...] | None = None  # what a chain is made of; None for a single control
 
 
@@ -253,7 +253,7 @@ class _Parts:
     def credit(self, batch: Batch, state: State) -> Float[Tensor, "s"]:
         return next(part.credit(batch, own) for part, own in reversed(self.each(state)) if part.credit)
 
-    def replay(self, state: State) -> Reused | None:
+    def replay(self, state: State) -> Replay | None:
         return next(part.replay(own) for part, own in reversed(self.each(state)) if part.replay)
 
     def shape(self, terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

@@ -22,7 +22,7 @@ from ..agents.checkpoint import CheckpointError
 from ..agents.policy import Policy
 from .attention import check_attention, hidden_states
 from .columns import Batch, Current, Now, Packed, Terms
-from .control import Control, Reused, State, advantages, scored
+from .control import Control, Replay, State, advantages, scored
 from .head import token_stats
 from .objective import BadUpdate, check, objective, start_terms
 from .optimizer import Modules, load_moments, save_moments
@@ -134,7 +134,7 @@ class Learner:
         terms = self.control.shape(start_terms(advantage), batch, now or Now.at_start(batch), state)
         return self._weighed(packed, terms, lr_share)
 
-    def replay(self, packed: Packed, again: Reused, lr_share: float = 1.0) -> Update:
+    def replay(self, packed: Packed, again: Replay, lr_share: float = 1.0) -> Update:
         """Compute the gradient of an optimizer step on paths of earlier steps; `apply` takes it."""
         by_path = torch.tensor([again.advantage[key] for key in packed.keys])
         terms = again.shape(start_terms(by_path[packed.batch.path]), packed.batch, self.now(packed))

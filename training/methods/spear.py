@@ -28,7 +28,7 @@ import torch
 from ...agents.engine import keyed_rng
 from ..objective import CLIP, clip_cov, hold
 from ..parameters import Count, Finite, NonNegative, Share, checked, require
-from .base import Batch, Control, Key, Now, Requests, Reused, Rows, Sets, State, Stats, Terms, Unbounded, replace
+from .base import Batch, Control, Key, Now, Requests, Replay, Rows, Sets, State, Stats, Terms, Unbounded, replace
 
 SALT = 0x5BEA  # parts its draws from those of tokens
 
@@ -64,7 +64,7 @@ def spear(
             return state, Requests()
         return {**state, "kept": [], "again": chosen(state["kept"], size, stats.step)}, Requests()
 
-    def again(state: State) -> Reused | None:
+    def again(state: State) -> Replay | None:
         strength, key = gamma(state["step"], warm, coef), (state["step"], SALT, 1)
 
         def shape(terms: Terms, batch: Batch, now: Now) -> Terms:
@@ -72,7 +72,7 @@ def spear(
             return replace(hold(terms, CLIP, clip_high), weight=terms.weight * torch.where(left, 0.0, strength))
 
         advantage = recalibrated(state["again"], state["history"])
-        return Reused(advantage, shape) if advantage else None
+        return Replay(advantage, shape) if advantage else None
 
     def reward(batch: Batch, state: State) -> Rows:
         turns = torch.bincount(batch.turns.path)[batch.turns.path]
