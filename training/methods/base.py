@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...agents.trajectory import Event, Key, Spawn, Tree
 from ..columns import Batch, Current, Now, Penalty, Surrogate, Terms
-from ..control import Control, Epoch, Needs, Request, Requests, Replay, Sets, State, Stats, Verdict, chain
+from ..control import Control, Epoch, Needs, Replay, Request, Requests, Sets, State, Stats, Verdict, chain
 from ..parameters import Range
 
 # Types of parameters, beside those of `parameters`.
@@ -34,6 +34,6 @@ Labels: TypeAlias = Int[Tensor, "n"]  # a whole number for each, such as that of
 Flags: TypeAlias = Bool[Tensor, "n"]  # and of which something holds
 
 __all__ = ["Batch", "Before", "Ceiling", "Control", "Current", "Event", "Factor", "Flags", "Ids", "Key", "Labels"]
-__all__ += ["Logits", "Needs", "Now", "Part", "Penalty", "Request", "Requests", "Replay", "Rows", "Sets", "Several"]
+__all__ += ["Logits", "Needs", "Now", "Part", "Penalty", "Replay", "Request", "Requests", "Rows", "Sets", "Several"]
 __all__ += ["Epoch", "Slots", "Spawn", "State", "Stats", "Surrogate", "Terms", "Tree", "Unbounded", "Values"]
 __all__ += ["Vector", "Verdict", "Whole", "Width", "chain", "replace"]

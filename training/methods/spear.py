@@ -28,7 +28,7 @@ import torch
 from ...agents.engine import keyed_rng
 from ..objective import CLIP, clip_cov, hold
 from ..parameters import Count, Finite, NonNegative, Share, checked, require
-from .base import Batch, Control, Key, Now, Requests, Replay, Rows, Sets, State, Stats, Terms, Unbounded, replace
+from .base import Batch, Control, Key, Now, Replay, Requests, Rows, Sets, State, Stats, Terms, Unbounded, replace
 
 SALT = 0x5BEA  # parts its draws from those of tokens
 
