@@ -3,8 +3,8 @@ r"""Decoding, tokens a CPU-second: the embedded engine beside matrix products al
     python benchmarks/decoding.py [--quick] [--rounds 5] [--part tiny|prefix|real] [--beside CHECKOUT]
 
 - tiny: 64 conversations of the tiny policy at 200 tokens
-- prefix: what groups of eight of these could save if they did not each have the prompt's keys and values, 128 tokens of
-  the 200; a figure without a goal
+- prefix: what groups of eight of these save by reading the prompt's keys and values in one place, 128 tokens of the
+  200; a figure without a goal
 - real: 32 conversations at 100 tokens of a model of SmolLM2-135M's shape (random weights; only the shape counts) with
   LoRA, beside the products with the same matrices, plain and packed for the processor, and beside `generate` (SDPA and
   a cache of its own) with peft's LoRA and with none; and what of a decode is products, the other operations of the
@@ -206,33 +206,26 @@ def tiny(rounds: int, beside: Path | None) -> bool:
 
 
 def prefix(rounds: int, beside: Path | None) -> bool:
-    """Measure what a decode pays for a prompt that eight rows have alike, and what a copy of it to seven costs."""
+    """Measure decodes of forks that read their prompt in one place, beside those of rows that each have it."""
     print("\ntiny policy, 64 conversations at 200 tokens, of which groups of eight share 128")
     rows, group, shared, context = 64, 8, 128, 200
-    decoder = Decoder(Weights(policy_of(TINY).base), torch.device("cpu"))
-    decoder.reserve(rows, 256)
+    weights = Weights(policy_of(TINY).base)
     slots, tokens = list(range(rows)), [5] * rows
-
-    def decodes(length: int) -> None:
-        for _ in range(DRAWN):
-            decoder.decode(slots, [length] * rows, tokens)
-
-    def copies() -> None:
-        for first in slots[::group]:
+    decoders = {way: Decoder(weights, torch.device("cpu")) for way in ("each its own", "shared")}
+    for way, decoder in decoders.items():
+        decoder.reserve(rows, 256)
+        for first in slots[::group] if way == "shared" else ():
             decoder.copy(first, slots[first + 1 : first + group], shared)
 
-    ways = {"whole": lambda: decodes(context), "own": lambda: decodes(context - shared), "copies": copies}
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(3 * rounds):
-        for name, way in ways.items():
-            took[name].append(cpu(way))
-    whole, own, copied = (1e3 * median(took[name][1:]) for name in ways)
-    whole, own = whole / DRAWN, own / DRAWN
-    most = 100 * (whole - own) * (group - 1) / group / whole
-    print(
-        f"      a decode {whole:.1f} ms, without those tokens {own:.1f} ms: sharing can save {most:.0f} % of it at most"
-    )
-    print(f"      the copies to {rows - rows // group} rows {copied:.1f} ms, {copied / whole:.2f} of a decode")
+    def decodes(decoder: Decoder) -> float:
+        return cpu(lambda: [decoder.decode(slots, [context] * rows, tokens) for _ in range(DRAWN)])
+
+    took: dict[str, list[float]] = {way: [] for way in decoders}
+    for _ in range(3 * rounds + 1):
+        for way, decoder in decoders.items():
+            took[way].append(1e3 * decodes(decoder) / DRAWN)
+    own, alike = (median(times[1:]) for times in took.values())
+    print(f"      a decode {own:.2f} ms, {alike:.2f} ms where they share: {own / alike:.3f} times as fast")
     return True
 
 

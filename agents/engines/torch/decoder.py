@@ -7,10 +7,12 @@ embedding are one matrix. On a CPU that has oneDNN a matrix is packed for the pr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
 
@@ -158,7 +160,11 @@ def _merged(modules: Sequence[Any], norm: Any = None) -> tuple[Tensor, Tensor | 
 
 
 class Decoder(Runner):
-    """Runs a policy's `Weights`. Several of them may share the weights; each has a cache of its own."""
+    """Runs a policy's `Weights`. Several of them may share the weights; each has a cache of its own.
+
+    On a CPU a fork reads the whole blocks of what it begins with where they are, in the slot that it was forked from;
+    it has a copy of its own only from the block in which they differ, or once that slot is written anew.
+    """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
         super().__init__(device)
@@ -168,6 +174,43 @@ class Decoder(Runner):
 
     def refresh(self) -> None:
         self.weights.load()
+
+    def forget(self) -> None:
+        super().forget()
+        self._holders: dict[int, list[int]] = {}  # of a fork, the slots that hold its first blocks
+
+    def copy(self, source: int, targets: Sequence[int], length: int, start: int = 0) -> None:
+        whole, held = length // BLOCK if self.weights.packed else 0, self._holders.get(source, [])
+        if not targets:
+            self._holders.pop(source, None)
+        self._write_anew(targets)
+        self._holders |= {target: [*held, *[source] * whole][:whole] for target in targets if whole}
+        super().copy(held[whole] if whole < len(held) else source, targets, length, whole * BLOCK)
+
+    def _begin(self, slots: Sequence[int], starts: Sequence[int], window: int) -> None:
+        super()._begin(slots, starts, window)
+        self._write_anew([slot for slot, start in zip(slots, starts) if not start])
+
+    @torch.inference_mode()
+    def _write_anew(self, slots: Sequence[int]) -> None:
+        """Let `slots` hold what is in them; forks that read there get copies."""
+        for slot in slots:
+            self._holders.pop(slot, None)
+        forks = ((fork, *held) for fork, own in self._holders.items() for held in enumerate(own))
+        if not (lent := [one for one in forks if one[2] in slots]):
+            return
+        fork, block, holder = self._tensor(np.array(lent).T)
+        for keys, values in self._cache:
+            for blocks in _blocks(keys, -1), _blocks(values, 2):
+                blocks[fork, block] = blocks[holder, block]
+        for reader, place, _ in lent:
+            self._holders[reader][place] = reader
+
+    def _part(self, slots: Sequence[int], starts: Sequence[int], tokens: NDArray[np.int64], window: int) -> Part:
+        part, n = super()._part(slots, starts, tokens, window), window // BLOCK
+        if self._holders.keys().isdisjoint(slots):
+            return part
+        return replace(part, blocks=self._tensor(np.array([[*self._holders.get(s, []), *[s] * n][:n] for s in slots])))
 
     def _forward(self, parts: Sequence[Part], *, logits: bool) -> Tensor:
         weights = self.weights
@@ -230,11 +273,16 @@ def _gated(both: Tensor) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def _blocks(cached: Tensor, positions: int) -> Tensor:
+    """Return a view of what is cached `[slots, blocks, …]`, whose dimension `positions` is cut into blocks."""
+    return cached.unflatten(positions, (-1, BLOCK)).movedim(positions - (positions < 0), 1)
+
+
 class Several:
     """Attention of queries `[r, q, heads, d]`: writes keys and values `[r, q, shared, d]`, then reads the window."""
 
     def __init__(self, part: Part, masks: dict[int | None, Tensor]) -> None:
-        self.rows, self.window, self.masks = part.rows, part.window, masks
+        self.rows, self.window, self.blocks, self.masks = part.rows, part.window, part.blocks, masks
         self.index, self.positions = part.index[:, None], part.positions
 
     def write(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:
@@ -243,7 +291,12 @@ class Several:
 
     def read(self, query: Tensor, keys: Tensor, values: Tensor, size: int | None) -> Tensor:
         """Return `[r * q, heads * d]`; `size` is the layer's own window."""
-        keys, values = keys[..., : self.window][self.rows], values[:, :, : self.window][self.rows]
+        if self.blocks is None:
+            keys, values = keys[..., : self.window][self.rows], values[:, :, : self.window][self.rows]
+        else:
+            block = torch.arange(self.blocks.shape[1], device=self.blocks.device)
+            keys = _blocks(keys, -1)[self.blocks, block].movedim(1, -2).flatten(-2)
+            values = _blocks(values, 2)[self.blocks, block].movedim(1, 2).flatten(2, 3)
         r, q, heads, d = query.shape
         shared = keys.shape[1]
         query = query.view(r, q, shared, -1, d).permute(0, 2, 3, 1, 4).reshape(r, shared, -1, d)
@@ -270,15 +323,17 @@ class Single:
         self.owner = torch.arange(len(counts)).repeat_interleave(counts)
         first = counts.cumsum(0) - counts
         block = torch.arange(len(self.owner)) - first[self.owner]
-        table = slot_heads.repeat_interleave(weights.heads // shared, 1).flatten()[self.owner, None]
+        row = self.owner // weights.heads
+        holders = part.index[row] if part.blocks is None else part.blocks[row, block]
+        table = (holders * shared + self.owner % weights.heads // (weights.heads // shared))[:, None]
         self.key_rows = ((table * d + torch.arange(d)) * (wide // BLOCK) + block[:, None]).flatten()
         self.key_starts = torch.arange(len(self.owner)) * d
-        inside = (block[:, None] * BLOCK + torch.arange(BLOCK)).minimum(at[self.owner // weights.heads, None])
+        inside = (block[:, None] * BLOCK + torch.arange(BLOCK)).minimum(at[row, None])
         self.value_rows, self.value_starts = (table * wide + inside).flatten(), first * BLOCK
         blocks = part.window // BLOCK
         self.place = self.owner * blocks + block
-        row = self.owner // weights.heads * blocks + block
-        self.masks = {size: mask.view(-1, BLOCK)[row] for size, mask in masks.items()}
+        place = row * blocks + block
+        self.masks = {size: mask.view(-1, BLOCK)[place] for size, mask in masks.items()}
         self.scores = torch.full((len(counts) * blocks, BLOCK), torch.finfo(torch.float32).min)
 
     def write(self, keys: Tensor, values: Tensor, key: Tensor, value: Tensor) -> None:

@@ -42,7 +42,8 @@ class Part:
     """What is fed to several conversations alike.
 
     `tokens` [r, q] go to `positions` [r, q] of slots `index` [r], which see what lies below `window`. `rows` selects
-    the same slots, as a slice where that spares a copy.
+    the same slots, as a slice where that spares a copy. `blocks` [r, window / WINDOW] are the slots that hold the
+    tokens that are seen, where they are others.
     """
 
     tokens: Tensor
@@ -50,6 +51,7 @@ class Part:
     index: Tensor
     rows: slice | Tensor
     window: int
+    blocks: Tensor | None = None
 
 
 class Runner(ABC):
@@ -75,7 +77,7 @@ class Runner(ABC):
         alike: dict[tuple[int, int], list[int]] = {}
         for i, (start, chunk) in enumerate(zip(starts, chunks)):
             alike.setdefault(chunk_shape(start, start + len(chunk)), []).append(i)
-        self.reserve(max(slots) + 1, max(window for _, window in alike))
+        self._begin(slots, starts, max(window for _, window in alike))
         parts = []
         for (queries, window), rows in alike.items():
             tokens = np.zeros((len(rows), queries), np.int64)
@@ -91,7 +93,7 @@ class Runner(ABC):
         n is a multiple of `rows`; to make it one, a slot may be fed twice, alike.
         """
         window = ceil_to(1 + max(lengths), WINDOW)
-        self.reserve(max(slots) + 1, window)
+        self._begin(slots, lengths, window)
         part = self._part(slots, lengths, np.array(tokens, np.int64)[:, None], window)
         return self._forward([part], logits=True).float()
 
@@ -102,6 +104,10 @@ class Runner(ABC):
         whole = all(slot == slots[0] + i for i, slot in enumerate(slots))
         rows = slice(slots[0], slots[0] + len(slots)) if whole else index
         return Part(self._tensor(tokens), positions, index, rows, window)
+
+    def _begin(self, slots: Sequence[int], starts: Sequence[int], window: int) -> None:
+        """Prepare for what will be written to `slots` from positions `starts` on."""
+        self.reserve(max(slots) + 1, window)
 
     @torch.inference_mode()
     def reserve(self, slots: int, width: int) -> None:
@@ -116,12 +122,15 @@ class Runner(ABC):
             keys[:have, ..., :wide], values[:have, :, :wide] = old
 
     @torch.inference_mode()
-    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+    def copy(self, source: int, targets: Sequence[int], length: int, start: int = 0) -> None:
+        """Give `targets` what `source` holds from position `start` to `length`; with none, `source` is free again."""
+        if not targets:
+            return
         self.reserve(max(targets) + 1, 0)
         index = self._tensor(np.array(targets))
         for keys, values in self._cache:
-            keys[index, ..., :length] = keys[source, ..., :length].clone()  # torch refuses what overlaps
-            values[index, :, :length] = values[source, :, :length].clone()
+            keys[index, ..., start:length] = keys[source, ..., start:length].clone()  # torch refuses what overlaps
+            values[index, :, start:length] = values[source, :, start:length].clone()
 
     def refresh(self) -> None:  # noqa: B027 (a runner of the model itself has nothing to do)
         """Take the weights as they are now."""

@@ -114,7 +114,7 @@ class Scheduler:
     """Seats requests in `slots` slots; `prefill_tokens` bounds the padded tokens of one chunk batch.
 
     slots: the sequence in each slot. copies: source, targets and length of what is to be copied before the next step,
-    in order.
+    in order; a slot that is free again has no targets.
     """
 
     def __init__(self, slots: int, prefill_tokens: int) -> None:
@@ -190,6 +190,7 @@ class Scheduler:
         """Free the sequence's slot, if it has one; what it had cached is gone."""
         if sequence.slot is not None:
             self.slots[sequence.slot] = None
+            self.copies.append((sequence.slot, [], 0))
             sequence.slot, sequence.cached = None, 0
 
     def clear(self) -> list[PendingTurn]:

@@ -1,5 +1,6 @@
 """The engine's own forward passes equal those of transformers, on every architecture that it computes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,48 @@ def feed(runner: Runner, tokens: np.ndarray) -> None:
     runner.prefill([2, 5, 3], [0, 35, 0], [tokens[1, :20], tokens[1, 35:70], tokens[2, :80]])
     runner.copy(5, [1, 6], 70)
     runner.prefill([0], [40], [tokens[0, 40:80]])
+
+
+class Copying(Decoder):
+    """Copies all of a prefix."""
+
+    def copy(self, source: int, targets: Sequence[int], length: int, start: int = 0) -> None:
+        Runner.copy(self, source, targets, length)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_forks_share_has_the_same_bits_as_copies(seed):
+    weights, rng = Weights(made("llama")), np.random.default_rng(seed)
+    sharing, copying = (kind(weights, torch.device("cpu")) for kind in (Decoder, Copying))
+    lengths: dict[int, int] = {}
+    for _ in range(120):
+        free, what = sorted({*range(8)} - lengths.keys()), rng.choice(["begin", "fork", "feed", "draw", "draw", "end"])
+        live = [int(slot) for slot in rng.permutation(sorted(lengths))[:2]]
+        if what == "begin" and free:
+            live = [free[0]]
+            lengths[free[0]] = 0
+        elif what == "fork" and free and live:
+            length, targets = int(rng.integers(1, lengths[live[0]] + 1)), free[:2]
+            lengths.update(dict.fromkeys(targets, length))
+            for runner in (sharing, copying):
+                runner.copy(live[0], targets, length)
+            continue
+        elif what == "end" and live:
+            del lengths[live[0]]
+            sharing.copy(live[0], [], 0)
+            continue
+        if what in ("begin", "feed"):
+            tokens = [rng.integers(0, 300, int(rng.integers(1, 150))) for _ in live]
+            starts = [lengths[slot] for slot in live]
+            live = [slot for slot, start, fed in zip(live, starts, tokens) if start + len(fed) < 500]
+            for runner in (sharing, copying) if live else ():
+                runner.prefill(live, [lengths[slot] for slot in live], tokens[: len(live)])
+            lengths.update({slot: lengths[slot] + len(fed) for slot, fed in zip(live, tokens)})
+        elif live:
+            fed = (live * 2)[:2] * (sharing.rows // 2)
+            given = fed, [lengths[slot] for slot in fed], [slot + 7 for slot in fed]
+            assert torch.equal(sharing.decode(*given), copying.decode(*given))
+            lengths.update({slot: lengths[slot] + 1 for slot in live})
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
