@@ -7,8 +7,7 @@ settings: options that several commands share
 endpoint: a model behind a URL
 engine: what every engine offers and what they share; engines/ holds them
 policy: a model with LoRA weights
-source: where a policy comes from, and the settings that fit it; memory: what its model needs
-gguf: GGUF files as model folders, in the user's cache
+source: where a policy comes from, GGUF files too, and the settings that fit it; memory: what its model needs
 model_folder: the files of a model, found and checked before anything is loaded
 chat/: conversations as tokens
 rollout/: paths and trees that a policy grows in copies of an environment

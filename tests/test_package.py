@@ -194,9 +194,9 @@ def test_the_rooms_keep_to_their_budget():
     """A method is a file of its own; all others together stay readable."""
     files = [path for path in modules().values() if path.parent.name != "methods"]
     cards = [path for path in modules().values() if path.parent.name == "methods"]
-    assert len(files) <= 172
-    assert sum(path.read_text().count("\n") for path in files) <= 34_919
-    assert sum(path.read_text().count("\n") for path in cards) <= 5_079
+    assert len(files) <= 168
+    assert sum(path.read_text().count("\n") for path in files) <= 34935
+    assert sum(path.read_text().count("\n") for path in cards) <= 5051
 
 
 def test_a_class_name_has_one_meaning():

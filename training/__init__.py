@@ -16,21 +16,19 @@ Command line and runs:
 The loop:
     loop: steps of rollout, optimizer steps and the controls' new state, checkpoints and validations in between; which
         tasks come next
-    learner: the gradient of an optimizer step, and the step
-    optimizer: moments of AdamW and modules of controls, saved as safetensors
+    learner: the gradient of an optimizer step, the step, and what is saved of it: moments, modules of controls
 
 What is computed:
     columns: from trees to slots and turns as flat columns
     attention: the tokens of a forward pass, and attention over paths that share them
     linear: linear layers with LoRA as one step of autograd
     head: log-probability and entropy in chunks
-    control: a method as transformations of rollout and loss, and chains of them
+    control: a method as transformations of rollout and loss, chains of them, and what rules that fork paths share
     credit: advantages from scores, and means over slots
     objective: the loss, its policy terms, KL estimators
     methods/: one file a method, and their names
     parameters: their parameters and ranges, also read without importing them
     floor: a controller that keeps a number above a floor, and which turns are paid for their log-probability
-    branching: what rules that fork paths by entropy share
 
 What is measured:
     actions: how the actions of siblings differ, and which were valid

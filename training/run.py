@@ -163,7 +163,7 @@ def execute(prepared: PreparedRun) -> Iterator[Any]:
 
 def _train(prepared: PreparedRun, team: Team, device: str, choice: EngineChoice) -> Iterator[Any]:
     from ..agents.policy import load_policy
-    from .optimizer import load_moments
+    from .learner import load_moments
 
     config = prepared.config
     own = {name: getattr(config, name) for name in ("lora", "seed", "checkpointing", "compile")}

@@ -10,8 +10,8 @@ gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from turngym.agents import gguf as ours  # noqa: E402
 from turngym.agents import memory  # noqa: E402
+from turngym.agents import source as ours  # noqa: E402
 from turngym.agents.chat.chat import Chat  # noqa: E402
 from turngym.agents.model_folder import read_json  # noqa: E402
 from turngym.agents.policy import load_policy  # noqa: E402

@@ -115,10 +115,10 @@ def test_a_dry_run_shows_the_prompt_that_the_model_will_see(source: Source, caps
 
 
 def test_a_truncated_file_is_refused(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from turngym.agents import gguf
+    from turngym.agents.source import smollm2
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with gguf.smollm2().open("rb") as whole, (tmp_path / "part.gguf").open("wb") as part:
+    with smollm2().open("rb") as whole, (tmp_path / "part.gguf").open("wb") as part:
         shutil.copyfileobj(whole, part)
         part.truncate(50_000_000)
     with pytest.raises(ValueError, match=r"part\.gguf is no whole GGUF file.*; get it again"):

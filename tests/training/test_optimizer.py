@@ -7,7 +7,7 @@ from torch.nn import Parameter
 from torch.optim import AdamW
 
 from turngym.agents.checkpoint import CheckpointError
-from turngym.training.optimizer import load_moments, save_moments
+from turngym.training.learner import load_moments, save_moments
 
 
 def made(steps: int) -> tuple[AdamW, dict[str, Parameter]]:

@@ -1,8 +1,7 @@
 """Comparing methods: the same tasks, seeds and budget, a run each; also in small worlds, and to test claims of papers.
 
-plan: what is compared, checked before the first rollout, and what was measured of each run
+plan: what is compared, checked before the first rollout, and made, several runs at a time in processes
 measure: what trained policies do in the end, from episodes that they play
-work: several runs at a time, each in a process
 tune: as many settings for every method, tried on seeds of their own
 results: the results of each method, read from the run folders
 outcomes: what policies do in the end and what so many seeds tell of it, also for `turngym diagnose`; the report: tables

@@ -22,8 +22,7 @@ from ..config import from_mapping, revision
 from .diagnosis import Case, find_case
 from .measure import Final
 from .outcomes import NONE, Table, as_text
-from .plan import Comparison, Trial, folder_of, try_runs
-from .work import train
+from .plan import Comparison, Trial, folder_of, train, try_runs
 
 TABLES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 START = "start"  # in the folder

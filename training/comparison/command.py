@@ -23,7 +23,23 @@ QUICK = 2  # seeds
 
 
 @dataclass(frozen=True)
-class Compare(Shown):
+class _Runs(Shown):
+    """What these commands share."""
+
+    workers: int = 2
+    """Runs at a time, each in a process with one thread."""
+    out: str = ""
+    """Folder. By default the first of runs/COMMAND, runs/COMMAND-2, … that does not exist."""
+    resume: bool = False
+    """Continue in `--out`. Finished runs are kept; more methods, worlds and seeds can be added."""
+
+    def check(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers is {self.workers}; there must be at least 1")
+
+
+@dataclass(frozen=True)
+class Compare(_Runs):
     """Compare methods on the same tasks, with the same seeds and budget, in one table and one picture."""
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
@@ -63,10 +79,6 @@ class Compare(Shown):
     """A run ends after the step in which training has drawn this many tokens. 0 means no limit."""
     eval_every: int | None = None
     """Steps between validations. A smaller number shows more exactly when a success was reached."""
-    out: str = ""
-    """Folder of the comparison. By default the first of runs/compare, runs/compare-2, … that does not exist."""
-    resume: bool = False
-    """Continue the comparison in `--out`. Finished runs are kept; more methods and seeds can be added."""
 
     def run(self) -> int:
         with self.shown() as notes:
@@ -77,8 +89,7 @@ class Compare(Shown):
                 from .plan import plan as make_plan
                 from .tune import check_tuning, tuned
 
-                if self.workers < 1:
-                    raise ValueError(f"workers is {self.workers}; there must be at least 1")
+                self.check()
                 seeds, sd = outcomes.planned(self.seeds, self.effect, self.sd, self.earlier, len(self.methods))
                 final = Final(episodes=self.final)
                 plan = make_plan(
@@ -135,7 +146,7 @@ def watch_comparison(comparison: Comparison, console: Console, report: Callable[
     trials = comparison.trials
     say = partial(console.print, markup=False, soft_wrap=True)
     if workers > 1:
-        from .work import carry_out
+        from .plan import carry_out
 
         carry_out(trials, workers, say, report)
         report()
@@ -172,7 +183,7 @@ def _outcome(trial: Trial) -> str:
 
 
 @dataclass(frozen=True)
-class Diagnose(Shown):
+class Diagnose(_Runs):
     """Find out in small worlds whether a method holds entropy where it must, and lets go of it where it must."""
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[METHOD …]")] = ()
@@ -185,14 +196,8 @@ class Diagnose(Shown):
     """The first seed; the others follow it."""
     steps: int = 120
     """Training steps of a run."""
-    workers: int = 2
-    """Runs at a time, each in a process with one thread."""
     picture: bool = False
     """Draw success, use of the tool, skill and entropy over steps into diagnose.png."""
-    out: str = ""
-    """Folder of the diagnosis. By default the first of runs/diagnose, runs/diagnose-2, … that does not exist."""
-    resume: bool = False
-    """Continue the diagnosis in `--out`. What is finished is kept; more methods, worlds and seeds can be added."""
     against: str = ""
     """Method that the others are compared with: `grpo`, or else the first one, when left out."""
 
@@ -201,11 +206,9 @@ class Diagnose(Shown):
             with mistakes(), Work("getting ready"):
                 from . import diagnosis
                 from .outcomes import foresight
-                from .plan import check_picture
-                from .work import carry_out
+                from .plan import carry_out, check_picture
 
-                if self.workers < 1:
-                    raise ValueError(f"workers is {self.workers}; there must be at least 1")
+                self.check()
                 if self.picture:
                     check_picture("--picture")
                 span = (self.seeds, self.seed, self.steps)
@@ -228,7 +231,7 @@ class Diagnose(Shown):
 
 
 @dataclass(frozen=True)
-class Claims(Shown):
+class Claims(_Runs):
     """Test what papers say about entropy with a small policy: one table of claims, confirmed or not, over seeds."""
 
     table: Annotated[str, tyro.conf.Positional] = "tiny"
@@ -239,12 +242,6 @@ class Claims(Shown):
     """The first seed; the others follow it."""
     quick: bool = False
     """Take two seeds, which show directions and confirm little."""
-    workers: int = 2
-    """Runs at a time, each in a process with one thread."""
-    out: str = ""
-    """Folder. By default the first of runs/claims, runs/claims-2, … that does not exist."""
-    resume: bool = False
-    """Continue in `--out`. Finished runs are kept; seeds can be added."""
 
     def run(self) -> int:
         with self.shown() as notes:
@@ -252,10 +249,9 @@ class Claims(Shown):
                 from ..analyse import check_packages
                 from . import claims
                 from .diagnosis import begin
-                from .work import carry_out
+                from .plan import carry_out
 
-                if self.workers < 1:
-                    raise ValueError(f"workers is {self.workers}; there must be at least 1")
+                self.check()
                 check_packages()
                 seeds = QUICK if self.quick else self.seeds
                 plan = claims.plan(self.table, seeds, self.seed, self.out, self.resume)

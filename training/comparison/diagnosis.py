@@ -31,8 +31,7 @@ from ..config import TrainConfig, revision
 from ..report.picture import plain, save
 from .measure import Final, Measured
 from .outcomes import Table, final_tables, outcomes
-from .plan import Comparison, Trial, folder_of, method_configs, try_runs
-from .work import in_processes
+from .plan import Comparison, Trial, folder_of, in_processes, method_configs, try_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,12 +26,7 @@ THINK = PHASES.index("think")
 
 
 @checked
-def actfocus(
-    *,
-    thought: Share = 0.5,
-    tau: Width = 1.0,
-    energy: Literal["entropy", "free"] = "entropy",
-) -> Control:
+def actfocus(*, thought: Share = 0.5, tau: Width = 1.0, energy: Literal["entropy", "free"] = "entropy") -> Control:
     """Return ActFocus; `thought` 1 and `tau` inf (nats) change nothing."""
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:

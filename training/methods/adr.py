@@ -15,7 +15,7 @@ Off: initial the group, beta 1.
 
 from math import log
 
-from ..branching import answered, draws, forks, just_taken
+from ..control import answered, draws, forks, just_taken
 from ..credit import solved
 from ..parameters import Count, Share, checked, require
 from .base import Batch, Control, Event, Key, Needs, Rows, Several, Spawn, State, Tree, Vector, Whole
@@ -25,12 +25,7 @@ COLUMN = "adr-easy"
 
 @checked
 def adr(
-    *,
-    group: Count = 8,
-    initial: Whole = 0,
-    alpha: Share = 0.5,
-    beta: Share = 0.5,
-    vocabulary: Several = 151_936,
+    *, group: Count = 8, initial: Whole = 0, alpha: Share = 0.5, beta: Share = 0.5, vocabulary: Several = 151_936
 ) -> Control:
     """Return the branching and the reward; `group` and `vocabulary` are the run's, `initial` 0 is half of the group."""
     require(initial <= group, "adr", "initial", initial, f"0 (half of the group) to {group}, the group")

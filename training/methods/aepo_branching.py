@@ -17,7 +17,7 @@ tree was forked (in the code: passes over all trees of a batch, in which paths a
 
 from math import exp
 
-from ..branching import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
+from ..control import answered, decides, draws, forked_before, forks, forks_in_a_row, just_taken, surprise
 from ..parameters import Count, Finite, NonNegative, Variant, checked
 from .base import Control, Event, Key, Several, Spawn, State, Tree
 

@@ -33,12 +33,7 @@ FACTOR, POOL, RIGHT, LARGEST = "aepo-wang", "aepo-wang-pool", 0.05, 0.1
 
 @checked
 def aepo_wang(
-    *,
-    target: NonNegative = 0.5,
-    hot: Factor = 1.2,
-    cold: Part = 0.8,
-    pool: Share = 0.0,
-    group: Count = 8,
+    *, target: NonNegative = 0.5, hot: Factor = 1.2, cold: Part = 0.8, pool: Share = 0.0, group: Count = 8
 ) -> Control:
     """Return the reweighting, or the pool; `target` is in nats, `group` the run's. State: the rollout's entropy."""
     off, drawn = hot == cold == 1, int(pool * group)

@@ -22,7 +22,7 @@ Attribution "hard": a token that several paths share gets the mean of their adva
 
 from typing import Literal
 
-from ..branching import answered, decides, draws, forks, just_taken, surprise
+from ..control import answered, decides, draws, forks, just_taken, surprise
 from ..credit import shared_mean
 from ..parameters import Count, Finite, NonNegative, Variant, checked, require
 from .base import Batch, Control, Event, Key, Now, Several, Spawn, State, Terms, Tree, Whole, replace

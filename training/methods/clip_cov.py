@@ -25,12 +25,7 @@ SALT = 0xC0F  # parts these draws from others of the step
 
 @checked
 def clip_cov(
-    *,
-    share: Share = 0.0002,
-    low: Finite = 1.0,
-    high: Unbounded = 5.0,
-    clip_low: Bound = 1.0,
-    clip_high: Bound = 1.0,
+    *, share: Share = 0.0002, low: Finite = 1.0, high: Unbounded = 5.0, clip_low: Bound = 1.0, clip_high: Bound = 1.0
 ) -> Control:
     require(low < high, "clip-cov", "high", high, f"above low, which is {low}")
 

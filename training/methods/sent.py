@@ -30,12 +30,7 @@ HIGHEST, LOWEST, COLUMN = 2.0, 0.5, "sent"
 
 @checked
 def sent(
-    *,
-    low: Share = 0.8,
-    share: Share = 0.0002,
-    coef: NonNegative = 0.1,
-    measure: Whole = 0,
-    steps: Count = 150,
+    *, low: Share = 0.8, share: Share = 0.0002, coef: NonNegative = 0.1, measure: Whole = 0, steps: Count = 150
 ) -> Control:
     """Return SENT's token loss and, with `measure`, its curriculum; `steps` is the run's. State: step, SE by task."""
 

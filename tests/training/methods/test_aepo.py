@@ -10,8 +10,8 @@ import torch
 
 from turngym.agents.journal import to_json
 from turngym.agents.trajectory import Event, Spawn
-from turngym.training.branching import draws, forked_before, forks_in_a_row
 from turngym.training.columns import Current, Now
+from turngym.training.control import draws, forked_before, forks_in_a_row
 from turngym.training.methods.aepo import aepo, aepo_advantage, aepo_clip, standardized
 from turngym.training.methods.aepo_branching import (
     aepo_branching,

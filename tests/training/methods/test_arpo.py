@@ -10,8 +10,8 @@ import torch
 
 from turngym.agents.journal import to_json
 from turngym.agents.trajectory import Event, Spawn
-from turngym.training.branching import decides, draws, just_taken, surprise, uncertainty
 from turngym.training.columns import Now
+from turngym.training.control import decides, draws, just_taken, surprise, uncertainty
 from turngym.training.credit import group_advantage, shared_mean
 from turngym.training.methods.arpo import arpo
 from turngym.training.objective import start_terms

@@ -14,9 +14,8 @@ from torch import Tensor
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.tests.support.toy import build, f64, now_of, sheet
-from turngym.training.branching import uncertainty
 from turngym.training.columns import Batch, Current, Now, Terms
-from turngym.training.control import advantages
+from turngym.training.control import advantages, uncertainty
 from turngym.training.methods import METHODS
 from turngym.training.methods.aepo_branching import code_prompt_paths, fork_chance
 from turngym.training.methods.bilevel_gae import bilevel_advantage
