@@ -275,7 +275,7 @@ def _gated(both: Tensor) -> Tensor:
 
 def _blocks(cached: Tensor, positions: int) -> Tensor:
     """Return a view of what is cached `[slots, blocks, …]`, whose dimension `positions` is cut into blocks."""
-    return cached.unflatten(positions, (-1, BLOCK)).movedim(positions - (positions < 0), 1)
+    return torch.unflatten(cached, positions, (-1, BLOCK)).movedim(positions - (positions < 0), 1)
 
 
 class Several:
