@@ -156,6 +156,18 @@ def test_what_forks_share_has_the_same_bits_as_copies(seed):
             lengths.update({slot: lengths[slot] + 1 for slot in live})
 
 
+def test_a_fork_has_a_copy_of_the_block_in_which_it_differs_alone():
+    runner = Decoder(Weights(made("llama")), torch.device("cpu"))
+    runner.prefill([0], [0], [np.arange(150)])
+    runner.copy(0, [1], 140)
+    (keys, values), *_ = runner._cache
+    whole = 128 if runner.weights.packed else 0
+    assert not keys[1, ..., :whole].any() and not values[1, :, :whole].any()
+    assert torch.equal(keys[1, ..., whole:140], keys[0, ..., whole:140])
+    runner.prefill([0], [0], [np.arange(150)[::-1]])  # slot 0 is written anew, and the fork keeps what it read there
+    assert keys[1, ..., :140].any() and not torch.equal(keys[1, ..., :128], keys[0, ..., :128])
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 def test_the_fallback_computes_the_same(name):
     model = made(name)
