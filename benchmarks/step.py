@@ -56,8 +56,8 @@ from turngym.envs import Outcome
 from turngym.training import attention, head
 from turngym.training.columns import Packed, pack
 from turngym.training.control import advantages, chain
+from turngym.training.head import product
 from turngym.training.learner import Learner
-from turngym.training.linear import product
 from turngym.training.methods import parse_methods
 
 APART = 1e-4  # relative, of the gradients

@@ -42,9 +42,8 @@ from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome
 from turngym.training.columns import Current, Packed, Terms, pack
 from turngym.training.control import chain
-from turngym.training.head import token_stats
+from turngym.training.head import one_step_linears, token_stats
 from turngym.training.learner import Learner, Update
-from turngym.training.linear import one_step_linears
 from turngym.training.methods import parse_methods
 from turngym.training.objective import objective, start_terms
 

@@ -21,8 +21,7 @@ The loop:
 What is computed:
     columns: from trees to slots and turns as flat columns
     attention: the tokens of a forward pass, and attention over paths that share them
-    linear: linear layers with LoRA as one step of autograd
-    head: log-probability and entropy in chunks
+    head: log-probability and entropy in chunks; linear layers with LoRA as one step of autograd
     control: a method as transformations of rollout and loss, chains of them, and what rules that fork paths share
     credit: advantages from scores, and means over slots
     objective: the loss, its policy terms, KL estimators

@@ -26,7 +26,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from .linear import one_step_linears
+from .head import one_step_linears
 
 NAME = "turngym-segments"
 UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")  # arguments of other than plain attention

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from turngym.training import linear
-from turngym.training.linear import OneStep, one_step_linears
+from turngym.training import head
+from turngym.training.head import OneStep, one_step_linears
 
 ROWS, IN, OUT, RANK = 7, 12, 10, 3
 
@@ -44,7 +44,7 @@ def test_without_onednn_the_values_are_the_same(adapted, monkeypatch):
     x = torch.randn(ROWS, IN)
     with one_step_linears(adapted):
         ours = results(adapted, x)
-        monkeypatch.setattr(linear, "packs", lambda: False)
+        monkeypatch.setattr(head, "packs", lambda: False)
         for one, other in zip(ours, results(adapted, x), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
