@@ -282,7 +282,7 @@ def _on_cpu(tensor: Tensor) -> bool:
 
 
 class OneStep(torch.autograd.Function):
-    """x Wᵀ + b, and s (x Aᵀ) Bᵀ where there are A and B, with gradient to x, A and B (Hu et al., arXiv 2106.09685, 4.1).
+    """x Wᵀ + b, and s (x Aᵀ) Bᵀ where there are A and B, with gradient to x, A, B (Hu et al., arXiv 2106.09685, 4.1).
 
     peft takes six operations that each keep what they read; here x and x Aᵀ are kept. On a CPU, in float32, oneDNN
     multiplies up to twice as fast as what PyTorch calls by itself; it depends on the maker of the processor.
