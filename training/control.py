@@ -1,4 +1,4 @@
-"""A control: one method as transformations of sampling and of the data that the loss consumes; and chains of controls.
+"""A control: one method as transformations of sampling and of the data of the loss; chains; rules that fork paths.
 
 Hooks in the order of a step: `order`, `sample`, `plan` (rollout), `select`, `reward`, `credit` (learning signal),
 `shape` (once per optimizer step), `observe`, and after the last optimizer step `replay`. Each is pure, gets the

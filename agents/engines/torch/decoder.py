@@ -189,7 +189,8 @@ class Decoder(Runner):
 
     def _begin(self, slots: Sequence[int], starts: Sequence[int], window: int) -> None:
         super()._begin(slots, starts, window)
-        self._write_anew([slot for slot, start in zip(slots, starts) if not start])
+        if anew := [slot for slot, start in zip(slots, starts) if not start]:
+            self._write_anew(anew)
 
     @torch.inference_mode()
     def _write_anew(self, slots: Sequence[int]) -> None:
