@@ -24,6 +24,7 @@ from .runner import Fallback, Runner, batch_dependence, ceil_to, keep_memory, pa
 from .scheduler import Gathering, PendingTurn, Scheduler, Sequence
 
 T = TypeVar("T")
+LARGE = GIB  # bytes of keys and values that are not kept while nobody draws
 Drawn = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]
 
 
@@ -117,6 +118,13 @@ class TorchEngine:
         self.scheduler.add(request)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def free(self, sequence: Sequence) -> None:
+        """Free a slot, and with the last one a large cache: one long turn widens it for all, and others need the room."""
+        self.scheduler.release(sequence)
+        idle = self._task is None or self._task.done()
+        if idle and not any(self.scheduler.slots) and self._runner.nbytes > LARGE:
+            self._runner.forget()
 
     async def _run(self) -> None:
         """Step while there are turns. Ends when idle, so nothing outlives the caller's event loop."""
@@ -242,7 +250,7 @@ class TorchSession(OpenSession):
         """Free the slot; a turn in progress ends with RuntimeError."""
         if not self.closed:
             self.closed = True
-            self.engine.scheduler.release(self.sequence)
+            self.engine.free(self.sequence)
             request = self.sequence.request
             if request is not None and not request.future.done():
                 request.future.set_exception(RuntimeError("the session was closed while it drew a turn"))

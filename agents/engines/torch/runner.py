@@ -71,6 +71,11 @@ class Runner(ABC):
         self._cache: list[tuple[Tensor, Tensor]] = []
         self._slots = self._width = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is cached and of the room around it."""
+        return sum(part.nbytes for layer in self._cache for part in layer)
+
     @torch.inference_mode()
     def prefill(self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[NDArray[np.int64]]) -> None:
         """Write chunks (token ids [q_i]) into `slots` from positions `starts` on; those of one shape are one part."""

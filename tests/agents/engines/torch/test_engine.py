@@ -11,6 +11,7 @@ import torch
 
 from turngym.agents.engine import Completion, Sampling, keyed_rng
 from turngym.agents.engines.torch import TorchEngine, scheduler
+from turngym.agents.engines.torch import engine as module
 from turngym.agents.engines.torch.decoder import Decoder
 from turngym.agents.policy import Policy
 from turngym.tests.support.policies import loaded
@@ -307,6 +308,23 @@ def test_an_engine_serves_one_event_loop_after_another(qwen3):
     drawn = [asyncio.run(engine.session().sample(ids(8), Sampling(max_tokens=4), (0,))) for _ in range(2)]
     engine.close()
     assert drawn[0].tokens.tolist() == drawn[1].tokens.tolist()
+
+
+@pytest.mark.parametrize("large", [0, module.LARGE], ids=["large", "small"])
+def test_a_large_cache_is_given_back_with_the_last_session(qwen3, monkeypatch, large):
+    monkeypatch.setattr(module, "LARGE", large)
+
+    async def work(engine: TorchEngine) -> None:
+        long, short, again = (engine.session() for _ in range(3))
+        await long.sample(ids(500), Sampling(max_tokens=4), (0,))
+        drawn, held = await short.sample(ids(8), Sampling(max_tokens=4), (0,)), engine._runner.nbytes
+        long.close()
+        assert engine._runner.nbytes == held > 0  # the short one is still there
+        short.close()
+        assert engine._runner.nbytes == (held if large else 0)
+        assert (await again.sample(ids(8), Sampling(max_tokens=4), (0,))).logp.tobytes() == drawn.logp.tobytes()
+
+    run(qwen3, work)
 
 
 def test_a_session_is_refused_where_it_cannot_go_on(qwen3):
