@@ -10,7 +10,7 @@ from turngym.training.control import chain
 from turngym.training.dry_run import PUBLISHED, _server_share
 from turngym.training.methods import METHOD_RECIPES, METHODS, parse_methods
 
-TASKS = {"math-python", "household", "search", "sums-smollm2", "math-python-smollm2"}
+TASKS = {"math-python", "household", "search", "sums-smollm2", "math-python-smollm2", "household-smollm2"}
 PUBLIC = {"gsm8k-python", "hotpotqa", "alfworld"}  # tasks, to be joined with a model
 MODELS = {"qwen2.5-0.5b": 24, "qwen2.5-1.5b": 24, "qwen2.5-7b": 80, "qwen3-8b": 80}  # GB of the card
 PARTS = {"aepo-advantage", "aepo-branching", "aepo-clip", "tis"}  # of other methods, or corrections

@@ -1,6 +1,7 @@
 """Recipes of environments: TOML files whose keys are fields of `TrainConfig`. Methods have theirs in `METHODS`.
 
 household.toml: chores in small houses, from a warmed-up policy
+household-smollm2.toml: the same from SmolLM2-135M-Instruct and a short warm-up
 math-python.toml: sums with a Python tool, from the tiny policy; the default
 math-python-smollm2.toml: sums with a Python tool, from SmolLM2-135M-Instruct and a short warm-up
 sums-smollm2.toml: sums without a tool, from SmolLM2-135M-Instruct and one worked example

@@ -120,7 +120,7 @@ class TorchEngine:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def free(self, sequence: Sequence) -> None:
-        """Free a slot, and with the last one a large cache: one long turn widens it for all, and others need the room."""
+        """Free a slot, and with the last one a large cache: one long turn widens it for all slots."""
         self.scheduler.release(sequence)
         idle = self._task is None or self._task.done()
         if idle and not any(self.scheduler.slots) and self._runner.nbytes > LARGE:
