@@ -26,7 +26,7 @@ from gymnasium.vector.utils import (
 )
 
 from ..tools import ToolFailure
-from .examples import Examples, Message, copied
+from .examples import Examples, Message
 from .rewards import Rewards, added
 
 
@@ -142,6 +142,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the chat messages an episode opens with."""
         return [{"role": "user", "content": observation}]
 
+    def with_examples(self, messages: list[Message]) -> list[Message]:
+        """Return the messages of an opening with worked examples among them, if there are any."""
+        return self.examples.before(messages) if self.examples.shots else messages
+
     def tool_schemas(self) -> list[dict[str, Any]]:
         """Return the JSON schemas of tools for the chat template to show; empty where the messages teach the calls."""
         return []
@@ -156,9 +160,7 @@ class TextEnv(gymnasium.Env[str, str]):
         # Copies, as whoever gets them, and the environment whose they are, may change them or take them apart.
         given = copied(options) if options else {}
         observation = _carried(self.on_reset(self.np_random, given), self, "on_reset")
-        shown = self.messages(observation)
-        if self.examples.shots:
-            shown = self.examples.before(shown)
+        shown = self.with_examples(self.messages(observation))
         info = copied({"messages": shown, "tools": self.tool_schemas(), "task_id": self.task_id})
         info |= {"category": self.category} if self.category else {}
         self._began, self._opening, self._last = began, (observation, info), observation
@@ -377,3 +379,16 @@ class _Live(Sequence[str]):
 @read_from_shared_memory.register(TextSpace)
 def _read(space: TextSpace, shared_memory: Any, n: int = 1) -> Sequence[str]:
     return _Live(space, memoryview(shared_memory.get_obj()).cast("B"), n)
+
+
+_CONSTANT = frozenset({str, int, float, bool, type(None)})  # types that need no copy
+
+
+def copied(value: Any) -> Any:
+    """Return a deep copy; of messages and other JSON data at a fraction of the time that `deepcopy` takes."""
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) in _CONSTANT else copied(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) in _CONSTANT else copied(item) for item in value]
+    return copy.deepcopy(value)

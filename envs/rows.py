@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .tasks import ListTasks, Task, check_split, text_share
+from .tasks import ListTasks, Task, check_split, refuse, text_share
 
 M = TypeVar("M")
 KINDS = ("category", "subject", "type", "subfield", "level")  # fields that may hold a category, the first that does
@@ -150,13 +150,6 @@ class SourceOptions:
     def refuse(self, what: str, *names: str) -> None:
         """Raise ValueError if one of the options `names` is set, which `what` would ignore."""
         refuse(what, **{name: getattr(self, name) or None for name in names})
-
-
-def refuse(what: str, **options: object) -> None:
-    """Raise ValueError if one of `options` is set, which `what` would ignore."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
 
 
 def tasks_of(

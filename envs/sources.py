@@ -31,7 +31,7 @@ class DataSet:
     repeats: bool = False  # whether rows come again in the same order: each is taken once, none with two answers
 
 
-def data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:
+def read_data_sets(file: Path, shapes: Sequence[Fields], *makers: Callable[[Any], Any]) -> dict[str, DataSet]:
     """Return the data sets of a table by name, with `shapes` unless they name fields; `makers` make prompt and gold."""
     named = {maker.__name__: maker for maker in makers}
 

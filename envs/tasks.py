@@ -93,6 +93,13 @@ def check_known(value: str, known: Iterable[str], fault: str, listed: str) -> No
         raise ValueError(f"{fault}; {did_you_mean(str(value), known)}{listed} {', '.join(known)}")
 
 
+def refuse(what: str, **options: object) -> None:
+    """Raise ValueError if one of `options` is set, which `what` would ignore."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name} is {value!r}, but {what}; leave it out")
+
+
 def text_share(text: str) -> float:
     """Return a number in [0, 1) that depends on `text` alone: below 0.1 lies a tenth of all texts."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -132,7 +132,7 @@ def check_fit(template: Template, env: TextEnv) -> None:
     """Check that `template` can carry episodes of `env` and show its tools. Raises TemplateError, with advice."""
     question = isinstance(env, QuestionEnv)
     plain: list[Message] = [{"role": "user", "content": "question"}]
-    opening = env.examples.before(env.messages("question") if question else plain)
+    opening = env.with_examples(env.messages("question") if question else plain)
     try:
         template.render(opening, env.tool_schemas(), generate=True)
     except TemplateError as error:

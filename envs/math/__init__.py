@@ -1,17 +1,18 @@
 """Math questions: generated, from files or from known data sets, in one turn or with a Python tool over several.
 
-- make: the environments, made from their options; generated tasks, fixed by an index; the data sets known by name
+- make: the environments, made from their options; the data sets known by name
 - grade: whether a completion answers a question; math-verify in a child process
 - extract: the answer of a completion
 - numbers: plain numbers and collections of them, read exactly
 - notation: one spelling for LaTeX that can be written in several ways; names and relations around a value
 - worker: the child process that runs math-verify
-- problems: generated problems: text, gold and program, by the rows of `families.toml`
+- problems: generated problems: text, gold and program, by the rows of `families.toml`, each fixed by its index
 - reasoning: tasks that reasoning-gym makes and scores
 - reasoning_worker: the child process that scores them
 """
 
 from .grade import MathGrader
-from .make import SYSTEM, SYSTEM_TOOL, MathTasks, make_math, make_math_python
+from .make import SYSTEM, SYSTEM_TOOL, make_math, make_math_python
+from .problems import MathTasks
 
 __all__ = ["SYSTEM", "SYSTEM_TOOL", "MathGrader", "MathTasks", "make_math", "make_math_python"]

@@ -16,7 +16,7 @@ from ..core import EnvFailure
 from ..rewards import Grade as Grade
 from .extract import EXTRACTIONS, Extract
 from .notation import RELATION, based, formula, ranges, split_unit, spoken, tidy, unnamed, unwrapped, words
-from .numbers import quick_verdict, read_collections, read_number, same_collections, same_number
+from .numbers import read_collections, read_number, same_collections, same_number
 
 MAX_ANSWER = 5000
 
@@ -103,6 +103,40 @@ class MathGrader:
         verdict = _math_verify(*_bare(gold, answer), self.deadline)
         reason = _no_value(gold, answer) if verdict[0] else None
         return (0.0, "failed", reason) if reason else verdict
+
+
+_SHORT = (
+    r"-?(?:[0-9]{1,14}|[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,7}\.[0-9]{1,7}|[0-9]{1,14}/[1-9][0-9]{0,13}"
+    r"|\\[dt]?frac\{[0-9]{1,14}\}\{[1-9][0-9]{0,13}\})"
+)
+_match_short = re.compile(_SHORT).fullmatch
+_match_box = re.compile(rf"\\boxed\{{({_SHORT})\}}").match
+_AS_RATIO = str.maketrans("}", "/", "\\dtfrac{,")  # 1,234 is 1234, and \frac{1}{2} is 1/2/
+_THOUGHT = "</think>"
+
+
+def quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | None:
+    """Return the answer, whether it is right, and whether it is spelled like the gold; None if that is not plain."""
+    if _THOUGHT in completion:
+        completion = completion[completion.rindex(_THOUGHT) + len(_THOUGHT) :]
+    start = completion.find("box") - 1
+    if start < 0 or "<think>" in completion or "```" in completion:
+        return None
+    if (box := _match_box(completion, start)) is None or completion.find("box", box.end()) >= 0:
+        return None
+    answer = box[1]
+    if answer == gold:
+        return answer, True, True
+    if _match_short(gold) is None:
+        return None
+    (top, bottom), (over, under) = _ratio(answer), _ratio(gold)
+    return answer, top * under == over * bottom, False
+
+
+def _ratio(number: str) -> tuple[int, int]:
+    top, _, bottom = number.translate(_AS_RATIO).partition("/")
+    whole, _, decimals = top.partition(".")
+    return int(whole + decimals), 10 ** len(decimals) * int(bottom.rstrip("/") or 1)
 
 
 def _numbers(gold: str, answer: str) -> tuple[float, str, str | None] | None:

@@ -1,24 +1,20 @@
-"""The math environments, made from their options, and their tasks: generated problems and known data sets.
-
-A generated problem is fixed by its index. Its text decides its split: a tenth of all texts is `valid`, a tenth `test`,
-the others `train`, so no two splits ever share a problem, whatever their seeds, families and difficulties.
-"""
+"""The math environments, made from their options: generated problems, or known data sets."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...tools import AnyTool, PythonTool
 from ...tools.plugins import load_tools
 from ..question import CALLS, TOOL_TIMEOUT, Grader, QuestionEnv, is_lenient, prompt_of
-from ..rows import SHAPES, SourceOptions, as_text, refuse
-from ..sources import data_sets, is_file, load_tasks
-from ..tasks import KeyedRandom, Task, Tasks, check_choices, check_index, check_known, check_split, in_split, strict
+from ..rows import SHAPES, SourceOptions, as_text
+from ..sources import DataSet, is_file, load_tasks, read_data_sets
+from ..tasks import Tasks, refuse, strict
 from .extract import extract_answer
 from .grade import MathGrader
-from .problems import FAMILIES, MIXED, SUMS
+from .problems import MIXED, MathTasks
 from .reasoning import PREFIX, ReasoningGrader, ReasoningTasks
 
 SYSTEM = "Solve the problem. Put the final answer in \\boxed{}."
@@ -27,56 +23,6 @@ SYSTEM_TOOL = "Solve the problem with Python. Put the final answer in \\boxed{}.
 """The default system prompt of MathPython."""
 # What a stock model has to be told.
 FULL = "Solve the problem step by step. {calls}End with the final answer, and nothing but the answer, in \\boxed{{}}."
-
-DIFFICULTIES = (1, 2, 3, 4, 5)
-ATTEMPTS = 10_000
-
-
-class MathTasks:
-    """Generated math problems.
-
-    Args:
-        split: `train`, `valid` or `test`.
-        difficulty: 1 (one operation) to 5 (several steps, fractions), one level or several mixed evenly.
-        families: Names from `FAMILIES`, mixed evenly; all but `sums` when left out.
-        seed: Chooses which problems there are, and their order.
-        size: How many there are.
-
-    Raises ValueError where an argument is none of these.
-    """
-
-    def __init__(
-        self,
-        split: str = "train",
-        difficulty: int | Sequence[int] = (1, 2),
-        families: tuple[str, ...] = MIXED,
-        seed: int = 0,
-        size: int = 1_000_000,
-    ) -> None:
-        self.difficulty = check_choices("difficulty", difficulty, DIFFICULTIES)
-        for family in families:
-            check_known(family, FAMILIES, f"unknown family {family!r}", "the families are")
-        if not families:
-            raise ValueError(f"families is empty; choose one or several of {', '.join(FAMILIES)}")
-        if size < 1:
-            raise ValueError(f"size is {size}; a task set needs at least one task")
-        self.split = check_split(split)
-        self.families = tuple(name for name in FAMILIES if name in families)
-        self.seed, self.size = seed, size
-        self.name = "math"
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, i: int, /) -> Task:
-        check_index(i, self)
-        rng = KeyedRandom(self.seed, i, self.split)
-        family, level = rng.choice(self.families), rng.choice(self.difficulty)
-        for _ in range(ATTEMPTS):
-            text, gold, solution = rng.choice(FAMILIES[family][level])(rng)
-            if in_split(solution if family == SUMS else text, self.split):
-                return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution, category=family)
-        raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")
 
 
 @strict
@@ -117,8 +63,8 @@ def make_math(
             (`lenient`).
         tools: Tools, `module:name` or as a package declares them, one or several; with any, there are four turns.
     """
-    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
-    questions, grader = _questions(tasks, difficulty, families, options, answers)
+    reading = {"holdout": holdout, "config": config, "problem_field": problem_field, "answer_field": answer_field}
+    questions, grader = _questions(tasks, split, difficulty, families, answers, reading, bad_rows)
     held = load_tools(tools)
     prompt = prompt_of(system, SYSTEM, FULL.format(calls=CALLS if held else ""))
     return QuestionEnv(questions, grader, held, system=prompt)
@@ -158,8 +104,8 @@ def make_math_python(
     The other arguments are those of `make_math` and of `QuestionEnv`.
     """
     python = PythonTool(timeout=timeout, memory_mb=memory_mb, level=level, packages=packages)
-    options = SourceOptions(split, holdout, config, problem_field, answer_field, bad_rows)
-    questions, grader = _questions(tasks, difficulty, families, options, answers)
+    reading = {"holdout": holdout, "config": config, "problem_field": problem_field, "answer_field": answer_field}
+    questions, grader = _questions(tasks, split, difficulty, families, answers, reading, bad_rows)
     prompt = prompt_of(system, SYSTEM_TOOL, FULL.format(calls=CALLS))
     held = [python, *load_tools(tools)]
     return QuestionEnv(questions, grader, held, format, prompt, max_turns, timeout + TOOL_TIMEOUT)
@@ -167,23 +113,24 @@ def make_math_python(
 
 def _questions(
     source: str | Path | None,
+    split: str,
     difficulty: int | Sequence[int] | None,
     families: str | Sequence[str] | None,
-    options: SourceOptions,
     answers: str,
+    reading: Mapping[str, Any],
+    bad_rows: int,
 ) -> tuple[Tasks, Grader]:
     grader = MathGrader(extract="lenient" if is_lenient(answers) else "box")
     if source is not None:
         if is_lenient(answers) and str(source).startswith(PREFIX):
             raise ValueError(f"answers is {answers!r}, but reasoning-gym's scorers read boxes alone; leave it out")
         refuse(f"the tasks come from {source}", difficulty=difficulty, families=families)
-        return load(source, replace(options, check_gold=grader.check_gold), grader)
-    if options.holdout:
-        fix = "but generated splits share no task anyway; leave it out or name tasks"
-        raise ValueError(f"holdout is {options.holdout}, {fix}")
-    options.refuse("the tasks are generated", "config", "problem_field", "bad_rows")
+        options = SourceOptions(split, **reading, bad_rows=bad_rows, check_gold=grader.check_gold)
+        return load(source, options, grader)
+    refuse("generated splits share no task anyway", holdout=reading["holdout"] or None)
+    refuse("the tasks are generated", **{**reading, "holdout": None}, bad_rows=bad_rows or None)
     names = MIXED if families is None else (families,) if isinstance(families, str) else families
-    return MathTasks(options.split, (1, 2) if difficulty is None else difficulty, tuple(names)), grader
+    return MathTasks(split, (1, 2) if difficulty is None else difficulty, tuple(names)), grader
 
 
 def load(source: str | Path, options: SourceOptions, grader: Grader) -> tuple[Tasks, Grader]:
@@ -196,7 +143,7 @@ def load(source: str | Path, options: SourceOptions, grader: Grader) -> tuple[Ta
     if name.startswith(PREFIX) and not is_file(source):
         options.refuse("reasoning-gym makes its tasks", "holdout", "config", "problem_field", "bad_rows")
         return ReasoningTasks(name.removeprefix(PREFIX).split(","), options.split), ReasoningGrader()
-    return load_tasks(source, options, DATA_SETS, f", or {PREFIX}NAME"), grader
+    return load_tasks(source, options, data_sets(), f", or {PREFIX}NAME"), grader
 
 
 _BARE_BOX = re.compile(r"\\(boxed|fbox) +([^\s${}\\]+)")
@@ -228,4 +175,7 @@ def unframed(value: Any) -> str:
     return as_text(_FRAME.sub("", as_text(value[0].get("content"))))
 
 
-DATA_SETS = data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, boxed, joined, unframed)
+@cache
+def data_sets() -> dict[str, DataSet]:
+    """Return the data sets that have a short name, by that."""
+    return read_data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, boxed, joined, unframed)

@@ -11,18 +11,21 @@ its items; `c = …` names a value, and where an `if` does not hold all is drawn
 with ` | ` between them, or be an equation to `SOLVE`, or an expression whose `VALUE` is asked, which then is the
 program. A row works out the answer from what was drawn and builds the program from the numbers of the text, so that the
 two are independent ways to the same value.
+
+A problem of the set is fixed by its index. Its text decides its split: a tenth of all texts is `valid`, a tenth `test`,
+the others `train`, so no two splits ever share a problem, whatever their seeds, families and difficulties.
 """
 
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import gcd, lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..tasks import KeyedRandom
+from ..tasks import KeyedRandom, Task, check_choices, check_index, check_known, check_split, in_split
 
 
 class Problem(NamedTuple):
@@ -184,3 +187,54 @@ FAMILIES = {name: read(table) for name, table in tomllib.loads(_TABLES).items()}
 SUMS = "sums"
 """A family that is in a set only where it is named. Its splits are parted by their numbers, whatever the wording."""
 MIXED = tuple(name for name in FAMILIES if name != SUMS)
+
+
+DIFFICULTIES = (1, 2, 3, 4, 5)
+ATTEMPTS = 10_000
+
+
+class MathTasks:
+    """Generated math problems.
+
+    Args:
+        split: `train`, `valid` or `test`.
+        difficulty: 1 (one operation) to 5 (several steps, fractions), one level or several mixed evenly.
+        families: Names from `FAMILIES`, mixed evenly; all but `sums` when left out.
+        seed: Chooses which problems there are, and their order.
+        size: How many there are.
+
+    Raises ValueError where an argument is none of these.
+    """
+
+    def __init__(
+        self,
+        split: str = "train",
+        difficulty: int | Sequence[int] = (1, 2),
+        families: tuple[str, ...] = MIXED,
+        seed: int = 0,
+        size: int = 1_000_000,
+    ) -> None:
+        self.difficulty = check_choices("difficulty", difficulty, DIFFICULTIES)
+        for family in families:
+            check_known(family, FAMILIES, f"unknown family {family!r}", "the families are")
+        if not families:
+            raise ValueError(f"families is empty; choose one or several of {', '.join(FAMILIES)}")
+        if size < 1:
+            raise ValueError(f"size is {size}; a task set needs at least one task")
+        self.split = check_split(split)
+        self.families = tuple(name for name in FAMILIES if name in families)
+        self.seed, self.size = seed, size
+        self.name = "math"
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, i: int, /) -> Task:
+        check_index(i, self)
+        rng = KeyedRandom(self.seed, i, self.split)
+        family, level = rng.choice(self.families), rng.choice(self.difficulty)
+        for _ in range(ATTEMPTS):
+            text, gold, solution = rng.choice(FAMILIES[family][level])(rng)
+            if in_split(solution if family == SUMS else text, self.split):
+                return Task(f"{family}-{level}-{self.split}-{self.seed}-{i}", text, gold, solution, category=family)
+        raise RuntimeError(f"{family} at difficulty {level} has no problem for split {self.split}; add variety to it")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ...tools.plugins import load_tools
 from ...tools.search.index import BM25, open_index
 from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
 from ..rows import Fields, SourceOptions, as_text, as_texts, refuse
-from ..sources import data_sets, load_tasks
+from ..sources import DataSet, load_tasks, read_data_sets
 from ..tasks import Tasks, strict
 from .search import SYSTEM, QAGrader, QATask, SearchEnv
 from .world import HOPS, InventedTasks, InventedWorld, SearchExpert
@@ -164,7 +164,10 @@ def listed(value: Any) -> tuple[str, ...]:
         raise ValueError("it needs a list in JSON") from None
 
 
-DATA_SETS = data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, as_texts, entity, listed)
+@cache
+def data_sets() -> dict[str, DataSet]:
+    """Return the data sets that have a short name, by that."""
+    return read_data_sets(Path(__file__).with_name("data_sets.toml"), SHAPES, as_texts, entity, listed)
 
 
 def load(source: str | Path, options: SourceOptions) -> Tasks:
@@ -172,7 +175,8 @@ def load(source: str | Path, options: SourceOptions) -> Tasks:
 
     Rows of a file may hold `gold_passages` or `passages`, the ids of the gold passages, and `queries`, which find them.
     """
-    return load_tasks(source, replace(options, check_gold=QAGrader.check_gold, shapes=SHAPES, make=_task), DATA_SETS)
+    options = replace(options, check_gold=QAGrader.check_gold, shapes=SHAPES, make=_task)
+    return load_tasks(source, options, data_sets())
 
 
 def _task(name: str, prompt: str, golds: tuple[str, ...], row: Mapping[str, Any]) -> QATask:

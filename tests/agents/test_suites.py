@@ -10,8 +10,8 @@ from turngym.agents import evaluate
 from turngym.agents.eval_command import SUITES, Eval, suite_of
 from turngym.agents.journal import read_trees
 from turngym.agents.settings import SamplingOptions
-from turngym.envs.math.make import DATA_SETS as MATH
-from turngym.envs.qa.make import DATA_SETS as QUESTIONS
+from turngym.envs.math.make import data_sets as math_sets
+from turngym.envs.qa.make import data_sets as question_sets
 from turngym.envs.registry import ENVS
 from turngym.envs.suites.bfcl import CONVERSATIONS, SINGLE
 
@@ -27,7 +27,7 @@ def test_a_named_suite_is_an_environment_with_tasks_that_there_are(name):
     found = suite_of(["eval", "--suite", name], Eval())
     assert found.suite == name and found.source == NAMED[name]["source"]
     assert found.env in {entry.id for entry in ENVS}
-    sets = {"turngym/Math-v0": MATH, "turngym/Search-v0": QUESTIONS}.get(found.env)
+    sets = {"turngym/Math-v0": math_sets(), "turngym/Search-v0": question_sets()}.get(found.env)
     assert (found.options.tasks in sets) if sets else found.options.tasks is None
     if "bfcl" in name:
         assert found.kwargs()["category"] in (*CONVERSATIONS, *SINGLE) and found.kwargs()["split"] == "all"

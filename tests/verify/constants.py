@@ -150,7 +150,7 @@ def floors() -> dict[str, float]:
 def generated() -> Iterator[Source]:
     """Yield each family of generated math, at all difficulties."""
     from turngym.envs.math import MathGrader, MathTasks
-    from turngym.envs.math.make import DIFFICULTIES
+    from turngym.envs.math.problems import DIFFICULTIES
     from turngym.envs.math.problems import FAMILIES
 
     for family in FAMILIES:

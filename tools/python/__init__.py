@@ -21,9 +21,9 @@ from typing import Any
 
 from ..core import Status, ToolFailure, ToolResult, check_range, cut_middle
 from ..functions import check_arguments, make_schema
-from .isolation import LEVELS, SOURCE_CAP, check_level
+from .isolation import LEVELS, SOURCE_CAP
 from .packages import check_packages
-from .server import LevelRefused, kind_of
+from .server import LevelRefused, check_level, kind_of
 from .session import CLOSED, CannotFork, ProgramRun, PythonSession, memory_mode, open_session, require, try_levels
 
 __all__ = ["LEVELS", "CannotFork", "LevelRefused", "PythonTool", "memory_mode", "require", "try_levels"]

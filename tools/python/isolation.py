@@ -111,11 +111,6 @@ def remove_folder(folder: str | Path) -> None:
         top.rmdir()
 
 
-def check_level(level: str) -> None:
-    if level not in LEVELS:
-        raise ValueError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
-
-
 def set_limits() -> None:
     limits = {resource.RLIMIT_FSIZE: FILE, resource.RLIMIT_NOFILE: open_files(), resource.RLIMIT_NPROC: PROCESSES}
     limits |= dict.fromkeys((resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0)

@@ -20,7 +20,7 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from .isolation import KINDS, LEVELS, LIBRARIES, check_level, remove_folder
+from .isolation import KINDS, LEVELS, LIBRARIES, remove_folder
 from .packages import make_view, plain
 
 DEADLINE = 60.0  # seconds in which the server must have started, and found a worker for whoever waits
@@ -55,6 +55,11 @@ class LevelRefused(ToolFailure):
         allow = f"; to allow a weaker level, ask for {remedy} (docs/python-tool.md says what it gives up)"
         super().__init__(f"the Python tool cannot run at level {level!r}: {reason}{allow if weaker else ''}")
         self.level, self.reason = level, reason
+
+
+def check_level(level: str) -> None:
+    if level not in LEVELS:
+        raise ValueError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
 
 
 class ToolServer:

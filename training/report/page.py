@@ -77,7 +77,7 @@ def summary(found: Found, since: Mapping[int, int] = {}) -> dict[str, Any]:
     return {
         "version": __version__,
         "at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "t": [t_quantile(freedom) for freedom in range(1, 30)],
+        "t": [t_quantile(freedom) for freedom in range(1, 30)] if len(found.runs) > 1 else [],
         "runs": [_run(run, since.get(index, -1)) for index, run in enumerate(found.runs)],
         "comparison": found.comparison,
     }

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from turngym.envs.math import MathGrader
-from turngym.envs.math.make import DATA_SETS, boxed, joined, load, unframed
+from turngym.envs.math.make import boxed, data_sets, joined, load, unframed
 from turngym.envs.rows import SourceOptions
 from turngym.envs.sources import is_hub_name, load_hub
 
@@ -48,7 +48,7 @@ CARDS = {
             ]
             for split in ("train", "test")
         }
-        for i, subject in enumerate(DATA_SETS["math"].configs)
+        for i, subject in enumerate(data_sets()["math"].configs)
     },
     "HuggingFaceH4/MATH-500": {
         "default": {"test": [{"problem": "m?", "solution": r"\boxed{5}", "answer": r"\frac{5}{1}", "unique_id": "x"}]}
@@ -82,7 +82,7 @@ CARDS = {
 
 
 def read(name, **options):
-    tasks = load_hub(name, SourceOptions(**options), DATA_SETS)
+    tasks = load_hub(name, SourceOptions(**options), data_sets())
     return [tasks[i] for i in range(len(tasks))]
 
 
@@ -100,8 +100,8 @@ def read(name, **options):
 )
 def test_every_test_set_is_read_by_its_card(name, prompt, gold):
     (task,) = read(name, split="test")
-    assert (task.id, task.prompt, task.gold) == (f"{name}-{DATA_SETS[name].splits['test']}-0", prompt, gold)
-    assert read(DATA_SETS[name].path, split="test")[0].gold == gold
+    assert (task.id, task.prompt, task.gold) == (f"{name}-{data_sets()[name].splits['test']}-0", prompt, gold)
+    assert read(data_sets()[name].path, split="test")[0].gold == gold
 
 
 def test_the_parts_of_math_are_read_one_after_another():
@@ -167,7 +167,7 @@ def test_what_is_no_solution_list_or_chat_is_refused():
 
 
 def test_every_entry_of_the_table_is_complete():
-    for source in DATA_SETS.values():
+    for source in data_sets().values():
         assert is_hub_name(source.path) and source.splits and set(source.splits) <= {"train", "valid", "test"}
 
 

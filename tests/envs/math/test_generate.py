@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 from turngym.envs.math.grade import MathGrader
-from turngym.envs.math.make import DIFFICULTIES, MathTasks
-from turngym.envs.math.problems import FAMILIES, MIXED, decimal, signed
+from turngym.envs.math.problems import DIFFICULTIES, FAMILIES, MIXED, MathTasks, decimal, signed
 from turngym.envs.tasks import SPLITS, KeyedRandom, text_share
 
 

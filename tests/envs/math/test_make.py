@@ -10,8 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 import turngym
 from turngym.envs.math import grade, make_math, make_math_python
-from turngym.envs.math.make import DIFFICULTIES
-from turngym.envs.math.problems import FAMILIES
+from turngym.envs.math.problems import DIFFICULTIES, FAMILIES
 from turngym.tools import ToolCall, get_format
 from turngym.tools.python import LEVELS
 

@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngym.envs.math import grade as grade_module
-from turngym.envs.math.grade import MathGrader
+from turngym.envs.math.grade import MathGrader, quick_verdict
 from turngym.envs.math.notation import tidy
 from turngym.envs.math.numbers import (
     MAX_ELEMENTS,
-    quick_verdict,
     read_collections,
     read_number,
     same_collections,

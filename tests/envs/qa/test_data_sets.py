@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from turngym.envs.qa.make import DATA_SETS, SHAPES, entity, listed, load
+from turngym.envs.qa.make import SHAPES, data_sets, entity, listed, load
 from turngym.envs.qa.search import QATask
 from turngym.envs.rows import SourceOptions
 from turngym.envs.sources import is_hub_name
@@ -102,9 +102,9 @@ def read(name, **options):
 def test_every_test_set_is_read_by_its_card(name, prompt, golds):
     (task,) = read(name, split="test")
     kind = "bridge" if name in ("hotpotqa", "2wiki") else ""
-    named = f"{name}-{DATA_SETS[name].splits['test']}-0"
+    named = f"{name}-{data_sets()[name].splits['test']}-0"
     assert task == QATask(named, prompt, golds[0], aliases=golds[1:], category=kind)
-    assert read(DATA_SETS[name].path, split="test")[0].golds == golds
+    assert read(data_sets()[name].path, split="test")[0].golds == golds
 
 
 def test_the_collection_of_flashrag_is_read_by_part_with_splits_of_its_own():
@@ -136,8 +136,8 @@ def test_any_other_data_set_needs_its_fields_named_and_a_gold_that_is_left():
 
 
 def test_every_entry_of_the_table_is_complete():
-    assert set(DATA_SETS) >= {"hotpotqa", "nq", "2wiki", "musique", "bamboogle", "triviaqa", "popqa", "flashrag"}
-    for source in DATA_SETS.values():
+    assert set(data_sets()) >= {"hotpotqa", "nq", "2wiki", "musique", "bamboogle", "triviaqa", "popqa", "flashrag"}
+    for source in data_sets().values():
         assert is_hub_name(source.path) and set(source.splits or ()) <= {"train", "valid", "test"}
 
 

@@ -10,13 +10,13 @@ import pytest
 
 import turngym
 from turngym.tools import PythonTool, Status, ToolFailure, ToolResult
-from turngym.tools.python import LEVELS, CannotFork, LevelRefused, isolation, packages, session
+from turngym.tools.python import LEVELS, CannotFork, LevelRefused, isolation, packages, server, session
 
 
 def test_what_is_no_level_is_refused_with_those_there_are():
     message = "level is 'docker'; it must be one of namespaces, landlock, rlimits-only"
     with pytest.raises(ValueError, match=message):
-        isolation.check_level("docker")
+        server.check_level("docker")
     with pytest.raises(ValueError, match=message):
         PythonTool(level="docker")
 
