@@ -11,9 +11,9 @@ from ...tools import AnyTool, Retriever, Search, SearchFailure
 from ...tools.plugins import load_tools
 from ...tools.search.index import BM25, open_index
 from ..question import CALLS, TOOL_TIMEOUT, is_lenient, prompt_of
-from ..rows import Fields, SourceOptions, as_text, as_texts, refuse
+from ..rows import Fields, SourceOptions, as_text, as_texts
 from ..sources import DataSet, load_tasks, read_data_sets
-from ..tasks import Tasks, strict
+from ..tasks import Tasks, refuse, strict
 from .search import SYSTEM, QAGrader, QATask, SearchEnv
 from .world import HOPS, InventedTasks, InventedWorld, SearchExpert
 

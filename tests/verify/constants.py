@@ -150,8 +150,7 @@ def floors() -> dict[str, float]:
 def generated() -> Iterator[Source]:
     """Yield each family of generated math, at all difficulties."""
     from turngym.envs.math import MathGrader, MathTasks
-    from turngym.envs.math.problems import DIFFICULTIES
-    from turngym.envs.math.problems import FAMILIES
+    from turngym.envs.math.problems import DIFFICULTIES, FAMILIES
 
     for family in FAMILIES:
         test, train = (MathTasks(split, DIFFICULTIES, (family,)) for split in ("test", "train"))
