@@ -87,6 +87,7 @@ def make_math_python(
     format: str = "hermes",
     timeout: float = 5.0,
     memory_mb: int = 512,
+    max_output: int = 8192,
     level: str = "namespaces",
     packages: str | Sequence[str] = (),
     tools: str | Sequence[str | AnyTool] = (),
@@ -96,6 +97,7 @@ def make_math_python(
     Args:
         timeout: Seconds that a call of the tool may take.
         memory_mb: MiB that the tool may use.
+        max_output: Characters of a result that the agent sees, 64 or more; of a longer one, the head and the tail.
         level: How the tool is isolated: `namespaces`, `landlock` or `rlimits-only`. A weaker one than asked for is
             never taken; `turngym doctor` says which ones a machine can give.
         packages: Installed packages that programs can import beside the usual ones (docs/python-tool.md lists them).
@@ -103,7 +105,7 @@ def make_math_python(
 
     The other arguments are those of `make_math` and of `QuestionEnv`.
     """
-    python = PythonTool(timeout=timeout, memory_mb=memory_mb, level=level, packages=packages)
+    python = PythonTool(timeout, memory_mb, max_output, level=level, packages=packages)
     reading = {"holdout": holdout, "config": config, "problem_field": problem_field, "answer_field": answer_field}
     questions, grader = _questions(tasks, split, difficulty, families, answers, reading, bad_rows)
     prompt = prompt_of(system, SYSTEM_TOOL, FULL.format(calls=CALLS))

@@ -244,6 +244,7 @@ def test_a_grader_that_cannot_run_never_scores_zero(monkeypatch):
         ({"max_turns": 0}, ["max_turns is 0"]),
         ({"timeout": -1.0}, ["timeout is -1.0", "0.01 to 3600 seconds"]),
         ({"memory_mb": 1}, ["memory_mb is 1", "64 to"]),
+        ({"max_output": 1}, ["max_output is 1", "64 to"]),
         ({"level": "rlimits"}, ["level is 'rlimits'", "namespaces", "landlock", "rlimits-only"]),
     ],
 )
