@@ -2,6 +2,7 @@ import gzip
 import json
 import math
 import random
+from contextlib import closing
 
 import gymnasium
 import numpy as np
@@ -146,6 +147,14 @@ def test_a_wrong_answer_scores_zero_and_no_answer_is_named(python):
 
 
 # --- a running Python session
+
+
+def test_a_long_result_is_cut_to_what_the_agent_may_see():
+    with closing(make_math_python(max_output=64)) as env:
+        env.reset(seed=0)
+        call = get_format("hermes").render(ToolCall("python", {"code": "print('a' * 500 + 'z' * 500)"}))
+        shown = env.step(call)[0]
+    assert "aaa" in shown and "zzz" in shown and len(shown) < 200
 
 
 def test_a_fork_has_the_sessions_variables_and_neither_sees_the_other(python):
