@@ -243,7 +243,7 @@ def method_configs(methods: Sequence[str], base: dict[str, Any]) -> dict[str, Tr
         name = Path(recipe).stem if recipe.endswith(".toml") else recipe
         if name in configs:
             raise ValueError(f"method {name!r} is named twice; name it once, or give a recipe of its own another name")
-        if ":" in recipe:  # no recipe but a method itself, as the command has it
+        if not recipe.endswith(".toml") and {":", ","} & {*recipe}:  # a method itself, as the command has it
             configs[name] = replace(from_mapping({**base, "method": recipe}, recipe), resume=False)
             continue
         method = recipes.recipe_values(recipe)[0].get("method", "")

@@ -266,6 +266,7 @@ MISTAKES = [
     ([], "no method is named; name recipes of methods, such as: turngym compare grpo epo"),
     (["turn-flor"], "there is no recipe 'turn-flor'; did you mean 'turn-floor'?"),
     (["grpo", "nowhere.toml"], "there is no recipe 'nowhere.toml'"),
+    (["grpo,epoo"], "grpo,epoo: no method is called 'epoo'; did you mean 'epo'?"),
     (["grpo", "epo", "grpo"], "method 'grpo' is named twice"),
     (["grpo", "--on", "math-pyton"], "there is no recipe 'math-pyton'; did you mean 'math-python'?"),
     (["grpo", "--seeds", "0"], "seeds is 0; a comparison needs at least 1"),
@@ -378,6 +379,8 @@ def test_methods_share_all_of_the_base_but_what_they_set(turngym):
     ]
     assert (plan.reference, plan.folder) == ("aepo", Path("runs/compare"))
     assert planning.plan(["epo", "grpo"], "small.toml", 1, {}).reference == "grpo"
+    themselves = planning.plan(["grpo,turn-floor", "grpo,epo:alpha=0.5"], "small.toml", 1, {}).methods
+    assert [config.method for config in themselves.values()] == ["grpo,turn-floor", "grpo,epo:alpha=0.5"]
 
 
 def test_without_a_folder_the_first_free_one_is_taken(turngym):
