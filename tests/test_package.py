@@ -138,28 +138,7 @@ def test_a_clone_under_another_name_imports_the_package_once(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_files_and_functions_are_short():
-    """Files have at most 400 lines, functions at most 60 without their docstring."""
-    over = []
-    for folder in (*ROOMS, "tests/verify", "tests/support"):
-        for path in (ROOT / folder).rglob("*.py"):
-            text = path.read_text()
-            if text.count("\n") > 400:
-                over.append(f"{path.relative_to(ROOT)}: {text.count(chr(10))} lines")
-            for node in ast.walk(parsed(path)):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    first = node.body[0]
-                    doc = ast.get_docstring(node) is not None and first.end_lineno - first.lineno + 1
-                    if node.end_lineno - node.lineno + 1 - doc > 60:
-                        over.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
-    assert over == []
-
-
-def test_readme_stays_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
-
-
-# --- the rooms stay small and readable
+# --- the rooms
 
 
 def modules() -> dict[str, Path]:
@@ -188,15 +167,6 @@ def test_there_is_no_circle_of_imports():
             del imports[name]
         imports = {name: targets & imports.keys() for name, targets in imports.items()}
     assert imports == {}
-
-
-def test_the_rooms_keep_to_their_budget():
-    """A method is a file of its own; all others together stay readable."""
-    files = [path for path in modules().values() if path.parent.name != "methods"]
-    cards = [path for path in modules().values() if path.parent.name == "methods"]
-    assert len(files) <= 167
-    assert sum(path.read_text().count("\n") for path in files) <= 34_948
-    assert sum(path.read_text().count("\n") for path in cards) <= 5_051
 
 
 def test_a_class_name_has_one_meaning():
