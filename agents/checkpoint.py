@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..tools.core import refuse_constant
-from .journal import Incident, OnIncident, sync
-from .model_folder import sha256_of, unique
+from ..tools.files import LinkRefused, names_in, remove_folder, sync
+from .journal import Incident, OnIncident
+from .model_folder import read_bytes, sha256_of, unique
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -46,9 +47,10 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         if not folder.exists():
             folder.mkdir(parents=True)
             sync(folder.parent)
-        for left in folder.glob(".step-*"):  # by a process that was killed
-            shutil.rmtree(left)
-        temporary.mkdir()
+        for left in names_in(folder):  # by a process that was killed
+            if left.startswith(".step-"):
+                remove_folder(folder / left)
+        temporary.mkdir()  # which fails where anything has that name
         write(temporary)
         (temporary / STATE).write_text(json.dumps({"step": step, **state}, indent=1, allow_nan=False))
         manifest = {name: sha256_of(temporary / name) for name in sorted(_files(temporary))}
@@ -64,7 +66,7 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         sync(folder)
     except Exception as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if not isinstance(error, OSError):
+        if not isinstance(error, OSError | LinkRefused):
             raise
         what = f"the checkpoint {final} cannot be written ({error})"
         raise CheckpointError(f"{what}; earlier ones are intact: free disk space and resume") from error
@@ -76,8 +78,11 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
 
 
 def steps(folder: Path) -> list[Path]:
-    """Return the checkpoints of a run, oldest first."""
-    found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
+    """Return the checkpoints of a run, oldest first. Raises CheckpointError where their folder is a link."""
+    try:
+        found = [folder / name for name in names_in(folder) if _NAME.fullmatch(name)]
+    except (LinkRefused, NotADirectoryError) as error:
+        raise CheckpointError(f"{folder} is no folder of checkpoints ({error})") from error
     return sorted(found, key=lambda path: (_number(path), not path.name.endswith(".old")))
 
 
@@ -158,7 +163,7 @@ def _files(folder: Path) -> set[str]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"), object_pairs_hook=unique, parse_constant=refuse_constant)
+        return json.loads(read_bytes(path), object_pairs_hook=unique, parse_constant=refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error})") from error
 

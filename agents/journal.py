@@ -7,16 +7,13 @@ A journal depends on a run's keys and weights alone. A failure that was dealt wi
 which is written elsewhere. Files are written so that they survive the death of the process and of the machine.
 """
 
-import fcntl
 import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from math import nan
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +22,12 @@ import numpy as np
 from .. import __version__
 from ..envs import Outcome, TextEnv
 from ..tools.core import refuse_constant
+from ..tools.files import append_line as append_line
+from ..tools.files import LinkRefused, lines_of, open_plain
+from ..tools.files import locked as locked
+from ..tools.files import sync as sync
+from ..tools.files import writable as writable
+from ..tools.files import write_file as write_file
 from .trajectory import Key, Leaf, Tree, Turn
 
 FORMAT = 3  # of the lines; a journal of another format is refused
@@ -32,6 +35,7 @@ _COLUMNS = {"tokens": np.int32, "sampled": np.bool_, "logp_roll": np.float32, "e
 _SEAL = b', "crc32": "%08x"}\n'  # of all that stands in front of it
 _SEALED = len(_SEAL % 0)
 LONGEST = 1 << 20  # bytes of a header
+LONGEST_LINE = 1 << 29  # bytes of a tree
 VOCABULARY = "vocabulary.json"  # of a run or an evaluation: what its tokens stand for
 _DAMAGE = (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 
@@ -86,8 +90,8 @@ def origin_of(env: TextEnv) -> Origin:
     return Origin(env.spec.id, options)
 
 
-def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
-    """Write one tree a line to `path`, first under a temporary name, so that a file is whole or absent.
+def write_trees(path: Path, trees: Iterable[Tree], origin: Origin, root: Path | None = None) -> None:
+    """Write one tree a line to `path`, below `root`, first under a temporary name: a file is whole or absent.
 
     Raises ValueError where two trees have the same key, or one holds what is not JSON data.
     """
@@ -97,17 +101,17 @@ def write_trees(path: Path, trees: Iterable[Tree], origin: Origin) -> None:
             raise ValueError(f"two trees have the key {tree.key}; a journal holds the tree of a key once")
         keys.add(tree.key)
     header = _sealed({"journal": FORMAT, **asdict(origin), "trees": len(trees)})
-    write_file(path, chain([header], map(_line, trees)))
+    write_file(path, chain([header], map(_line, trees)), root)
 
 
-def read_trees(path: Path) -> Iterator[Tree]:
-    """Read the trees of a journal, each whole or not at all.
+def read_trees(path: Path, root: Path | None = None) -> Iterator[Tree]:
+    """Read the trees of a journal, below `root`, each whole or not at all.
 
     Raises ValueError: a line is not what was written, or trees are missing; the message names the file and the line.
     """
-    with _plain(path) as file:
+    with _plain(path, root) as file:
         (_, count), keys, number = _header(path, file), set[Key](), 1
-        for number, line in enumerate(file, 2):
+        for number, line in enumerate(lines_of(file, LONGEST_LINE, path), 2):
             try:
                 tree = from_json(_opened(line))
             except _DAMAGE as error:
@@ -120,12 +124,12 @@ def read_trees(path: Path) -> Iterator[Tree]:
             raise ValueError(f"{path}, line {number}: {len(keys)} trees were read, but {count} were written")
 
 
-def read_origin(path: Path) -> Origin:
+def read_origin(path: Path, root: Path | None = None) -> Origin:
     """Return what made a journal.
 
     Raises ValueError where the file has no header of this version; the message names it.
     """
-    with _plain(path) as file:
+    with _plain(path, root) as file:
         return _header(path, file)[0]
 
 
@@ -163,12 +167,17 @@ def from_json(data: dict[str, Any]) -> Tree:
     return tree
 
 
-def _plain(path: Path) -> BinaryIO:
+def _plain(path: Path, root: Path | None = None) -> BinaryIO:
     """Open a journal; what is there and no plain file might never end."""
-    if not path.is_file():
-        kind, what = (ValueError, "is no plain file") if path.exists() else (FileNotFoundError, "does not exist")
-        raise kind(f"{path} {what}; name a journal: the trees.jsonl of an evaluation, or a file in RUN/trees")
-    return path.open("rb")
+    fix = "name a journal: the trees.jsonl of an evaluation, or a file in RUN/trees"
+    try:
+        return open_plain(path, root)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist; {fix}") from None
+    except LinkRefused:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{error}; {fix}") from None
 
 
 def _header(path: Path, file: BinaryIO) -> tuple[Origin, int]:
@@ -231,90 +240,19 @@ def _score(value: float | None) -> float:
     return nan if value is None else float(value)
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; nothing is left behind. Raises BlockingIOError where one is in it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fix = "wait until it has ended, or choose another folder with --out"
-            raise BlockingIOError(f"another process is writing {folder}; {fix}") from None
-        yield
-    finally:
-        os.close(handle)
-
-
-def writable(folder: Path) -> None:
-    """Make `folder` and make sure that files can be written there; raises PermissionError where they cannot."""
-    probe = folder / ".writable"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        what = f"cannot write to {folder} ({error.strerror})"
-        raise PermissionError(f"{what}; choose another folder with --out") from error
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_file(path: Path, content: str | Iterable[bytes]) -> None:
-    """Write a file under a temporary name first: it is complete, or (OSError) what it was before."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.writelines([content.encode()] if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(path.parent)
-
-
-def append_sealed(path: Path, data: Mapping[str, Any], *, synced: bool = True) -> None:
+def append_sealed(path: Path, data: Mapping[str, Any], *, root: Path | None = None, synced: bool = True) -> None:
     """Add a line that holds JSON data and its checksum; else as `append_line`."""
-    append_line(path, _sealed(data)[:-1], synced=synced)
+    append_line(path, _sealed(data)[:-1], root=root, synced=synced)
 
 
 def read_sealed(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the data of each line that `append_sealed` finished. Raises ValueError where one was changed."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with open_plain(path) as file:
+        for number, line in enumerate(lines_of(file, LONGEST_LINE, path), 1):
             if line.endswith(b"\n"):
                 try:
                     yield _opened(line)
                 except _DAMAGE as error:
                     raise ValueError(f"{path}, line {number}: {error}; remove the line") from error
-
-
-def append_line(path: Path, line: str | bytes, *, synced: bool = True) -> None:
-    """Add a line, in place of a last one that a process left unfinished when it died.
-
-    With `synced` it is on the disk then, else soon: the death of the process does not take it away.
-
-    Raises OSError where it cannot be written; what is there of it counts as unfinished.
-    """
-    new = not path.exists()
-    with path.open("ab+") as file:
-        if path.stat().st_size:  # nothing cannot be mapped
-            with mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
-                whole = lines.rfind(b"\n") + 1
-            file.truncate(whole)
-        file.write((line.encode() if isinstance(line, str) else line) + b"\n")
-        file.flush()
-        if synced:
-            os.fsync(file.fileno())
-    if new:
-        sync(path.parent)

@@ -7,11 +7,12 @@ elsewhere is refused by its name, before a library that would follow it sees the
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from ..tools import files
 
 MOST = 1 << 26  # bytes of a JSON file
 CONFIG, INDEX, TEMPLATE_FILE = "config.json", "model.safetensors.index.json", "chat_template.jinja"
@@ -37,10 +38,13 @@ _SIZES = (
 )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises FileNotFoundError, or ValueError where it holds none or is too large."""
+def read_json(path: Path, follow: bool = True) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises FileNotFoundError, or ValueError where it holds none or is too large.
+
+    `follow` is for model folders and what a command names; in the folders of runs and evaluations no link is followed.
+    """
     try:
-        data = json.loads(read_bytes(path), object_pairs_hook=unique)
+        data = json.loads(files.read_bytes(path, follow=follow), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be used: {str(error).removeprefix(f'{path} ')}") from None
     if not isinstance(data, dict):
@@ -49,27 +53,18 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
-    """Return what a plain file holds. Raises as `read_json` does."""
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no plain file")
-    with path.open("rb") as file:
-        data = b"" if path.stat().st_size > most else file.read(most)
-        if file.read(1):
-            raise ValueError(f"{path} is larger than {most >> 10} KiB")
-    return data
+    """Return what a plain file holds; a link is followed, as a hub's cache is made of them. Raises as `read_json`."""
+    return files.read_bytes(path, most, follow=True)
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+def sha256_of(path: Path, follow: bool = True) -> str:
+    with files.open_plain(path, follow=follow) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file. Raises ValueError where it is none, and what `read_bytes` raises."""
-    try:
-        return tomllib.loads(read_bytes(path).decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
+    """Return the tables of a TOML file that a command names. Raises ValueError where it is none, OSError."""
+    return files.read_toml(path, follow=True)
 
 
 def template_digest(source: str) -> str:
@@ -88,9 +83,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def header(file: Path) -> dict[str, Any]:
     """Return "dtype" and "shape" of the tensors of a safetensors file. Raises ValueError for a damaged one."""
     try:
-        if not file.is_file():
-            raise ValueError("no plain file")
-        with file.open("rb") as stream:
+        with files.open_plain(file, follow=True) as stream:
             length, rest = int.from_bytes(stream.read(8), "little"), file.stat().st_size - 8
             if not 0 < length <= min(rest, MOST):
                 raise ValueError(f"its header would have {length} bytes, and the file has {rest} more")

@@ -9,6 +9,7 @@
 - `http`: JSON over HTTP, for clients of search and model servers
 - `process`: child processes that answer requests, with limits and deadlines, and pools of them
 - `messages`: messages between processes
+- `files`: files in folders of others: no link is followed, limits, temporary names; TOML
 - `progress`: how far long work is, for who shows it
 """
 

@@ -6,10 +6,12 @@ taken again; nothing is ever dropped), `trees/` (a journal a step), `checkpoints
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,14 +21,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..agents.checkpoint import CheckpointError, read_state
-from ..agents.journal import Incident, Origin, append_line, read_trees, write_file, write_trees
+from ..agents.journal import VOCABULARY, Incident, Origin, read_trees, write_trees
+from ..agents.model_folder import TEMPLATE_FILE
 from ..agents.scores import Report
 from ..agents.trajectory import Tree
+from ..tools.files import (
+    append_line,
+    make_folder,
+    names_in,
+    read_bytes,
+    read_text,
+    remove,
+    tidy,
+    write_file,
+    written_name,
+)
 from .alarms import Alarm, alarms
 from .config import Schedule
 
 CONFIG, METRICS, INCIDENTS, SUMMARY = "config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json"
-_STEP = re.compile(r"\.?step-(\d+)\.(?:jsonl|npz)(\.tmp)?")  # `.tmp`: of a process that was killed
+MOST_METRICS = 1 << 30  # bytes
+_STEP = re.compile(r"step-(\d+)\.(?:jsonl|npz)")
+_LEFT = re.compile(r"\.step-\d+\.(?:jsonl|npz)\.tmp")  # by a process of turngym 0.1 that was killed
+_WRITTEN = (CONFIG, METRICS, SUMMARY, VOCABULARY, TEMPLATE_FILE)
 
 
 @dataclass(frozen=True)
@@ -122,27 +139,27 @@ class Logbook:
     """The written record of the run in `folder`; a process that leaves the writing to another `writes` no step."""
 
     def __init__(self, folder: Path, writes: bool = True) -> None:
-        self.writes = writes
+        self.folder, self.writes = folder, writes
         self.metrics, self.incidents = folder / METRICS, folder / INCIDENTS
         self.trees, self.updates = folder / "trees", folder / "updates"
 
     def add_metrics(self, line: str) -> None:
         if self.writes:
-            append_line(self.metrics, line)
+            append_line(self.metrics, line, root=self.folder)
 
     def lines(self) -> list[dict[str, Any]]:
-        text = self.metrics.read_text("utf-8") if self.metrics.exists() else ""
+        text = read_text(self.metrics, MOST_METRICS, self.folder) if os.path.lexists(self.metrics) else ""
         return [json.loads(line) for line in text.splitlines()]
 
     def add_incident(self, step: int, incident: Incident) -> None:
         """Add an incident of the step that is being taken, or that was taken last."""
         if self.writes:
-            append_line(self.incidents, json.dumps({"step": step, **incident.to_json()}))
+            append_line(self.incidents, json.dumps({"step": step, **incident.to_json()}), root=self.folder)
 
     def add_trees(self, step: int, trees: Iterable[Tree], origin: Origin) -> None:
         if self.writes:
-            self.trees.mkdir(parents=True, exist_ok=True)
-            write_trees(self._journal(step), trees, origin)
+            make_folder(self.trees, self.folder)
+            write_trees(self._journal(step), trees, origin, self.folder)
 
     def add_slots(
         self, step: int, keys: Sequence[tuple[int, ...]], path: NDArray[np.int64], slots: Mapping[str, ArrayLike]
@@ -151,25 +168,28 @@ class Logbook:
         if self.writes and slots:
             count = np.bincount(np.asarray(path), minlength=len(keys))
             columns: dict[str, Any] = {name: np.asarray(column, np.float32) for name, column in slots.items()}
-            self.updates.mkdir(parents=True, exist_ok=True)
-            temporary = self.updates / f".step-{step:06d}.npz.tmp"
-            with temporary.open("wb") as file:  # not synced: no run depends on it, a torn one is seen
-                np.savez_compressed(file, key=np.array(keys), count=count, **columns)
-            temporary.replace(self.updates / temporary.name[1:-4])
+            np.savez_compressed(packed := io.BytesIO(), key=np.array(keys), count=count, **columns)
+            make_folder(self.updates, self.folder)
+            # Not synced: no run depends on it, a torn one is seen.
+            write_file(self.updates / f"step-{step:06d}.npz", [packed.getvalue()], self.folder, synced=False)
 
     def read_paths(self, keys: Iterable[tuple[int, ...]]) -> list[Tree]:
         """Return the trees of paths (seed, step, task, branch), with these alone. Raises ValueError or OSError."""
         wanted = set(keys)
-        trees = (tree for step in sorted({key[1] for key in wanted}) for tree in read_trees(self._journal(step + 1)))
+        trees = (tree for step in sorted({key[1] for key in wanted}) for tree in self._read(step + 1))
         left = ((tree, [leaf for leaf in tree.leaves if (*tree.key, leaf.branch) in wanted]) for tree in trees)
         return [replace(tree, leaves=leaves) for tree, leaves in left if leaves]
+
+    def _read(self, step: int) -> Iterator[Tree]:
+        return read_trees(self._journal(step), self.folder)
 
     def _journal(self, step: int) -> Path:
         return self.trees / f"step-{step:06d}.jsonl"
 
     def drop_after(self, step: int) -> bool:
         """Drop what later steps wrote; return whether `step` has its line. Raises ValueError if one is missing."""
-        text = self.metrics.read_text("utf-8", "replace") if self.metrics.exists() else ""
+        data = read_bytes(self.metrics, MOST_METRICS, self.folder) if os.path.lexists(self.metrics) else b""
+        text = data.decode("utf-8", "replace")
         kept: list[str] = []
         for line in text.splitlines(keepends=True)[: step + 1]:
             if not line.endswith("\n") or _step(line) != len(kept):
@@ -178,12 +198,15 @@ class Logbook:
         if len(kept) < step:
             fix = "remove the checkpoints of later steps, and the run repeats the steps from there"
             raise ValueError(f"{self.metrics}, line {len(kept) + 1}: not that of step {len(kept)}; {fix}")
-        for path in (*self.trees.glob("*step-*"), *self.updates.glob("*step-*")):
-            name = _STEP.fullmatch(path.name)
-            if name and (name[2] or int(name[1]) > step):
-                path.unlink()
-        if (whole := "".join(kept)) != text:
-            write_file(self.metrics, whole)
+        for folder in (self.trees, self.updates):
+            for name in names_in(folder, self.folder):
+                whole = _STEP.fullmatch(name)
+                left = _LEFT.fullmatch(name) or _STEP.fullmatch(written_name(name) or "")
+                if left or (whole and int(whole[1]) > step):
+                    remove(folder / name, self.folder)
+        tidy(self.folder, _WRITTEN)
+        if (lines := "".join(kept)) != text:
+            write_file(self.metrics, lines, self.folder)
         return len(kept) == step + 1
 
 
@@ -196,7 +219,7 @@ def _step(line: str) -> int:
 
 def write_summary(folder: Path, seconds: float) -> None:
     """Write `summary.json`: held-out success before and after, with 95 % intervals, of the run from its first step."""
-    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in read_text(folder / METRICS, MOST_METRICS).splitlines()]
     valid = [line for line in lines if "valid/success" in line]
     measured = ("success", "low", "high", "tool_share", "turns", "cut", "episodes")
     ends = {"before": valid[0], "after": valid[-1]}
@@ -213,6 +236,6 @@ def write_summary(folder: Path, seconds: float) -> None:
 def summarized(folder: Path) -> int | None:
     """Return the last step of the run that `summary.json` is about; None where there is none."""
     with suppress(FileNotFoundError, ValueError, LookupError, TypeError):  # a damaged one is written again
-        if isinstance(step := json.loads((folder / SUMMARY).read_text("utf-8"))["steps"], int):
+        if isinstance(step := json.loads(read_text(folder / SUMMARY))["steps"], int):
             return step
     return None

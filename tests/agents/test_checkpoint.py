@@ -259,14 +259,14 @@ def test_a_check_of_the_caller_passes_a_checkpoint_over_too(tmp_path):
 
 def test_a_checkpoint_that_cannot_be_read_is_passed_over(tmp_path, monkeypatch):
     save(tmp_path, 1)
-    path, read = save(tmp_path, 2), Path.open
+    path, read = save(tmp_path, 2), os.open
 
-    def refuse(file: Path, *args: Any, **options: Any) -> Any:
-        if path in file.parents and file.suffix == ".safetensors":
+    def refuse(file: Any, *args: Any, **options: Any) -> Any:
+        if path in Path(file).parents and Path(file).suffix == ".safetensors":
             raise PermissionError(13, "Permission denied", str(file))
         return read(file, *args, **options)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(CheckpointError, match=r"step-000002 cannot be read \(.*Permission denied"):
         checkpoint.verify(path)
     assert checkpoint.latest(tmp_path).name == "step-000001"

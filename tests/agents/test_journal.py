@@ -2,6 +2,7 @@ import errno
 import json
 import math
 import os
+import re
 import zlib
 from pathlib import Path
 
@@ -317,20 +318,21 @@ def test_what_an_environment_says_must_be_data(tmp_path):
 
 def test_a_journal_is_on_the_disk_with_its_name_before_writing_returns(tmp_path, monkeypatch):
     order, path = [], tmp_path / "step.jsonl"
-    fsync, replace = os.fsync, Path.replace
+    fsync, rename = os.fsync, os.rename
 
     def synced(handle):
         order.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         fsync(handle)
 
-    def replaced(self, target):
+    def renamed(*names, **folders):
         order.append("rename")
-        return replace(self, target)
+        return rename(*names, **folders)
 
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(os, "rename", renamed)
     write_trees(path, [example()], ORIGIN)
-    assert order == [str(tmp_path / ".step.jsonl.tmp"), "rename", str(tmp_path)]
+    assert re.fullmatch(rf"{re.escape(str(tmp_path))}/\.step\.jsonl\.[0-9a-f]{{16}}\.tmp", order.pop(0))
+    assert order == ["rename", str(tmp_path)]
 
 
 def test_a_file_is_written_whole_or_stays_what_it_was(tmp_path, monkeypatch):
@@ -348,12 +350,13 @@ def test_a_file_is_written_whole_or_stays_what_it_was(tmp_path, monkeypatch):
 
 
 def test_what_is_written_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    events, fsync, replace = [], os.fsync, Path.replace
+    events, fsync, rename = [], os.fsync, os.rename
     name = lambda handle: os.readlink(f"/proc/self/fd/{handle}")  # noqa: E731, PTH115
     monkeypatch.setattr(os, "fsync", lambda handle: events.append(name(handle)) or fsync(handle))
-    monkeypatch.setattr(Path, "replace", lambda path, to: events.append("named") or replace(path, to))
+    monkeypatch.setattr(os, "rename", lambda *names, **of: events.append("named") or rename(*names, **of))
     journal.write_file(tmp_path / "a", "text")
-    assert events == [f"{tmp_path}/.a.tmp", "named", str(tmp_path)]
+    assert re.fullmatch(rf"{re.escape(str(tmp_path))}/\.a\.[0-9a-f]{{16}}\.tmp", events.pop(0))
+    assert events == ["named", str(tmp_path)]
     events.clear()
     journal.append_line(tmp_path / "b", "line")
     journal.append_line(tmp_path / "b", "line")
