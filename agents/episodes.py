@@ -6,6 +6,7 @@ For other programs there are Parquet, JSONL of conversations, and the log of Ins
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +19,17 @@ from typing import Any
 
 from ..envs import TextEnv
 from ..envs.splits import begin
-from .journal import append_sealed, from_json, origin_of, read_origin, read_sealed, read_trees, to_json, write_file
+from .journal import (
+    DAMAGE,
+    append_sealed,
+    from_json,
+    origin_of,
+    read_origin,
+    read_sealed,
+    read_trees,
+    to_json,
+    write_file,
+)
 from .model_folder import read_json, sha256_of
 from .scores import Episode, Report, from_trees, grouped
 from .significance import mean_of, t_test
@@ -55,11 +66,11 @@ class PlayedEpisodes:
     def read(self, folder: Path) -> None:
         """Read the episodes that have a score. Raises ValueError where a file is damaged, or another evaluation's."""
         journal, known = folder / TREES, set(self.wanted)
-        if journal.exists():
+        if os.path.lexists(journal):
             self._check(folder)
-        finished = read_trees(journal) if journal.exists() else ()
+        finished = read_trees(journal) if os.path.lexists(journal) else ()
         paths = [replace(tree, leaves=[leaf]) for tree in finished for leaf in tree.leaves]
-        for path in (*paths, *map(from_json, read_sealed(folder / EPISODES))):
+        for path in (*paths, *read_episodes(folder / EPISODES)):
             if (key := (*path.key, path.leaves[0].branch)) not in known:
                 raise ValueError(f"{folder} {MIXED}: {SETTINGS} asks for no episode {key}")
             if path.leaves[0].rewarded and key not in self.over:
@@ -70,7 +81,7 @@ class PlayedEpisodes:
         if self.settings and (found.env, found.options) != (self.settings["env"], self.settings["options"]):
             raise ValueError(f"{folder} {MIXED}: {TREES} is of {found.env} with {found.options}")
         try:
-            result = read_json(folder / REPORT)
+            result = read_json(folder / REPORT, follow=False)
         except (ValueError, OSError):  # it is written again
             return
         if not (folder / EPISODES).exists():
@@ -97,6 +108,18 @@ class PlayedEpisodes:
         return [_joined([self.over[key] for key in group]) for _, group in groupby(keys, lambda key: key[:-1])]
 
 
+def read_episodes(file: Path) -> Iterator[Tree]:
+    """Yield the episodes of a file that grows. Raises ValueError that names a line that is none."""
+    for number, data in enumerate(read_sealed(file), 1):
+        try:
+            path = from_json(data)
+            if len(path.leaves) != 1:
+                raise ValueError(f"it has {len(path.leaves)} ends, and an episode has one")
+        except DAMAGE as error:
+            raise ValueError(f"{file}, line {number}: not an episode of this version ({error!r})") from error
+        yield path
+
+
 def _joined(paths: Sequence[Tree]) -> Tree:
     """Return the tree of several paths that share the prompt alone; one that failed there may not have it."""
     first = next((path for path in paths if path.turns[0].info), paths[0])
@@ -111,16 +134,16 @@ def _joined(paths: Sequence[Tree]) -> Tree:
 
 
 def write_result(folder: Path, report: Report, levels: Mapping[str, str], options: Mapping[str, Any]) -> None:
-    found = {"eval": FORMAT, "journal": sha256_of(folder / TREES), **report.to_json()}
+    found = {"eval": FORMAT, "journal": sha256_of(folder / TREES, follow=False), **report.to_json()}
     found |= {"levels": levels, "options": options}
     write_file(folder / REPORT, json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
 def read_result(folder: Path, what: str) -> dict[str, Any]:
     """Return the result of a finished evaluation. Raises ValueError, OSError: there is none; `what` says for whom."""
-    if not (folder / REPORT).is_file():
+    if not os.path.lexists(folder / REPORT):
         raise ValueError(f"{what} is {folder}, which holds no finished evaluation: it has no {REPORT}")
-    result = read_json(folder / REPORT)
+    result = read_json(folder / REPORT, follow=False)
     if (found := result.get("eval")) != FORMAT:
         fix = "the command of that evaluation with --resume plays nothing and writes it again"
         raise ValueError(f"{folder / REPORT} is of format {found}, not {FORMAT}; {fix}")
@@ -135,7 +158,7 @@ def read_result(folder: Path, what: str) -> dict[str, Any]:
 
 def check_journal(folder: Path, result: Mapping[str, Any]) -> None:
     """Raise ValueError where a result is not that of the journal beside it; OSError where there is none."""
-    if result.get("journal", digest := sha256_of(folder / TREES)) != digest:
+    if result.get("journal", digest := sha256_of(folder / TREES, follow=False)) != digest:
         raise ValueError(f"{folder} {MIXED}: {REPORT} is not the result of the {TREES} beside it")
 
 
@@ -182,7 +205,7 @@ def export(folder: Path, to: str, out: Path | None = None) -> Path:
     """Write an evaluation as `to`, one of `FORMATS`; return the file. Raises FileExistsError, ValueError, OSError."""
     result = read_result(folder, "export")
     name, content = FORMATS[to]
-    if (path := out or folder / name.format(_when(folder).replace(":", "-"))).exists():
+    if os.path.lexists(path := out or folder / name.format(_when(folder).replace(":", "-"))):
         raise FileExistsError(f"{path} is there already; choose another file with --out")
     write_file(path, content(folder, result))
     return path
@@ -220,7 +243,7 @@ def _clean(text: str) -> str:
 
 
 def _when(folder: Path) -> str:
-    return datetime.fromtimestamp((folder / REPORT).stat().st_mtime, UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp((folder / REPORT).lstat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
 def _jsonl(folder: Path, result: Mapping[str, Any]) -> Iterable[bytes]:
@@ -241,7 +264,7 @@ def _parquet(folder: Path, result: Mapping[str, Any]) -> Iterable[bytes]:
 
 
 def _inspect(folder: Path, result: Mapping[str, Any]) -> str:
-    settings, origin = read_json(folder / SETTINGS), read_origin(folder / TREES)
+    settings, origin = read_json(folder / SETTINGS, follow=False), read_origin(folder / TREES)
     model, done = f"turngym/{settings['policy']}", result["episodes"] - result["failed"]
     samples = [_sample(row, model) for row in rows(folder)]
     ids = list(dict.fromkeys(sample["id"] for sample in samples))

@@ -8,6 +8,7 @@ written. An episode that has a score is never played twice. `vocabulary.json` sa
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
@@ -24,10 +25,12 @@ from ..envs.question import QuestionEnv
 from ..envs.registry import check_levels, levels_of
 from ..envs.splits import Split, open_split
 from ..tools import Format
+from ..tools.files import check_inside, tidy
 from .engine import Continued, Cut, Engine, Sampling
 from .engines import open_engine
 from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, PlayedEpisodes, write_result
 from .journal import VOCABULARY, locked, origin_of, writable, write_file, write_trees
+from .model_folder import read_json
 from .players import PLAYERS, play_all
 from .scores import Episode, NoScore, Report, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
@@ -83,13 +86,13 @@ class Evaluation:
         Raises ValueError: there is one and `resume` is not set, or it has other settings.
         """
         out, settings = self.out, self.settings()
-        if out is None or not (used := [name for name in FILES if (out / name).exists()]):
+        if out is None or not (used := [name for name in FILES if os.path.lexists(out / name)]):
             return
         if not self.resume:
             what = f"{out} holds an evaluation ({used[0]})"
             raise ValueError(f"{what}; add --resume to finish it, or choose another folder with --out")
         try:
-            before = dict(json.loads((out / SETTINGS).read_text()))
+            before = read_json(out / SETTINGS, follow=False)
         except (OSError, ValueError, TypeError) as error:
             what = f"{out} cannot be resumed: {SETTINGS} cannot be read ({error})"
             raise ValueError(f"{what}; choose another folder with --out") from None
@@ -159,6 +162,8 @@ def prepare(
     evaluation = Evaluation(*checked, endpoint if endpoint.model else None, ks, split.note)
     if out is not None:
         evaluation.check_folder()
+        if resume:
+            check_inside(out)
         writable(out)
     elif resume:
         raise ValueError("--resume needs the folder of the evaluation: turngym eval … --out FOLDER --resume")
@@ -179,6 +184,7 @@ def run(evaluation: Evaluation, on_episode: Callable[[Episode], None] = lambda e
         if out is not None:
             stack.enter_context(locked(out))
             evaluation.check_folder()
+            tidy(out, (*FILES, VOCABULARY))
             write_file(out / SETTINGS, json.dumps(settings, indent=1) + "\n")
             done.read(out)
         if evaluation.source is None:

@@ -22,8 +22,8 @@ import numpy as np
 from .. import __version__
 from ..envs import Outcome, TextEnv
 from ..tools.core import refuse_constant
-from ..tools.files import append_line as append_line
 from ..tools.files import LinkRefused, lines_of, open_plain
+from ..tools.files import append_line as append_line
 from ..tools.files import locked as locked
 from ..tools.files import sync as sync
 from ..tools.files import writable as writable
@@ -37,7 +37,7 @@ _SEALED = len(_SEAL % 0)
 LONGEST = 1 << 20  # bytes of a header
 LONGEST_LINE = 1 << 29  # bytes of a tree
 VOCABULARY = "vocabulary.json"  # of a run or an evaluation: what its tokens stand for
-_DAMAGE = (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
+DAMAGE = (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def read_trees(path: Path, root: Path | None = None) -> Iterator[Tree]:
         for number, line in enumerate(lines_of(file, LONGEST_LINE, path), 2):
             try:
                 tree = from_json(_opened(line))
-            except _DAMAGE as error:
+            except DAMAGE as error:
                 raise ValueError(f"{path}, line {number}: not a tree of this version ({error!r})") from error
             if tree.key in keys:
                 raise ValueError(f"{path}, line {number}: the tree {tree.key} occurs twice")
@@ -153,6 +153,8 @@ def from_json(data: dict[str, Any]) -> Tree:
 
     Raises KeyError, TypeError, ValueError, OverflowError where it did not write `data`.
     """
+    if not all(type(part) is int for part in (*data["key"], data["task"])):
+        raise ValueError(f"its key is {data['key']!r:.80} and its task {data['task']!r:.80}; both are whole numbers")
     tree = Tree(tuple(data["key"]), data["task"], data["task_id"])
     for row in data["turns"]:
         columns: dict[str, Any] = {name: np.array(row[name], kind) for name, kind in _COLUMNS.items()}
@@ -192,7 +194,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[Origin, int]:
         if type(count) is not int or not isinstance(origin.env, str) or not isinstance(origin.options, dict):
             raise ValueError("trees is no number, env no text or options no object")
         return origin, count
-    except _DAMAGE as error:
+    except DAMAGE as error:
         what = f"{path}, line 1: not the header of a journal of format {FORMAT} ({error})"
         raise ValueError(f"{what}; read it with the turngym that wrote it, or write it again") from error
 
@@ -254,5 +256,5 @@ def read_sealed(path: Path) -> Iterator[dict[str, Any]]:
             if line.endswith(b"\n"):
                 try:
                     yield _opened(line)
-                except _DAMAGE as error:
+                except DAMAGE as error:
                     raise ValueError(f"{path}, line {number}: {error}; remove the line") from error

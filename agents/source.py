@@ -10,8 +10,8 @@ Default learning rates are for LoRA on all layers. They lie between TRL's 1e-5 (
 
 import json
 import logging
+import os
 import shutil
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, replace
@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 from ..envs.registry import defaults_of
 from ..tools import FORMATS
 from ..tools.core import did_you_mean
+from ..tools.files import open_plain, read_toml
 from ..tools.progress import Work
 from ..tools.search.cache import cache_folder
 from .checkpoint import latest
 from .memory import GIB, free_bytes, parameters
-from .model_folder import CONFIG, TEMPLATE_FILE, header, model_folder, read_bytes, read_json, sha256_of, template_digest
+from .model_folder import CONFIG, TEMPLATE_FILE, header, model_folder, read_json, sha256_of, template_digest
 from .settings import LoraOptions
 
 if TYPE_CHECKING:  # it needs the training extra
@@ -173,7 +174,7 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weig
     folder = Path(name).expanduser()
     if str(name) == SMOLLM2 or folder.suffix == SUFFIX:
         return Source(model_folder(converted(smollm2() if str(name) == SMOLLM2 else folder)))
-    if not (folder / "config.toml").is_file():
+    if not os.path.lexists(folder / "config.toml"):
         return Source(model_folder(name, weights))
     checkpoint = latest(folder / "checkpoints")
     if checkpoint is None:
@@ -181,13 +182,16 @@ def find(name: str | Path, seen: Collection[Path] = (), template: str = "", weig
     if (run := folder.resolve()) in seen:
         raise ValueError(f"the run {run} begins with itself, as its config.toml says; give the model's folder")
     begun, own = find(str(setting_of(run, "policy")), (*seen, run)), folder / TEMPLATE_FILE
-    return Source(begun.folder, checkpoint / "adapter", own if own.is_file() else begun.template)
+    if not os.path.lexists(own):
+        return Source(begun.folder, checkpoint / "adapter", begun.template)
+    open_plain(own).close()  # a link is refused
+    return Source(begun.folder, checkpoint / "adapter", own)
 
 
 def setting_of(run: Path, name: str) -> Any:
     """Return a setting of the run, or warm-up, in a folder. Raises ValueError where its config has none."""
     try:
-        config = tomllib.loads(read_bytes(file := run / "config.toml").decode())
+        config = read_toml(file := run / "config.toml")
         return config["warmup" if "warmup" in config else "train"][name]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} does not name a {name} in [train] or [warmup] ({error})") from None

@@ -104,7 +104,7 @@ def make_folder(folder: Path, root: Path | None = None) -> None:
     """Make a folder below one that is there, unless it is there already. Raises LinkRefused, OSError."""
     with _place(folder, root) as (handle, name):
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=handle)  # noqa: PTH102 (below a folder that is open)
+            os.mkdir(name, dir_fd=handle)
             os.fsync(handle)
         _open_folder(handle, name, folder, close=True)
 
@@ -112,7 +112,7 @@ def make_folder(folder: Path, root: Path | None = None) -> None:
 def remove(path: Path, root: Path | None = None) -> None:
     """Remove a file, or a link itself, unless it is gone."""
     with suppress(FileNotFoundError), _place(path, root) as (folder, name):
-        os.unlink(name, dir_fd=folder)  # noqa: PTH108
+        os.unlink(name, dir_fd=folder)
 
 
 def remove_folder(folder: Path) -> None:
@@ -137,10 +137,10 @@ def write_file(path: Path, content: str | Iterable[bytes], root: Path | None = N
                 file.flush()
                 if synced:
                     os.fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)  # noqa: PTH104
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)  # noqa: PTH108
+                os.unlink(temporary, dir_fd=folder)
             raise
         if synced:
             os.fsync(folder)
@@ -244,12 +244,20 @@ def sync(path: Path) -> None:
 
 
 def check_inside(folder: Path) -> None:
-    """Raise LinkRefused where a link in a folder leads out of it: for folders into which other libraries write."""
+    """Refuse a folder with a link that leads out of it, a pipe or a device; one that is missing holds nothing.
+
+    For folders in which a command goes on, and which other libraries read and write, too. Raises ValueError.
+    """
     home = folder.resolve()
     for place, folders, files in os.walk(folder):  # which follows no link
         for path in (Path(place, name) for name in (*folders, *files)):
-            if path.is_symlink() and not path.resolve().is_relative_to(home):
-                raise LinkRefused(f"{path} is a link that leads out of {folder}; remove it")
+            kind = path.lstat().st_mode
+            if stat.S_ISLNK(kind) and not path.resolve().is_relative_to(home):
+                raise LinkRefused(
+                    f"{path} is a link that leads out of {folder}; remove it, or copy there what it names"
+                )
+            if stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+                raise ValueError(f"{path} is no plain file; remove it")
 
 
 def read_toml(path: Path, root: Path | None = None, follow: bool = False) -> dict[str, Any]:
@@ -313,7 +321,9 @@ def _open_folder(above: int, name: str, path: Path, close: bool = False) -> int:
 
 
 def _refused(path: Path) -> LinkRefused:
-    return LinkRefused(f"{path} is a link, or behind one, and within a folder none is followed; put the file itself there")
+    return LinkRefused(
+        f"{path} is a link, or behind one, and within a folder none is followed; put the file itself there"
+    )
 
 
 def _check_plain(found: os.stat_result, path: Path) -> None:

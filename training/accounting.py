@@ -5,6 +5,8 @@ The counts of `metrics.jsonl` are compared with a second count of the journals i
 """
 
 import json
+import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.journal import read_trees
-from ..agents.model_folder import read_bytes
 from ..agents.trajectory import Tree
 from ..envs import Outcome, StopReason, outcome_of
+from ..tools.files import names_in, read_bytes
 from ..tools.progress import track
 from .config import TrainConfig, from_run
 
 MOST, LARGEST, NOTED = 10**6, 1 << 30, 9  # steps of a run, bytes of its metrics, notes on a check
+_JOURNAL = re.compile(r"step-(\d{1,12})\.jsonl")
 CHECKS = {  # what every step must have
     "steps": "one line of metrics and one whole journal",
     "groups": "a whole group for each prompt, every branch once",
@@ -79,11 +82,13 @@ def checks(folder: Path) -> Iterator[tuple[str, int, int, str]]:
 def audit(folder: Path) -> Accounts:
     """Count every step of a run. Raises FileNotFoundError where there is none, ValueError that names a damaged line."""
     config, lines = from_run(folder, None), _json_lines(folder / "metrics.jsonl")
-    incidents = _json_lines(folder / "incidents.jsonl") if (folder / "incidents.jsonl").exists() else []
+    has = os.path.lexists
+    incidents = _json_lines(folder / "incidents.jsonl") if has(folder / "incidents.jsonl") else []
     reported = frozenset(tuple(row.get("key", ())) for row in incidents if row.get("kind") == "failed")
-    journals = {int(path.stem.partition("-")[2]): path for path in (folder / "trees").glob("step-*.jsonl")}
+    names = map(_JOURNAL.fullmatch, names_in(folder / "trees", folder))
+    journals = {int(name[1]): folder / "trees" / name[0] for name in names if name}
     numbers, path = [line["step"] for line in lines], folder / "summary.json"  # the summary is there after the end
-    summary = _object(read_bytes(path).decode(), "steps", str(path)) if path.exists() else {}
+    summary = _object(read_bytes(path).decode(), "steps", str(path)) if has(path) else {}
     if (last := max((*numbers, *journals, summary.get("steps", 0)))) > MOST:
         raise ValueError(f"{folder} names the step {last}; no run is that long, so one of its files is damaged")
     found = Accounts(last, Counter(), list(_order(last, numbers, journals)))
@@ -91,24 +96,26 @@ def audit(folder: Path) -> Accounts:
     if summary and tokens != summary["tokens"]:
         what = f"summary.json says {summary['tokens']} tokens up to here, the lines of metrics.jsonl {tokens}"
         found.problems.append(Discrepancy("tokens", summary["steps"], what))
+    times, line_of = Counter(numbers), dict(zip(numbers, lines))
     looks = {"groups": _groups, "paths": _paths, "tokens": _tokens, "failures": _failures}
     for number in track(range(1, last + 1), "steps", last):
-        if numbers.count(number) == 1 and number in journals:
+        if times[number] == 1 and number in journals:
             try:
-                trees = list(read_trees(journals[number]))
+                trees = list(read_trees(journals[number], folder))
             except ValueError as error:
                 found.problems.append(Discrepancy("steps", number, str(error)))
                 continue
-            step = _Step(number, lines[numbers.index(number)], trees, config, reported)
+            step = _Step(number, line_of[number], trees, config, reported)
             found.totals += _count(trees)
             found.problems.extend(Discrepancy(check, number, what) for check in looks for what in looks[check](step))
     return found
 
 
 def _order(steps: int, numbers: Sequence[int], journals: dict[int, Path]) -> Iterator[Discrepancy]:
+    times = Counter(numbers)
     for number in range(steps + 1):
-        if (times := numbers.count(number)) != 1:
-            yield Discrepancy("steps", number, f"metrics.jsonl has {times} lines of it")
+        if times[number] != 1:
+            yield Discrepancy("steps", number, f"metrics.jsonl has {times[number]} lines of it")
         if number and number not in journals:
             yield Discrepancy("steps", number, f"trees has no journal step-{number:06d}.jsonl")
     for before, after in pairwise(numbers):

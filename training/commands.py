@@ -27,10 +27,11 @@ from ..agents.scores import Interval
 from ..agents.settings import FINETUNING, WarmupOptions
 from ..agents.terminal import Shown, console, mistakes
 from ..envs.registry import EnvOptions, reserved_choices
+from ..tools.files import read_text
 from ..tools.progress import Work
 from .config import TrainConfig, adjust, from_run, launched, read_recipe, recorded
 from .methods import METHODS, check_methods, describe, evidence, foreign, others, plausible, title
-from .run_folder import METRICS
+from .run_folder import METRICS, SUMMARY
 
 if TYPE_CHECKING:
     from .run import PreparedRun
@@ -97,7 +98,7 @@ class Train(Shown):
                 self._train(prepared, notes)
                 if drew := recorded(prepared.folder).get("draw_threads"):
                     notes.print(f"threads that drew: {drew}")
-                console.print(before_after(json.loads((prepared.folder / "summary.json").read_text())))
+                console.print(before_after(json.loads(read_text(prepared.folder / SUMMARY))))
                 console.print(f"run folder: {prepared.folder}")
             finally:
                 if launched().first and (prepared.folder / METRICS).exists():

@@ -23,6 +23,7 @@ from ..agents.settings import Deadlines, EngineChoice, LoraOptions, MachineOptio
 from ..agents.source import Source, find, max_tokens
 from ..envs.registry import EnvOptions, refuse_unnamed, reserved_choices
 from ..envs.tasks import did_you_mean
+from ..tools import files
 from .methods import METHOD_RECIPES, foreign
 
 _PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager")
@@ -249,9 +250,9 @@ def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
     Raises FileNotFoundError where there is no config, and ValueError where it is none, or asks for what it may not.
     """
     path = folder / "config.toml"
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise FileNotFoundError(f"{folder} has no config.toml; give a run folder")
-    values = read_toml(path).get("train")
+    values = files.read_toml(path).get("train")
     if not isinstance(values, dict):
         raise ValueError(f"{path} has no table [train]; it is no config of a run")
     written = recorded(folder).get("version", __version__)
@@ -263,7 +264,7 @@ def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:
 
 def recorded(folder: Path) -> dict[str, Any]:
     """Return the record of what made the run of a folder; empty where there is none."""
-    record = read_toml(folder / "config.toml").get("record")
+    record = files.read_toml(folder / "config.toml").get("record")
     return record if isinstance(record, dict) else {}
 
 

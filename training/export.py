@@ -4,6 +4,7 @@ The folder has a name only once it is complete. The base model's weights are cop
 """
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -71,7 +72,7 @@ class PreparedExport:
 def prepare(run: Path, out: Path, merged: bool) -> PreparedExport:
     """Check all that can be wrong. Raises FileNotFoundError, CheckpointError, or FileExistsError: `out` is there."""
     config = from_run(run, allowed=None)
-    if out.exists():
+    if os.path.lexists(out):
         raise FileExistsError(f"{out} is there already; choose another folder with --out")
     checkpoint = latest(run / "checkpoints", check=read_boundary)
     if checkpoint is None:
@@ -171,10 +172,10 @@ def card(export: PreparedExport) -> str:
 
 def _measured(run: Path) -> list[str]:
     file = run / SUMMARY
-    if not file.is_file():
+    if not os.path.lexists(file):
         return ["The run has not ended, so there are no figures of it."]
     lines = ["| held-out success (95 %) | step | episodes |", "|---|---|---|"]
-    summary = read_json(file)
+    summary = read_json(file, follow=False)
     for name, step in (("before", 0), ("after", summary["steps"])):
         found = summary[name]
         success = Interval(found["success"], found["low"], found["high"])

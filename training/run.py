@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -26,6 +27,7 @@ from ..envs import TextEnv
 from ..envs.registry import check_levels, flag_of, levels_of
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_split
+from ..tools.files import check_inside, open_plain
 from .config import Launch, TrainConfig, from_run, launched, recorded, reserved_of, revision, to_toml
 from .methods import check_group, parse_methods
 from .run_folder import CONFIG, METRICS, RunState, read_boundary, summarized, write_summary
@@ -92,6 +94,8 @@ def prepare(config: TrainConfig) -> PreparedRun:
     taken = (lambda folder: False) if config.resume else (lambda folder: (folder / CONFIG).exists())
     folder = Path(config.out) if config.out else free_folder(name, taken)
     incidents: list[Incident] = []
+    if config.resume:
+        check_inside(folder)
     checkpoint = _resumable(config, folder, incidents)
     # A run whose tools were isolated otherwise does not go on; one that did not record it may.
     before = recorded(folder).get("levels") if config.resume else None
@@ -140,7 +144,9 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
         source = find(config.policy, template=config.chat_template)
         return source, suited(config.env, options, source)
     kept, before = folder / TEMPLATE_FILE, recorded(folder).get("fitted")
-    source = find(config.policy, template=str(kept) if kept.is_file() else config.chat_template)
+    if os.path.lexists(kept):
+        open_plain(kept).close()  # a link is refused
+    source = find(config.policy, template=str(kept) if os.path.lexists(kept) else config.chat_template)
     # The folder is data: it chooses nothing else in this place.
     return source, {name: before[name] for name in FITTED if name in before} if isinstance(before, dict) else {}
 
@@ -229,7 +235,7 @@ def free_folder(name: str, taken: Callable[[Path], bool]) -> Path:
 
 def _resumable(config: TrainConfig, folder: Path, incidents: list[Incident]) -> Path | None:
     """Return the checkpoint to continue from; None for a new run. Damaged ones that are skipped become incidents."""
-    held = (folder / CONFIG).is_file()
+    held = os.path.lexists(folder / CONFIG)
     if not config.resume:
         if held or steps(folder / "checkpoints") or (folder / METRICS).exists():
             fix = "continue with --resume, or choose another folder with --out"

@@ -13,7 +13,6 @@ import select
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,8 +22,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ..agents.journal import Incident, locked, read_trees, write_file
+from ..agents.journal import Incident, read_trees
 from ..agents.trajectory import Leaf, Tree
+from ..tools.files import (
+    LinkRefused,
+    check_inside,
+    locked,
+    make_folder,
+    open_plain,
+    open_to_append,
+    read_text,
+    read_toml,
+    write_file,
+)
 from ..tools.progress import Work
 from .run_folder import CONFIG, METRICS
 
@@ -93,14 +103,15 @@ class Trackio:
     def __init__(self, place: LoggedRun, settings: Mapping[str, Any]) -> None:
         import trackio
 
-        self.trackio, self.trees, self.id = trackio, place.run / "trees", place.id
+        self.trackio, self.folder, self.trees, self.id = trackio, place.run, place.run / "trees", place.id
         resume = "allow" if place.resumed else "never"
         about = {"config": dict(settings), "auto_log_gpu": False, "auto_log_cpu": False, "embed": False}
         self.run = trackio.init(project=PROJECT, name=f"{place.name}-{self.id[:8]}", resume=resume, **about)
 
     def send(self, step: int, metrics: Mapping[str, float]) -> None:
         journal = self.trees / f"step-{step:06d}.jsonl"
-        trees = list(islice(read_trees(journal), SAMPLED)) if journal.exists() else []
+        found = read_trees(journal, self.folder) if os.path.lexists(journal) else ()
+        trees = list(islice(found, SAMPLED))
         episodes = [traced(step, tree, leaf) for tree in trees for leaf in tree.leaves[:1]]
         traces = {f"episode/{number}": self.trackio.Trace(**one) for number, one in enumerate(episodes)}
         self.run.log({**metrics, **traces}, step=step)
@@ -179,8 +190,8 @@ def parse_loggers(names: str) -> list[str]:
 def follow(kind: Callable[[LoggedRun, Mapping[str, Any]], Any], run: Path, name: str, over: Callable[[], str]) -> None:
     """Send the steps that were not sent before to a logger, until `over` says how the run ended: `ENDED` or `CUT`."""
     state = run / LOGGERS / name / "state.json"
-    known = json.loads(state.read_text()) if state.exists() else {}
-    settings = tomllib.loads((run / CONFIG).read_text("utf-8"))["train"]
+    known = json.loads(read_text(state, root=run)) if os.path.lexists(state) else {}
+    settings = read_toml(run / CONFIG)["train"]
     sink = kind(LoggedRun(run, known.get("id") or uuid4().hex, bool(known)), settings)
     sent, offset, end = int(known.get("step", -1)), 0, ""
     while not end:
@@ -188,7 +199,7 @@ def follow(kind: Callable[[LoggedRun, Mapping[str, Any]], Any], run: Path, name:
         found, offset = _lines(run / METRICS, offset)
         for line in found:
             if (step := line["step"]) > sent:
-                write_file(state, json.dumps({"id": sink.id, "step": step}) + "\n")
+                write_file(state, json.dumps({"id": sink.id, "step": step}) + "\n", run)
                 sent = step
                 numbers = {name: float(value) for name, value in line.items() if isinstance(value, int | float)}
                 sink.send(step, {name: value for name, value in numbers.items() if name != "step"})
@@ -197,9 +208,9 @@ def follow(kind: Callable[[LoggedRun, Mapping[str, Any]], Any], run: Path, name:
 
 def _lines(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
     """Return the complete lines of a file from `offset` on, and where the next begins."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return [], offset
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         file.seek(offset)
         whole = file.read()
     whole = whole[: whole.rfind(b"\n") + 1]
@@ -212,7 +223,7 @@ def main() -> None:
     with ExitStack() as stack:
         for left in reversed(range(int(PATIENCE / POLL))):  # that of a run that was killed may be about to end
             try:
-                stack.enter_context(locked(run / LOGGERS / name))
+                stack.enter_context(locked(run / LOGGERS / name, run))
                 break
             except BlockingIOError:
                 if not left:
@@ -241,14 +252,13 @@ def following(names: Sequence[str], run: Path, say: Callable[[int, Incident], No
         at = step
         for name in sorted({*names} - failed):
             if name in children and children[name].poll():
-                output = run / LOGGERS / name / OUTPUT
-                said = output.read_bytes()[-4096:].decode("utf-8", "replace").split("\n") if output.exists() else []
+                said = _last(run / LOGGERS / name / OUTPUT, run)
                 last = next((line for line in reversed(said) if line.strip()), "it wrote no error message")
                 fail(name, " ".join(last.split())[:300])
             elif name not in children:
                 try:
                     children[name] = _begin(name, run)
-                except OSError as error:
+                except (OSError, LinkRefused) as error:
                     fail(name, f"{error}")
 
     try:
@@ -273,11 +283,23 @@ def following(names: Sequence[str], run: Path, say: Callable[[int, Incident], No
             poll(at)
 
 
+def _last(output: Path, run: Path) -> list[str]:
+    """Return the last lines of what a logger has printed."""
+    try:
+        with open_plain(output, run) as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 4096, 0))
+            return file.read().decode("utf-8", "replace").split("\n")
+    except (OSError, ValueError):
+        return []
+
+
 def _begin(name: str, run: Path) -> subprocess.Popen[bytes]:
     folder = run / LOGGERS / name
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(run / LOGGERS, run)
+    make_folder(folder, run)
+    check_inside(run / LOGGERS)  # its library writes there as it likes
     code, path = f"from {__name__} import main; main()", os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    with (folder / OUTPUT).open("ab") as output:
+    with open_to_append(folder / OUTPUT, run) as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", code, name, str(run)],
             stdin=subprocess.PIPE,

@@ -19,6 +19,7 @@ from ...envs import Message
 from ...envs.examples import conversations
 from ...envs.registry import check_levels
 from ...envs.splits import Split, open_split
+from ...tools.files import check_inside
 from ...tools.progress import track
 from ..checkpoint import read_state, save
 from ..evaluate import checked_chat, cut
@@ -93,6 +94,7 @@ def prepare(settings: Finetune, out: Path, *, resume: bool = False) -> PreparedF
         check_levels(split.env)
         next(demonstrations(split.env, 1, 0.0, settings.training.seed, split.tasks))  # there is an expert
         chat = checked_chat(source, split.env)
+    check_inside(out)
     before = read_toml(out / CONFIG).get("warmup", {}) if (out / CONFIG).is_file() else {}
     checkpoint = resumable(out, before, settings.to_json(), resume)
     if checkpoint is not None and read_state(checkpoint)["step"] >= settings.training.steps:

@@ -22,6 +22,7 @@ import numpy as np
 from ...envs import Message, TextEnv
 from ...envs.registry import check_levels
 from ...envs.splits import Split, begin, open_split
+from ...tools.files import check_inside
 from ...tools.progress import track
 from ..checkpoint import latest, read_state, save
 from ..evaluate import cut
@@ -151,7 +152,8 @@ def prepare(settings: Settings, out: Path, *, resume: bool = False) -> PreparedW
     settings.training.check()
     split = open_split(settings.env, {"split": "train", **settings.options})
     check_levels(split.env)
-    before = read_json(out / SETTINGS) if (out / SETTINGS).exists() else {}
+    check_inside(out)
+    before = read_json(out / SETTINGS, follow=False) if (out / SETTINGS).exists() else {}
     checkpoint = resumable(out, before, settings.to_json(), resume)
     if resume and (out / "model.safetensors").exists() and not (out / CHECKPOINTS).exists():
         raise ValueError(f"the warm-up in {out} is finished; use it with --policy {out}")

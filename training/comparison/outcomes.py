@@ -18,6 +18,7 @@ from ...agents import significance as tests
 from ...agents.journal import write_file
 from ...agents.scores import Interval
 from ...agents.significance import CONFIDENCE, LEVEL, POWER, Estimate, mean_of
+from ...tools.files import read_text
 from ..config import revision
 from ..report.picture import draw, save
 from .measure import Measured
@@ -98,7 +99,7 @@ def planned(
 def spread(folder: Path) -> float:
     """Return the largest deviation (points) of a difference in `folder`. Raises ValueError or OSError."""
     try:
-        results = json.loads((folder / "compare.json").read_text("utf-8"))["results"]
+        results = json.loads(read_text(folder / "compare.json"))["results"]
         ends = ((one.get("final", {}).get("ahead", {}), one) for one in results.values())
         found = (ahead.get("success") or one["ahead_of_reference"] for ahead, one in ends)
         known = [one for one in found if one and one.get("half")]

@@ -27,6 +27,7 @@ from ... import __version__
 from ...agents.journal import write_file
 from ...agents.settings import flat
 from ...agents.source import find, setting_of
+from ...tools.files import check_inside
 from ...tools.progress import Work
 from .. import config as recipes
 from .. import run
@@ -267,7 +268,9 @@ def folder_of(what: str, out: str, resume: bool) -> Path:
         raise FileNotFoundError(f"{out} holds nothing to resume; leave --resume out to start")
     if there and not resume and any(Path(out).iterdir()):
         raise ValueError(f"{out} is not empty; continue with --resume, or choose another folder with --out")
-    return Path(out) if out else run.free_folder(what, Path.exists)
+    if resume:
+        check_inside(Path(out))
+    return Path(out) if out else run.free_folder(what, os.path.lexists)
 
 
 T = TypeVar("T")

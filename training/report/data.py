@@ -7,9 +7,9 @@ being written) becomes a line of `notes`, and the rest is there. Nothing is take
 import io
 import json
 import math
+import os
 import re
 import time
-import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,13 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
-from ...agents.journal import VOCABULARY, read_origin, unsealed
-from ..run_folder import CONFIG, INCIDENTS, METRICS, SUMMARY
+from ...agents.journal import LONGEST_LINE, VOCABULARY, read_origin, unsealed
+from ...tools.files import LinkRefused, lines_of, names_in, open_plain, read_bytes, read_toml
+from ..run_folder import CONFIG, INCIDENTS, METRICS, MOST_METRICS, SUMMARY
 
 EVAL, SETTINGS, TREES, EPISODES, COMPARE = "eval.json", "settings.json", "trees.jsonl", "episodes.jsonl", "compare.json"
 T = TypeVar("T")
 UPDATES = "updates"
 MOST_NOTES = 20
+MOST_PATHS = 1 << 20  # of a step
+MOST_SLOTS = 1 << 30  # bytes of what the learner computed in a step, packed or not
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
 _START = re.compile(rb'\{"key": \[([-\d, ]+)\], "task": (\d+), ')
 _LEAVES, _CUT = b', "leaves": [', b'"ended": "length"'
@@ -95,7 +98,7 @@ class Run:
     def age(self) -> float:
         """Return the seconds since anything was written."""
         files = (METRICS, INCIDENTS, EPISODES, SUMMARY, EVAL, CONFIG, SETTINGS)
-        times = [path.stat().st_mtime for name in files if (path := self.folder / name).is_file()]
+        times = [path.lstat().st_mtime for name in files if os.path.lexists(path := self.folder / name)]
         return max(time.time() - max(times, default=0.0), 0.0)
 
     def note(self, text: str) -> None:
@@ -132,15 +135,17 @@ class Run:
     def slots(self, step: int) -> dict[tuple[int, ...], Slots]:
         """Return what the learner computed in a step, by the key of a path; nothing where it was not kept."""
         path = self.folder / UPDATES / f"step-{step:06d}.npz"
-        if not path.is_file():
+        if not os.path.lexists(path):
             return {}
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as data:
-                columns = [np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp")]
-                ends = np.cumsum(data["count"])[:-1]
-                cut = zip(*(np.split(column, ends) for column in columns), strict=True)
-                return {tuple(key): Slots(*of) for key, of in zip(data["key"].tolist(), cut, strict=True)}
-        except (*DAMAGE, zipfile.BadZipFile, zlib.error, EOFError) as error:
+            data = _arrays(read_bytes(path, MOST_SLOTS, self.folder), ("advantage", "weight", "logp", "count", "key"))
+            columns = [np.asarray(data[name], np.float32) for name in ("advantage", "weight", "logp")]
+            if len(data["count"]) > MOST_PATHS:
+                raise ValueError(f"it has {len(data['count'])} paths; a step has at most {MOST_PATHS}")
+            ends = np.cumsum(data["count"])[:-1]
+            cut = zip(*(np.split(column, ends) for column in columns), strict=True)
+            return {tuple(key): Slots(*of) for key, of in zip(data["key"].tolist(), cut, strict=True)}
+        except (*DAMAGE, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             self.note(f"{UPDATES}/{path.name}: cannot be read ({_short(error)})")
             return {}
 
@@ -161,9 +166,9 @@ class Run:
         name = path.relative_to(self.folder)
         try:
             if headed := path.name != EPISODES:
-                read_origin(path)
-            with path.open("rb") as file:
-                for number, line in islice(enumerate(file, 1), headed, None):
+                read_origin(path, self.folder)
+            with open_plain(path, self.folder) as file:
+                for number, line in islice(enumerate(lines_of(file, LONGEST_LINE, path), 1), headed, None):
                     try:
                         yield f"{name}, line {number}", unsealed(line)
                     except ValueError as error:
@@ -188,12 +193,12 @@ def read(folders: list[Path]) -> Found:
         if not folder.is_dir():
             kind, what = (ValueError, "is a file") if folder.exists() else (FileNotFoundError, "does not exist")
             raise kind(f"{folder} {what}; name the folder of a run, of an evaluation or of a comparison")
-        trials = sorted({path.parent for name in (CONFIG, METRICS) for path in folder.glob(f"*/seed-*/{name}")})
-        if (folder / CONFIG).is_file() or (folder / METRICS).is_file():
+        trials = _trials(folder)
+        if any(os.path.lexists(folder / name) for name in (CONFIG, METRICS)):
             runs.append(_run(folder, folder.resolve().name))
-        elif any((folder / name).is_file() for name in (EVAL, SETTINGS, TREES, EPISODES)):
+        elif any(os.path.lexists(folder / name) for name in (EVAL, SETTINGS, TREES, EPISODES)):
             runs.append(_evaluation(folder))
-        elif trials or (folder / COMPARE).is_file():
+        elif trials or os.path.lexists(folder / COMPARE):
             found = [_run(trial, str(trial.relative_to(folder))) for trial in trials]
             if not found:
                 raise ValueError(f"{folder} is a comparison without a run; name its runs where they are now")
@@ -216,11 +221,14 @@ def number(value: Any) -> float | None:
 
 
 def _run(folder: Path, name: str) -> Run:
-    steps = ((re.fullmatch(r"step-(\d{1,12})\.jsonl", path.name), path) for path in folder.glob("trees/step-*.jsonl"))
-    journals = dict(sorted((int(step[1]), path) for step, path in steps if step))
-    run = Run(name, folder, "run", {}, {}, [], [], {}, journals)
+    run = Run(name, folder, "run", {}, {}, [], [], {}, {})
     try:
-        config = tomllib.loads((folder / CONFIG).read_text("utf-8"))
+        steps = (re.fullmatch(r"step-(\d{1,12})\.jsonl", name) for name in names_in(folder / "trees", folder))
+        run.journals.update(sorted((int(step[1]), folder / "trees" / step[0]) for step in steps if step))
+    except (OSError, LinkRefused) as error:
+        run.note(f"trees: cannot be read ({_short(error)})")
+    try:
+        config = read_toml(folder / CONFIG)
         run.settings.update(config.get("train", {}))
         run.record.update(config.get("record", {}))
     except FileNotFoundError:
@@ -243,7 +251,7 @@ def _run(folder: Path, name: str) -> Run:
 
 
 def _evaluation(folder: Path) -> Run:
-    journal = next((path for name in (TREES, EPISODES) if (path := folder / name).is_file()), None)
+    journal = next((path for name in (TREES, EPISODES) if os.path.lexists(path := folder / name)), None)
     run = Run(folder.resolve().name, folder, "evaluation", {}, {}, [], [], {}, {0: journal} if journal else {})
     run.settings.update(_json(folder / SETTINGS, run.note, dict))
     run.summary.update(_json(folder / EVAL, run.note, dict))
@@ -263,9 +271,9 @@ def _newer(run: Run, version: Any) -> None:
 def _jsonl(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield place and object of each line; an unfinished last line is being written and left out."""
     try:
-        data = path.read_bytes() if path.is_file() else b""
-    except OSError as error:
-        note(_short(error))
+        data = read_bytes(path, MOST_METRICS) if os.path.lexists(path) else b""
+    except (OSError, ValueError) as error:
+        note(f"{path.name}: cannot be read ({_short(error)})")
         return
     for at, line in enumerate(data.split(b"\n")[:-1], 1):
         where = f"{path.name}, line {at}"
@@ -281,15 +289,48 @@ def _jsonl(path: Path, note: Callable[[str], None]) -> Iterator[tuple[str, dict[
 
 def _json(path: Path, note: Callable[[str], None], kind: type) -> Any:
     """Return what a file holds; an empty value where it is missing, or damaged, which is noted."""
-    if path.is_file():
+    if os.path.lexists(path):
         try:
-            found = json.loads(path.read_text("utf-8", "replace"))
+            found = json.loads(read_bytes(path).decode("utf-8", "replace"))
             if isinstance(found, kind):
                 return found
             note(f"{path.name}: holds a {type(found).__name__} in place of a {kind.__name__}")
         except DAMAGE as error:
             note(f"{path.name}: cannot be read ({_short(error)})")
     return kind()
+
+
+def _trials(folder: Path) -> list[Path]:
+    """Return the folders METHOD/seed-S of a comparison; behind a link there is none."""
+    found = []
+    for method in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        for trial in sorted(path for path in method.iterdir() if re.fullmatch("seed-.*", path.name)):
+            files = (trial / CONFIG, trial / METRICS)
+            if not trial.is_symlink() and any(map(os.path.lexists, files)):
+                found.append(trial)
+    return found
+
+
+def _arrays(data: bytes, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an npz file that are asked for. Raises ValueError where one says that it is larger than it
+    is, or all together are larger than `MOST_SLOTS`: NumPy would make room for what a header says.
+    """
+    found: dict[str, NDArray[Any]] = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as packed:
+        left = MOST_SLOTS
+        for name in names:
+            with packed.open(f"{name}.npy") as file:
+                text = file.read(left + 1)
+            left -= len(text)
+            if left < 0:
+                raise ValueError(f"its arrays have more than {MOST_SLOTS >> 20} MiB")
+            stream = io.BytesIO(text)
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _, kind = read[np.lib.format.read_magic(stream)](stream)
+            if math.prod(shape) * kind.itemsize > len(text):
+                raise ValueError(f"{name} would have the shape {shape}, which its {len(text)} bytes do not fill")
+            found[name] = np.lib.format.read_array(io.BytesIO(text), allow_pickle=False)
+    return found
 
 
 def _tree(text: bytes) -> dict[str, Any]:

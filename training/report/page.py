@@ -59,7 +59,7 @@ def page(found: Found) -> str:
         for step in _order(run.played):
             if unread < 0:
                 break
-            unread -= run.journals[step].stat().st_size
+            unread -= run.journals[step].lstat().st_size
             data = packed(transcripts(run, step, min(STEP, 8 * room), pieces))
             if len(data) > room and chunks:
                 break
@@ -293,7 +293,7 @@ class _Source:
 
     def _mark(self) -> list[tuple[str, int, int]]:
         globs = ("*.json*", "*/seed-*/*.json*")
-        stats = ((path, path.stat()) for folder in self.folders for glob in globs for path in folder.glob(glob))
+        stats = ((path, path.lstat()) for folder in self.folders for glob in globs for path in folder.glob(glob))
         return sorted((str(path), stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 
 

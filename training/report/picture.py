@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...tools.files import write_file
 from .data import Found, Run, read
 
 if TYPE_CHECKING:
@@ -71,9 +73,8 @@ def draw_run(run: Run) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of its name, first under a temporary one. Raises OSError where it cannot."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    figure.savefig(temporary, format=path.suffix[1:])
-    temporary.replace(path)
+    figure.savefig(drawn := io.BytesIO(), format=path.suffix[1:])
+    write_file(path, [drawn.getvalue()], synced=False)
 
 
 def draw(found: Mapping[str, MethodResult]) -> Figure:

@@ -22,6 +22,7 @@ from typing import Self
 
 import httpx
 
+from ....tools.files import open_to_append
 from ....tools.process import Child
 from ....tools.progress import Work
 from ...engine import EngineFailure, EngineFault
@@ -116,6 +117,7 @@ class VllmServer:
 
     def __enter__(self) -> Self:
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        open_to_append(self.log).close()  # refuses a link or a pipe in its place
         try:
             self._launch()
             self._wait()
