@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Column, Table
 
-from ..envs.registry import EnvOptions, flag_of, levels_of, named_values, reserved_choices
+from ..envs.registry import EnvOptions, far_choices, flag_of, levels_of, named_values, reserved_choices
 from ..tools.core import did_you_mean
 from ..tools.progress import Work
 from .model_folder import read_toml
@@ -188,6 +188,7 @@ def suite_of(args: Sequence[str], command: E) -> E:
     found = parsed(command, table, where)
     found = replace(found, suite=name, source=source, base=found.options.option)
     found = replace(found, options=replace(found.options, option=()))
-    if reserved := reserved_choices(found.kwargs(), found.env):
+    near = [Path(name).parent] if name.endswith(".toml") else []
+    if reserved := [*reserved_choices(found.kwargs(), found.env), *far_choices(found.kwargs(), *near)]:
         raise ValueError(f"{where} asks for {reserved[0]}; leave it out, and give {flag_of(reserved[0])} yourself")
     return found

@@ -31,7 +31,7 @@ from ..tools.progress import Work
 from ..tools.search.cache import cache_folder
 from .checkpoint import latest
 from .memory import GIB, free_bytes, parameters
-from .model_folder import CONFIG, TEMPLATE_FILE, header, model_folder, read_json, sha256_of, template_digest
+from .model_folder import CONFIG, TEMPLATE_FILE, header, model_folder, read_bytes, read_json, sha256_of, template_digest
 from .settings import LoraOptions
 
 if TYPE_CHECKING:  # it needs the training extra

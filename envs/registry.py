@@ -9,7 +9,9 @@ broken one is an error only when it is made. What no package declares is named w
 import contextlib
 import copy
 import inspect
+import json
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,12 +24,13 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 
+from ..tools.files import parse_toml
 from ..tools.plugins import GROUP as TOOLS
 from ..tools.plugins import declared, is_foreign, load, load_module, tool_names
 from ..tools.python import LEVELS, require
+from . import choices
 from .core import Outcome, StopReason, TextEnv
 from .question import QuestionEnv
-from .sources import is_file, is_hub_name
 from .tasks import did_you_mean
 
 GROUP = "turngym.envs"
@@ -223,8 +226,8 @@ def named_values(flag: str, items: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise ValueError(f"--{flag} {item!r} is not of the form name=value, such as max_turns=3")
         try:
-            values[name] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            values[name] = parse_toml(f"value = {value}")["value"]
+        except ValueError:  # no TOML, or too much of it
             values[name] = value
     return values
 
@@ -243,32 +246,73 @@ def check_levels(env: TextEnv) -> None:
             require(level)
 
 
-_MOST = {"memory_mb": 512, "timeout": 10}  # limits of tools that data may set
 _WIDER: dict[str, str] = _TABLES["reserved"]
-_WORDS = ("env", "method", "tasks", "server", "server_option", "chat_template")  # options of commands themselves
+_OTHER = "is not of a form that a file may choose"
+_WORDS = ("env", "method", "tasks", "shots", "server", "server_option", "chat_template", "policy", "log", "out")
+_OWN_ENVS = frozenset(entry.id for entry in ENVS)
+LONGEST = 300  # characters of a value that an error shows
 
 
 def reserved_choices(options: Mapping[str, Any], env_id: str = "") -> list[str]:
     """Return what of an environment and its options only the present command may choose, each as it is named there.
 
-    That is an isolation level below the default by its name, and `name=value` of what reaches further than by default:
-    other packages, more time or memory, a server, pages of the internet, data sets, and code that is not imported yet.
+    That is all that `choices.OPTIONS` does not allow: an isolation level below the default by its name, and
+    `name=value` of the rest. Of an environment of another package it is what reaches further by its name, and what
+    could name a file or a module.
     """
+    own = not env_id or env_id in _OWN_ENVS
     found = [level for level in _texts(options) if level in LEVELS[1:]]
     for name, value in options.items():
-        if name == "packages":
-            names = value.split(",") if isinstance(value, str) else map(str, value or ())
+        if name == "packages" and not choices.is_empty(value):
+            names = value.split(",") if isinstance(value, str) else map(str, _items(value))
             found += [f"packages={package.strip()}" for package in names]
-        elif name in _MOST and not (isinstance(value, int | float) and value <= _MOST[name]):
-            found.append(f"{name}={value}")
-        elif (name == "url" and value is not None) or (name == "visit" and value):
-            found.append(f"{name}={str(value).lower() if isinstance(value, bool) else value}")
         elif name == "tools":
-            names = [one for text in _texts(value) for one in tool_names(text)]
-            found += [f"tools={one}" for one in names if is_foreign(one, TOOLS)]
-        elif name == "tasks" and isinstance(value, str) and is_hub_name(value) and not is_file(value):
-            found.append(f"tasks={value}")
-    return [*found, f"env={env_id}"] if _is_foreign(env_id) else found
+            found += _reserved_tools(value)
+        elif name == "level" and value in LEVELS[1:]:
+            continue  # it is there
+        elif name in choices.OPTIONS and (own or name in choices.SHARED):
+            found += [] if choices.OPTIONS[name](value) else [named_choice(name, value)]
+        elif own or not choices.is_plain(value):
+            found.append(named_choice(name, value))
+    return [*dict.fromkeys(found), *([f"env={env_id}"] if _is_foreign(env_id) else [])]
+
+
+def far_choices(values: Mapping[str, Any], *folders: Path) -> list[str]:
+    """Return the paths that lead away from the current folder and from `folders`, where a file that names them lies.
+
+    For recipes and suites, which are written to be passed on; a journal and a run name what their own command named.
+    """
+    paths = {name: values.get(name) for name in ("tasks", "shots", "corpus", "policy")}
+    texts = {name: path for name, path in paths.items() if isinstance(path, str)}
+    return [named_choice(name, path) for name, path in texts.items() if not choices.is_near(path, *folders)]
+
+
+def named_choice(name: str, value: Any) -> str:
+    """Return `name=value` as a command has it."""
+    plain = isinstance(value, str | float | int) and not isinstance(value, bool)
+    return f"{name}={value if plain else _literal(value)}"
+
+
+def _literal(value: Any) -> str:
+    """Return a value of JSON as TOML has it."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(str(key))} = {_literal(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    return json.dumps(value, default=str)
+
+
+def _reserved_tools(value: Any) -> list[str]:
+    """Return the tools whose code is not imported yet; of a shape that is no list of names all of it."""
+    names = [one for text in _texts(value) for one in tool_names(text)]
+    found = [f"tools={one}" for one in names if is_foreign(one, TOOLS)]
+    flat = value is None or isinstance(value, str) or all(isinstance(one, str) for one in _items(value))
+    return found if flat else [named_choice("tools", value), *found]
+
+
+def _items(value: Any) -> list[Any]:
+    """Return the items of a list; anything else is one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -277,8 +321,10 @@ def _texts(value: Any) -> Iterator[str]:
         value = left.pop()
         if isinstance(value, str):
             yield value
-        elif isinstance(value, Mapping | list | tuple):
-            left += value.values() if isinstance(value, Mapping) else value
+        elif isinstance(value, Mapping):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            left += value
 
 
 def _is_foreign(env_id: str) -> bool:
@@ -295,21 +341,36 @@ def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -
     """Refuse what data (a journal, a run folder, a recipe) may not choose; `where` names the data in the error.
 
     `asked` is what the data names and `allowed` what the present caller names himself, both as `reserved_choices` gives
-    it. Raises ValueError for the first that is not allowed; the message says how to allow it.
+    it; `name=` stands for every value, as that of the command takes its place. Raises ValueError for the first that is
+    not allowed; the message says how to allow it.
     """
     for one in asked:
-        if one in allowed:
+        name, equals, _ = one.partition("=")
+        if one in allowed or f"{name}=" in allowed:
             continue
         what = f"asks for isolation level {one!r}, which is weaker than the default {LEVELS[0]!r}"
-        if (name := one.partition("=")[0]) in _WIDER:
-            what = f"asks for {one!r:.120}, which {_WIDER[name].format(most=_MOST.get(name))}"
-        fix = f"If you trust its code, add {flag_of(one)} to the command"
+        if equals:
+            most = {"memory_mb": choices.MOST_MIB, "timeout": choices.MOST_SECONDS}
+            what = f"asks for {one!r:.120}, which {_WIDER.get(name, _OTHER).format(most=most.get(name))}"
+        fix = f"If you trust {_TRUSTED.get(name, 'its code')}, add {flag_of(one)} to the command"
         raise ValueError(f"{where} {what}; a file cannot choose that. {fix}")
+
+
+_TRUSTED = dict.fromkeys(("out", "log", "tasks", "shots", "corpus", "games", "policy"), "it")
 
 
 def flag_of(one: str) -> str:
     """Return the option of a command that allows what `reserved_choices` found."""
     name, equals, value = one.partition("=")
+    if len(value) > LONGEST:
+        value = f"{value[:LONGEST]}…"
+    if name == "resume":
+        return "--resume"
     if name in _WORDS:
-        return f"--{name.replace('_', '-')} {value}"
-    return f"--option {one if equals else f'level={one}'}"
+        return f"--{name.replace('_', '-')} {_quoted(value)}"
+    return f"--option {_quoted(f'{name}={value}' if equals else f'level={one}')}"
+
+
+def _quoted(value: str) -> str:
+    """Return a word for a shell."""
+    return shlex.quote(value) if value.isprintable() else shlex.quote(value.encode("unicode_escape").decode())

@@ -65,7 +65,7 @@ def read_text(path: Path, most: int = MOST, root: Path | None = None) -> str:
 def open_plain(path: Path, root: Path | None = None, follow: bool = False) -> BinaryIO:
     """Open a plain file to read it. Raises as `read_bytes` does."""
     if follow:
-        _check_plain(os.stat(path), path)
+        _check_plain(path.stat(), path)
         return _checked(os.open(path, _READ), path, "rb")
     with _place(path, root) as (folder, name):
         _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
@@ -95,7 +95,7 @@ def names_in(folder: Path, root: Path | None = None) -> list[str]:
     """Return the names in a folder, in order; none where it is missing. Raises LinkRefused, NotADirectoryError."""
     try:
         with _place(folder / "x", root or folder.parent) as (handle, _):
-            return sorted(os.listdir(handle))
+            return sorted(os.listdir(handle))  # noqa: PTH208
     except FileNotFoundError:
         return []
 

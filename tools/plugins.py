@@ -8,7 +8,7 @@ import inspect
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
@@ -142,7 +142,7 @@ def load_tools(tools: str | Iterable[str | AnyTool]) -> list[Tool]:
 
 
 def _listed(tools: Any) -> list[Any]:
-    if not isinstance(tools, Iterable):
+    if not isinstance(tools, Iterable) or isinstance(tools, Mapping):
         raise TypeError(f"tools is {tools!r}; write a list, such as tools=[{getattr(tools, '__name__', tools)}]")
     return tools.split(",") if isinstance(tools, str) else list(tools)
 

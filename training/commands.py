@@ -26,7 +26,7 @@ from ..agents.eval_command import Eval
 from ..agents.scores import Interval
 from ..agents.settings import FINETUNING, WarmupOptions
 from ..agents.terminal import Shown, console, mistakes
-from ..envs.registry import EnvOptions, reserved_choices
+from ..envs.registry import EnvOptions, far_choices, reserved_choices
 from ..tools.files import read_text
 from ..tools.progress import Work
 from .config import TrainConfig, adjust, from_run, launched, read_recipe, recorded
@@ -265,7 +265,7 @@ def warmup_of(args: list[str]) -> Warmup:
     kind = Warmup(training=FINETUNING if any(arg.partition("=")[0] == "--policy" for arg in args) else WarmupOptions())
     if len(args) < 2 or args[1].startswith("-") or ({*"/:"} & {*args[1]} and not args[1].endswith(".toml")):
         return kind
-    recipe = read_recipe(args.pop(1), allowed=_named(args))
+    recipe = read_recipe(args.pop(1), allowed=[*_named(args), "out=", "log="])  # neither is used
     if recipe.policy == "tiny":
         raise ValueError("the recipe starts from the policy 'tiny', which needs no warm-up; name an environment")
     return replace(kind, env=recipe.env, out=Path(recipe.policy), options=recipe.environment)
@@ -274,18 +274,22 @@ def warmup_of(args: list[str]) -> Warmup:
 def _named(args: list[str]) -> list[str]:
     """Return what the command line itself names that data may not choose, as `reserved_choices` gives it."""
     found = _options(args)
-    options = EnvOptions(found.tasks, option=tuple(item for item in found.option if "=" in item)).kwargs()
+    shots = found.shots if found.shots and not found.shots.isdecimal() else 0
+    options = EnvOptions(found.tasks, shots=shots, option=tuple(item for item in found.option if "=" in item)).kwargs()
     env = found.env or (args[1] if args[0] == "warmup" and len(args) > 1 else "")
     lists = {name: getattr(found, name) for name in ("server", "server_option", "chat_template")}
     if found.method and foreign(found.method):
         lists["method"] = [found.method]
-    return reserved_choices(options, env) + [f"{name}={value}" for name, values in lists.items() for value in values]
+    replaced = [f"{name}=" for name in ("tasks", "shots", "policy", "log", "out") if getattr(found, name) is not None]
+    replaced += ["resume=true"] if "--resume" in args else []
+    chosen = [*reserved_choices(options, env), *far_choices(options), *replaced]
+    return chosen + [f"{name}={value}" for name, values in lists.items() for value in values]
 
 
 def _options(args: list[str]) -> argparse.Namespace:
     """Return the options in `args` that say what the others begin from."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("out", "tasks", "env", "method"):
+    for name in ("out", "tasks", "env", "method", "shots", "policy", "log"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--from", dest="begun", default="")
     for name in ("option", "server", "server-option", "chat-template"):

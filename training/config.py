@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ from ..agents import settings
 from ..agents.model_folder import read_toml
 from ..agents.settings import Deadlines, EngineChoice, LoraOptions, MachineOptions, SamplingOptions, flat
 from ..agents.source import Source, find, max_tokens
-from ..envs.registry import EnvOptions, refuse_unnamed, reserved_choices
+from ..envs import choices
+from ..envs.registry import EnvOptions, far_choices, named_choice, refuse_unnamed, reserved_choices
 from ..envs.tasks import did_you_mean
 from ..tools import files
 from .methods import METHOD_RECIPES, foreign
 
-_PLAIN = ("gpu-memory-utilization", "max-num-seqs", "max-num-batched-tokens", "tensor-parallel-size", "enforce-eager")
 RECIPES = Path(__file__).parent / "recipes"
 OF_ENV = ("tasks", "difficulty", "shots", "option")  # settings that belong to a recipe's environment
 OF_POLICY = ("difficulty", "option")  # those of them that make it hard or easy
@@ -144,7 +145,8 @@ def read_recipe(
     Raises FileNotFoundError where there is none, and ValueError for a key, type, range or request that is not allowed.
     """
     values, where = recipe_values(name)
-    refuse_unnamed(reserved_of(from_mapping(values, where)), allowed, where)
+    config = from_mapping(values, where)
+    refuse_unnamed([*reserved_of(config), *reserved_of_recipe(config, name)], allowed, where)
     return from_mapping({**base, **values}, where)
 
 
@@ -235,13 +237,34 @@ def to_toml(config: TrainConfig, record: Mapping[str, Any]) -> str:
 
 
 def reserved_of(config: TrainConfig) -> list[str]:
-    """Return what of a config only the present command may choose: `reserved_choices`, methods of others, servers."""
+    """Return what of a run's config only the present command may choose: all that `choices.SETTINGS` does not allow.
+
+    Where a run is written, and whether it goes on, always is what the present command says.
+    """
     asked = reserved_choices(config.environment.kwargs(), config.env)
     asked += [f"server={url}" for url in config.engine.server]
     asked += [f"method={config.method}"] if foreign(config.method) else []
-    plain = [one for one in config.engine.server_option if one.partition("=")[0].replace("_", "-") in _PLAIN]
-    asked += [f"chat_template={config.chat_template}"] if config.chat_template else []
-    return asked + [f"server_option={one}" for one in config.engine.server_option if one not in plain]
+    asked += [f"server_option={one}" for one in config.engine.server_option if not _is_plain(one)]
+    elsewhere = (*OF_ENV, "server", "out", "resume")
+    rules = {name: rule for name, rule in choices.SETTINGS.items() if name not in elsewhere}
+    values = flat(config)
+    return asked + [named_choice(name, values[name]) for name, rule in rules.items() if not rule(values[name])]
+
+
+def reserved_of_recipe(config: TrainConfig, name: str) -> list[str]:
+    """Return what else a recipe may not choose: a folder to write, a run to go on with, and paths that lead away."""
+    own = [str(RECIPES), *(str(Path(part).parent) for part in name.split("+") if part.endswith(".toml"))]
+    options = {**config.environment.kwargs(), "policy": config.policy}
+    asked = far_choices(options, *map(Path, own))
+    asked += [named_choice("out", config.out)] if config.out else []
+    return asked + ([named_choice("resume", True)] if config.resume else [])
+
+
+def _is_plain(option: str) -> bool:
+    """Return whether an option of a server is one that data may choose: of a known name, and a number or a flag."""
+    name, _, value = option.partition("=")
+    known = name.replace("_", "-") in choices.PLAIN_SERVER_OPTIONS
+    return known and re.fullmatch(r"|true|false|\d+(\.\d+)?", value) is not None
 
 
 def from_run(folder: Path, allowed: Collection[str] | None = ()) -> TrainConfig:

@@ -24,7 +24,7 @@ from ..agents.model_folder import TEMPLATE_FILE
 from ..agents.settings import Deadlines, EngineChoice, check_device, flat
 from ..agents.source import FITTED, Source, find, max_tokens, suited
 from ..envs import TextEnv
-from ..envs.registry import check_levels, flag_of, levels_of
+from ..envs.registry import check_levels, flag_of, levels_of, refuse_unnamed, reserved_choices
 from ..envs.sources import is_file
 from ..envs.splits import Split, begin, open_split
 from ..tools.files import check_inside, open_plain
@@ -148,7 +148,9 @@ def _suited(config: TrainConfig, options: dict[str, Any]) -> tuple[Source, dict[
         open_plain(kept).close()  # a link is refused
     source = find(config.policy, template=str(kept) if os.path.lexists(kept) else config.chat_template)
     # The folder is data: it chooses nothing else in this place.
-    return source, {name: before[name] for name in FITTED if name in before} if isinstance(before, dict) else {}
+    fitted = {name: before[name] for name in FITTED if name in before} if isinstance(before, dict) else {}
+    refuse_unnamed(reserved_choices(fitted), (), str(folder / CONFIG))
+    return source, fitted
 
 
 def execute(prepared: PreparedRun) -> Iterator[Any]:

@@ -112,8 +112,22 @@ def test_what_is_wrong_with_a_name_is_one_line(folder, tools, message):
 
 
 @pytest.mark.parametrize(
-    "tools", ["own_tools:shout,os:system", ["own_tools:shout", "os:system"], [["own_tools:shout,os:system"]]]
+    ("tools", "more"),
+    [
+        ("own_tools:shout,os:system", []),
+        (["own_tools:shout", "os:system"], []),
+        ([["own_tools:shout,os:system"]], ['tools=[["own_tools:shout,os:system"]]']),
+        ({"own_tools:shout": 1, "os:system": 1}, ['tools={"own_tools:shout" = 1, "os:system" = 1}']),
+        ({"a": ["own_tools:shout", {"b": "os:system"}]}, ['tools={"a" = ["own_tools:shout", {"b" = "os:system"}]}']),
+    ],
 )
-def test_a_file_cannot_choose_tools_that_are_named_by_a_module(folder, tools):
-    assert sorted(reserved_choices({"tools": tools})) == ["tools=os:system", "tools=own_tools:shout"]
-    assert "own_tools" not in sys.modules and reserved_choices({"tools": 3}) == []
+def test_a_file_cannot_choose_tools_that_are_named_by_a_module(folder, tools, more):
+    assert sorted(reserved_choices({"tools": tools})) == sorted([*more, "tools=os:system", "tools=own_tools:shout"])
+    assert "own_tools" not in sys.modules and reserved_choices({"tools": 3}) == ["tools=3"]
+
+
+@pytest.mark.parametrize("tools", [{"own_tools:shout": 1}, {}])
+def test_a_table_names_no_tools(folder, tools):
+    with pytest.raises(TypeError, match=r"tools is \{.*write a list"):
+        load_tools(tools)
+    assert "own_tools" not in sys.modules

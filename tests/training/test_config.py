@@ -108,7 +108,7 @@ def test_a_config_survives_the_run_folder(tmp_path):
     for one in (
         TrainConfig(),
         TrainConfig().changed(
-            tasks='a "b"\\c\n.jsonl', difficulty=(3,), option=("families=['words']", "x=1"), lr=1e-05, seed=7
+            tasks='a "b"\\c\n.jsonl', difficulty=(3,), option=("families=['words']", "max_turns=1"), lr=1e-05, seed=7
         ),
         TrainConfig().changed(
             policy="naïve 漢字", shuffle_rewards=True, alpha=1e16, targets=("q_proj", "up_proj"), out="runs/x"
@@ -184,7 +184,15 @@ WIDER = {
     "packages": ({"option": ["packages=torch"]}, ["--option", "packages=torch"]),
     "tool": ({"option": ["tools=own_tools:f"]}, ["--option", "tools=own_tools:f"]),
     "method": ({"method": "grpo,own_methods:f"}, ["--method", "grpo,own_methods:f"]),
-    "nested level": ({"option": ['tool={level="landlock"}']}, ["--option", "level=landlock"]),
+    "unknown option": ({"option": ["reach=3"]}, ["--option", "reach=3"]),
+    "logger": ({"log": "tensorboard,wandb"}, ["--log", "tensorboard,wandb"]),
+    "task file": ({"tasks": "/etc/shadow"}, ["--tasks", "/etc/shadow"]),
+    "examples": ({"shots": "/etc/passwd"}, ["--shots", "/etc/passwd"]),
+    "games": ({"option": ["games=/etc"]}, ["--option", "games=/etc"]),
+    "corpus": ({"option": ["corpus=/etc/passwd"]}, ["--option", "corpus=/etc/passwd"]),
+    "template": ({"chat_template": "/tmp/t.jinja"}, ["--chat-template", "/tmp/t.jinja"]),
+    "more output": ({"option": ["max_output=100000000"]}, ["--option", "max_output=100000000"]),
+    "a module in another option": ({"option": ["format=own:f"]}, ["--option", "format=own:f"]),
     "hub": ({"tasks": "someone/data"}, ["--tasks", "someone/data"]),
     "package": ({"env": "other/Env-v0"}, ["--env", "other/Env-v0"]),
     "engine": ({"engine": "vllm", "server": ["http://10.0.0.1"]}, ["--server", "http://10.0.0.1"]),
@@ -215,8 +223,8 @@ def test_what_a_file_may_choose_is_not_asked_for(tmp_path):
     for option in ("memory_mb=256", "timeout=2.5", "level=namespaces", "visit=false", "packages=[]"):
         assert reserved_choices(EnvOptions("gsm8k", option=(option,)).kwargs(), "turngym/MathPython-v0") == []
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "tasks").touch()
-    assert reserved_choices({"tasks": str(tmp_path / "own" / "tasks")}) == []
+    (tmp_path / "own" / "tasks.jsonl").touch()
+    assert reserved_choices({"tasks": str(tmp_path / "own" / "tasks.jsonl")}) == []
     served = TrainConfig().changed(engine="vllm", server_option=("gpu-memory-utilization=0.5",))
     assert reserved_of(served) == []
 

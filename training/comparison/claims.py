@@ -5,6 +5,7 @@ diagnostic world and the seed of the policy that all runs begin with, where the 
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -16,9 +17,10 @@ from ...agents.journal import writable, write_file
 from ...agents.model_folder import read_toml
 from ...agents.scores import grouped
 from ...agents.significance import CONFIDENCE, Estimate, mean_of
+from ...envs.registry import refuse_unnamed
 from ...envs.tasks import did_you_mean
 from ..analyse import NAME, QUANTITIES, Series, analyse, reward_law, spearman
-from ..config import from_mapping, revision
+from ..config import from_mapping, reserved_of, reserved_of_recipe, revision
 from .diagnosis import Case, find_case
 from .measure import Final
 from .outcomes import NONE, Table, as_text
@@ -85,6 +87,11 @@ def plan(table: str, seeds: int, first: int, out: str, resume: bool) -> Study:
         start = (find_case(data["start"]["world"]), data["start"]["seed"]) if "start" in data else None
     except KeyError as error:
         raise ValueError(f"{path}: the key {error} is missing") from None
+    for arm, config in arms.items():
+        if not re.fullmatch(r"\w[\w.+-]*", arm):  # its runs are in a folder of this name
+            raise ValueError(f"{path}: an arm is called {arm!r}; use letters, digits, '.', '+', '-' and '_'")
+        asked = [*reserved_of(config), *reserved_of_recipe(config, str(path))]
+        refuse_unnamed(asked, (), f"{path}, arm {arm},")
     try_runs(arms)
     folder = folder_of("claims", out, resume)
     if start:

@@ -201,6 +201,7 @@ def plan(
     if 0 < final.episodes < SAMPLES or final.episodes < 0:
         raise ValueError(f"final is {final.episodes}; give at least {SAMPLES} episodes, or 0 for no final validation")
     allowed = recipes.reserved_of(from_mapping(changes, "the command"))
+    allowed += ["out=", "resume=", *(["policy="] if "policy" in changes else [])]  # a comparison has its own
     policy = changes.get("policy", read_recipe(on, allowed=allowed).policy)
     if Path(policy) == WARM / on and not Path(policy).exists():
         what = f"there is no {policy}, from which the recipe {on!r} starts"
