@@ -5,6 +5,7 @@ This module joins the commands of all packages. Each command is a frozen datacla
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Union
@@ -13,7 +14,7 @@ import tyro
 
 from .agents.commands import Check, Doctor, Envs, Play, ReplayJournal, ServeSearch, Warmup
 from .agents.eval_command import suite_of
-from .agents.terminal import endings, mistakes, usage
+from .agents.terminal import PlainFormatter, endings, mistakes, usage
 from .envs.tasks import did_you_mean
 from .training.analyse import Analyse
 from .training.commands import Audit, Evaluate, Methods, Train, Verify, View, train_of, verify_command, warmup_of
@@ -45,6 +46,8 @@ COMMANDS: dict[str, Any] = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     args = list(sys.argv[1:] if argv is None else argv)
+    if logging.lastResort is not None:  # which prints warnings where no handler was set
+        logging.lastResort.setFormatter(PlainFormatter())
     with mistakes():
         command = _command(args)
     with endings(), mistakes((OSError,)):

@@ -2,13 +2,15 @@
 
 Of the work that goes on a terminal shows live lines, and anything else gets a plain line now and then.
 
-`endings` and `shield` make SIGTERM and SIGINT an exception, which waits until a change that must be whole is over.
+`endings` and `shield` make the signals that end a command an exception, which waits until a change that must be whole is
+over.
 `endings()` is for the main thread of a command line. Without it signals do what they always do, and `shield()` nothing.
 What a command leaves behind is then up to those who catch a `KeyboardInterrupt` on its way out.
 """
 
 import asyncio
 import io
+import logging
 import os
 import re
 import signal
@@ -21,9 +23,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -34,14 +37,40 @@ from ..tools.python import LevelRefused
 from .engine import EngineFailure
 
 EXTRA = ("jinja2", "peft", "safetensors", "tokenizers", "torch", "transformers")  # what `turngym[train]` brings
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PATIENCE = 5.0  # seconds after which one more signal ends the process at once; checkpoints are whole at any instant
 AGAIN = 0.05  # seconds until an exception that Python dropped is raised again
 EVERY = 10.0  # seconds between plain lines; they come at longer and longer distances, up to
 SELDOM, GROWTH = 600.0, 0.05  # seconds, and that share of the time that has passed
 REFRESH = 4  # times a second
-console = Console(highlight=False)
+MEMORY = ("can't allocate memory", "can't start new thread", "Cannot allocate memory", "failed to map segment")
+_HIDDEN = re.compile(  # what moves the cursor, gives orders to a terminal, or turns the order of letters
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 MISTAKES = (ValueError, OSError, LookupError, TypeError, RecursionError, OverflowError)
+
+
+def plain(text: str) -> str:
+    """Return a text with signs for a terminal written out, as in `\\x1b`; new lines and tabs stay."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class SafeConsole(Console):
+    """A console on which the texts of files, servers and agents give no orders: only its own colours do."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else plain(text), style, control)
+
+
+class PlainFormatter(logging.Formatter):
+    """Writes a warning as `SafeConsole` does."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
+
+console = SafeConsole(highlight=False)
 
 
 @contextmanager
@@ -57,6 +86,8 @@ def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try a
         sys.exit(1)
     except Exception as error:
         message = None if os.environ.get("TURNGYM_TRACEBACK") else said_of(error, kinds, remedy)
+        if _now.number is not None and (message is None or isinstance(error, ImportError)):
+            raise SystemExit(128 + _now.number) from None  # a signal struck, say, an import, which made that of it
         if message is None:
             raise
         refuse(message, getattr(error, "exit_status", 2))
@@ -64,6 +95,9 @@ def mistakes(kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try a
 
 def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, remedy: str = "try again") -> str | None:
     """Return the line that reports an error; None for a fault of turngym's own."""
+    if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY):
+        about = f" ({first_line(error)})" if str(error) else ""
+        return f"there is not enough memory{about}; free some, raise the limit (ulimit -v), or make less at a time"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
         return f"{error.name} is not installed; policies need the training extra: pip install 'turngym[train]'"
     if place(error):  # an environment, tool or method of the user's, which may raise anything
@@ -84,6 +118,10 @@ def said_of(error: Exception, kinds: tuple[type[Exception], ...] = MISTAKES, rem
     return str(error)
 
 
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
 @contextmanager
 def usage() -> Iterator[None]:
     """Report in one line what tyro refuses, which it writes as a panel, and exit with its status."""
@@ -100,7 +138,8 @@ def usage() -> Iterator[None]:
 
 
 def refuse(message: str, status: int = 2) -> NoReturn:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
+    line = " ".join(filter(None, (part.strip() for part in message.split("\n"))))
+    SafeConsole(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), plain(line)))
     sys.exit(status)
 
 
@@ -114,9 +153,9 @@ class Shown:
     @contextmanager
     def shown(self) -> Iterator[Console]:
         """Show inside what `Work` goes on, in whatever thread, and yield the console of all that is no result."""
-        notes = Console(quiet=True) if self.quiet else console
-        plain = not (notes.quiet or notes.is_terminal)  # then standard output is for results
-        with showing(Console(stderr=True, highlight=False) if plain else notes):
+        notes = SafeConsole(quiet=True) if self.quiet else console
+        lines = not (notes.quiet or notes.is_terminal)  # then standard output is for results
+        with showing(SafeConsole(stderr=True, highlight=False) if lines else notes):
             yield notes
 
 
@@ -213,14 +252,17 @@ _now = _Now()
 
 @contextmanager
 def endings() -> Iterator[None]:
-    """Inside, SIGTERM and SIGINT raise `Interrupted` in the main thread, once, behind any `shield()`.
+    """Inside, `SIGNALS` raise `Interrupted` in the main thread, once, behind any `shield()`.
+
+    SIGHUP and SIGQUIT that are ignored stay ignored: `nohup` asked for it.
 
     Further signals are ignored for `PATIENCE` seconds, so that impatience does not stop the last checkpoint. Raises
-    SystemExit: in place of a KeyboardInterrupt that nobody caught, with status 143 (SIGTERM) or 130; ValueError: this
-    is not the main thread.
+    SystemExit: in place of a KeyboardInterrupt that nobody caught, with status 128 and the signal's number (130 for
+    SIGINT, 143 for SIGTERM); ValueError: this is not the main thread.
     """
     global _now
-    before = {number: signal.signal(number, _on_signal) for number in SIGNALS}
+    kept = [one for one in SIGNALS[2:] if signal.getsignal(one) is signal.SIG_IGN]
+    before = {number: signal.signal(number, _on_signal) for number in SIGNALS if number not in kept}
     hook, outer = sys.unraisablehook, _now
 
     def on_dropped(dropped: Any) -> None:

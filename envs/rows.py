@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..tools.files import TooMuch, data_lines
 from .tasks import ListTasks, Task, check_split, refuse, text_share
 
 M = TypeVar("M")
 KINDS = ("category", "subject", "type", "subfield", "level")  # fields that may hold a category, the first that does
-_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _SALT = "holdout "  # in front of a hashed text: a file written by a generator's split must not fall on one side
 
 
@@ -209,14 +209,16 @@ def json_rows(path: Path, number_type: Callable[[str], Any] | None = None) -> It
 
     Blank lines are skipped. `number_type` makes a number of its text; an int or a float when left out.
 
-    Raises ValueError where a line is not JSON, or the file is not complete.
+    Raises ValueError where a line is not JSON or too long, or the file is not complete, is no plain file, or holds too
+    much: of few bytes a packed file can make very many.
     """
     number = 0
     try:
-        with _OPENERS.get(path.suffix, open)(path, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
+        for number, line in enumerate(data_lines(path), start=1):
+            if line.strip():
+                yield number, json.loads(line, parse_int=number_type, parse_float=number_type)
+    except TooMuch:
+        raise
     except (ValueError, RecursionError) as error:
         where = str(error)
         if isinstance(error, json.JSONDecodeError):

@@ -10,22 +10,27 @@ have put something else there, and so that two processes never share one.
 
 import errno
 import fcntl
+import gzip
+import lzma
 import os
 import re
 import secrets
 import shutil
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
+MOST_LINE = 1 << 25  # bytes of a line of data
+LEAST, MOST_RATIO = 1 << 25, 20  # bytes that a packed file may hold, however small it is, and for each of its own
 MOST_TOML = 1 << 18  # bytes of a TOML file
 MOST_DOTS = 8  # in one key of TOML: the reader of Python keeps every prefix of a key, so its memory grows quadratically
 MOST_DEPTH = 64  # of brackets in TOML
+_UNPACK: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _READ = os.O_RDONLY | os.O_NONBLOCK  # a pipe that was put there meanwhile does not block
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
@@ -40,6 +45,10 @@ class LinkRefused(ValueError):
     """A link stands where a file or a folder has to be."""
 
 
+class TooMuch(ValueError):
+    """A file, or a line of it, is larger than any that is meant."""
+
+
 def read_bytes(path: Path, most: int = MOST, root: Path | None = None, follow: bool = False) -> bytes:
     """Return what a plain file holds.
 
@@ -50,7 +59,7 @@ def read_bytes(path: Path, most: int = MOST, root: Path | None = None, follow: b
     with open_plain(path, root, follow) as file:
         data = b"" if os.fstat(file.fileno()).st_size > most else file.read(most)
         if file.read(1):
-            raise ValueError(f"{path} is larger than {most >> 10} KiB")
+            raise TooMuch(f"{path} is larger than {most >> 10} KiB")
     return data
 
 
@@ -78,8 +87,24 @@ def lines_of(file: Any, most: int, path: Path) -> Iterator[bytes]:
     while line := file.readline(most + 1):
         number += 1
         if len(line) > most:
-            raise ValueError(f"{path}, line {number}: it has more than {most >> 20} MiB; no line is that long")
+            raise TooMuch(f"{path}, line {number}: it has more than {most >> 20} MiB; no line is that long")
         yield line
+
+
+def data_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file of data that a command or a journal names, unpacked where it ends in `.gz` or `.xz`.
+
+    Raises TooMuch where a line is too long, or few bytes make very many; what `gzip` and `lzma` raise; OSError.
+    """
+    unpack = _UNPACK.get(path.suffix)
+    with open_plain(path, follow=True) as file, unpack(file, "rb") if unpack else nullcontext(file) as lines:
+        size = os.fstat(file.fileno()).st_size
+        left = most = max(LEAST, MOST_RATIO * size) if unpack else size + MOST_LINE
+        for line in lines_of(lines, MOST_LINE, path):
+            if (left := left - len(line)) < 0:
+                what = f"{path} has {size >> 10} KiB and holds more than {most >> 20} MiB"
+                raise TooMuch(f"{what}; if you trust it, unpack it and name the unpacked file")
+            yield line
 
 
 def is_plain(path: Path, root: Path | None = None) -> bool:

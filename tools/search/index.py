@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import data_lines
 from ..http import Fault
 from ..progress import track
 from . import Passage, SearchFailure, split_contents
@@ -260,10 +261,9 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     _check_file(path)
     number = 0
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield number, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        for number, line in enumerate(data_lines(path), start=1):
+            if line.strip():
+                yield number, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}:{number} is not UTF-8: {error}") from None
     except (json.JSONDecodeError, RecursionError) as error:
