@@ -63,19 +63,47 @@ def findings() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     groups: dict[str, list[str]] = {"": [], **{extra: [] for extra in EXTRAS}}
+    bounds: dict[tuple[str, str], str] = {}
     with suppress(metadata.PackageNotFoundError):  # a checkout that is not installed
         for line in metadata.requires("turngym") or ():
             name, extra = re.match(r"[\w.-]+", line), re.search(r'extra == "(\w+)"', line)
             if name and name[0] != "turngym" and (group := extra[1] if extra else "") in groups:
                 groups[group].append(name[0])
+                bounds[group, name[0]] = line[name.end() :].partition(";")[0].strip(" ()")
     for group, names in groups.items():
         versions = {name: _version(name) for name in names}
         found = [f"{name} {version}" for name, version in versions.items() if version]
         missing = [name for name, version in versions.items() if not version]
         if missing:
             found.append(f"not installed: {', '.join(missing)} (pip install 'turngym{f'[{group}]' if group else ''}')")
+        wrong = [f"{name} {bounds[group, name]}" for name, version in versions.items() if version]
+        wrong = [one for one in wrong if not fits(versions[one.split(" ")[0]], one.partition(" ")[2])]
+        if wrong:
+            found.append(
+                f"of another version than turngym takes: {', '.join(wrong)} (pip install '{wrong[0].replace(' ', '')}')"
+            )
         about = f"{EXTRAS[group]}: {', '.join(found)}" if group else ", ".join(found)
-        yield Finding(f"{EXTRA}[{group}]" if group else "packages", about, not missing, not group)
+        yield Finding(f"{EXTRA}[{group}]" if group else "packages", about, not (missing or wrong), not group)
+
+
+def fits(version: str, bounds: str) -> bool:
+    """Return whether a version lies within bounds such as `>=0.4,<0.5`; what else a bound may say is left to pip."""
+    ours = _numbers(version)
+    for one in bounds.split(","):
+        sign, number = re.match(r"\s*(>=|<=|<|>)?\s*(.*)", one).groups()  # type: ignore[union-attr]
+        theirs = _numbers(number)
+        size = max(len(ours), len(theirs))
+        left, right = (part + (0,) * (size - len(part)) for part in (ours, theirs))
+        held = {">=": left >= right, "<=": left <= right, "<": left < right, ">": left > right}
+        if not held.get(sign, True):
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the release of a version as numbers: (2, 13, 0) of `2.13.0+cpu`."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def _version(name: str) -> str:

@@ -2,10 +2,9 @@
 
 Of the work that goes on a terminal shows live lines, and anything else gets a plain line now and then.
 
-`endings` and `shield` make the signals that end a command an exception, which waits until a change that must be whole is
-over.
-`endings()` is for the main thread of a command line. Without it signals do what they always do, and `shield()` nothing.
-What a command leaves behind is then up to those who catch a `KeyboardInterrupt` on its way out.
+`endings` and `shield` make the signals that end a command an exception, which waits until a change that must be whole
+is over. `endings()` is for the main thread of a command line. Without it signals do what they always do, and `shield()`
+nothing. What a command leaves behind is then up to those who catch a `KeyboardInterrupt` on its way out.
 """
 
 import asyncio

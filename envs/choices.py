@@ -108,7 +108,7 @@ OPTIONS: Mapping[str, Rule] = {
     "shots": either(number(0, 64), is_task_file),
     "corpus": either(is_none, is_task_file),
     "games": COMMAND,
-    "url": is_none,
+    "url": is_empty,
     "visit": is_false,
     "tools": is_empty,  # see also `registry.py`: what a package declares, and was imported, may be named
     "packages": is_empty,

@@ -305,7 +305,7 @@ def _literal(value: Any) -> str:
 def _reserved_tools(value: Any) -> list[str]:
     """Return the tools whose code is not imported yet; of a shape that is no list of names all of it."""
     names = [one for text in _texts(value) for one in tool_names(text)]
-    found = [f"tools={one}" for one in names if is_foreign(one, TOOLS)]
+    found = [f"tools={one}" for one in names if is_foreign(one, TOOLS) or not choices.WORD(one)]
     flat = value is None or isinstance(value, str) or all(isinstance(one, str) for one in _items(value))
     return found if flat else [named_choice("tools", value), *found]
 
