@@ -57,6 +57,9 @@ def plain(text: str) -> str:
 class SafeConsole(Console):
     """A console on which the texts of files, servers and agents give no orders: only its own colours do."""
 
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(plain(text), **how)  # before widths are measured
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else plain(text), style, control)

@@ -99,6 +99,7 @@ def test_a_grader_that_cannot_start_or_compare_does_not_work(monkeypatch):
 def test_a_missing_package_is_named_with_what_brings_it(monkeypatch):
     versions = {"gymnasium": "1", "torch": ""}
     monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "2"))
+    monkeypatch.setattr(doctor, "fits", lambda version, bounds: True)
     packages, extra = found()["packages"], found()["packages of [train]"]
     assert packages.works and "gymnasium 1" in packages.about and (extra.works, extra.needed) == (False, False)
     assert "not installed: torch (pip install 'turngym[train]')" in extra.about
@@ -109,6 +110,7 @@ def test_a_missing_package_is_named_with_what_brings_it(monkeypatch):
 def test_what_an_extra_adds_is_said_and_which_are_not_there(ask, monkeypatch):
     versions = {"torch": "", "vllm": ""}
     monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "2"))
+    monkeypatch.setattr(doctor, "fits", lambda version, bounds: True)
     _, said, last = ask()
     assert {
         f"packages of [{extra}]" for extra in ("train", "gguf", "tasks", "search", "serve", "report", "vllm")
@@ -144,3 +146,32 @@ def test_torch_is_not_imported_where_it_is_not_installed(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(doctor, "find_spec", importlib.util.find_spec)
     assert doctor._accelerator().what == "accelerator" and not doctor._accelerator().needed
+
+
+@pytest.mark.parametrize(
+    ("version", "bounds", "held"),
+    [
+        ("0.2.1", ">=0.4", False),
+        ("0.4", ">=0.4.0", True),
+        ("0.4.1.dev3", ">=0.4", True),
+        ("2.13.0+cpu", ">=2.11,<2.14", True),
+        ("2.14.0", "<2.14,>=2.11", False),
+        ("2.9", ">=2.11", False),
+        ("5.20", ">=5.16.1,<5.20", False),
+        ("13.0.0", "<13", False),
+        ("1.0", "", True),
+        ("1.0", "!=1.0", True),  # left to pip
+    ],
+)
+def test_a_version_is_compared_with_its_bounds(version, bounds, held):
+    assert doctor.fits(version, bounds) == held
+
+
+def test_a_version_out_of_bounds_does_not_work(monkeypatch):
+    version = doctor.metadata.version
+    old = {"openenv": "0.2.1", "torch": "2.9.0+cu130"}
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: old.get(name) or version(name))
+    lines = found()
+    for extra, asked in (("openenv", "openenv >=0.4"), ("train", "torch ")):
+        line = lines[f"{doctor.EXTRA}[{extra}]"]
+        assert line.works is False and f"of another version than turngym takes: {asked}" in line.about

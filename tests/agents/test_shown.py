@@ -1,5 +1,6 @@
 """What a command shows of work that goes on, in a terminal and elsewhere, and `--quiet`."""
 
+import logging
 import threading
 import time
 from io import StringIO
@@ -7,6 +8,7 @@ from io import StringIO
 import gymnasium
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from turngym import __main__ as cli
 from turngym.agents import terminal
@@ -125,6 +127,77 @@ def test_a_quiet_console_shows_nothing_and_needs_no_thread():
     with showing(console), Work("testing"):
         assert threading.active_count() == before
     assert console.file.getvalue() == ""
+
+
+ORDERS = {
+    "a colour": "\x1b[31m",
+    "a title": "\x1b]0;own\x07",
+    "one byte that begins an order": "\x9b2J",
+    "the string terminator": "\x9c",
+    "letters from right to left": "\u202e",
+    "an isolated direction": "\u2066",
+    "back to the start of the line": "\r",
+    "a backspace": "\b",
+    "delete": "\x7f",
+    "half a character": "\udc80",
+    "another line end": "\u2028",
+    "nul": "\0",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("form", ["text", "marked up", "table", "styled", "error", "warning"])
+def test_no_text_gives_the_terminal_an_order(order, form, capsys):
+    text, said = f"a{order}b", StringIO()
+    console = terminal.SafeConsole(file=said, width=200)
+    if form == "table":
+        console.print(table := Table("one"))
+        table.add_row(text)
+        console.print(table)
+    elif form == "error":
+        with pytest.raises(SystemExit):
+            terminal.refuse(text)
+        said.write(capsys.readouterr().err)
+    elif form == "warning":
+        record = logging.LogRecord("x", logging.WARNING, "x.py", 1, "read %s", (text,), None)
+        said.write(terminal.PlainFormatter().format(record))
+    else:
+        more = {"text": {"markup": False, "soft_wrap": True}, "marked up": {}, "styled": {"style": "yellow"}}[form]
+        console.print(text, **more)
+    assert order not in said.getvalue() and "a" in said.getvalue() and "b" in said.getvalue()
+    assert not any(sign in said.getvalue() for sign in "\x1b\x07\x9b\x9c\u202e\u2066\u2028\0\x7f")
+
+
+def test_a_terminal_still_has_colours_of_its_own():
+    console = terminal.SafeConsole(file=StringIO(), force_terminal=True, color_system="standard", width=40, highlight=False)
+    console.print("[red]x[/red]\x1b[32my")
+    assert console.file.getvalue() == "\x1b[31mx\x1b[0m\\x1b[32my\n"
+
+
+def test_an_error_is_one_line(capsys):
+    with pytest.raises(SystemExit):
+        terminal.refuse("no file\n\nerror: all is well\n")
+    assert capsys.readouterr().err == "error: no file error: all is well\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("Unable to allocate 8 GiB"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: 8 bytes"
+        ),
+        RuntimeError("can't start new thread"),
+        ImportError("libx.so: failed to map segment from shared object"),
+    ],
+    ids=str,
+)
+def test_a_lack_of_memory_is_one_line(error, capsys):
+    with pytest.raises(SystemExit) as left, terminal.mistakes():
+        raise error
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and said.startswith("error: there is not enough memory") and said.count("\n") == 1
 
 
 class Whole(TextEnv):

@@ -3,17 +3,20 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from turngym.agents import terminal
-from turngym.agents.terminal import Interrupted, endings, shield
+from turngym.agents.terminal import Interrupted, endings, mistakes, shield
 
-BOTH = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+BOTH = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
 
 
 def send(number: int = signal.SIGTERM) -> None:
@@ -29,6 +32,59 @@ def test_a_signal_strikes_at_once_and_becomes_the_exit_status(number, status):
         raise struck.value
     assert left.value.code == status
     assert [signal.getsignal(number) for number, _ in BOTH] == handlers and sys.unraisablehook is hook
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_that_is_ignored_stays_so(number):
+    """`nohup` begins a command that way."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with endings():
+            send(number)
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("error", [ImportError("numpy was not initialised"), RuntimeError("lost")])
+def test_a_signal_that_something_took_for_an_error_is_still_one(error):
+    with pytest.raises(SystemExit) as left, endings(), mistakes():
+        try:
+            send(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise error from None
+    assert left.value.code == 143
+
+
+def test_what_went_wrong_behind_a_signal_is_said(capsys):
+    """A last checkpoint that cannot be written is no matter of the signal."""
+    with pytest.raises(SystemExit) as left, endings(), mistakes():
+        try:
+            send(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise OSError(28, "No space left on device", "adapter") from None
+    assert left.value.code == 2 and "No space left on device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["-m", "turngym", "envs"], [f"{sysconfig.get_path('scripts')}/turngym", "envs"]])
+@pytest.mark.parametrize("module", ["turngym.envs.core", "turngym.training.methods", "gymnasium"])
+def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path, command, module):
+    """A hook strikes at the instant at which a module is begun."""
+    hook = f"""
+import os, signal, sys
+class Strike:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Strike())
+"""
+    (tmp_path / "sitecustomize.py").write_text(hook)
+    if not Path(command[0]).exists() and command[0] != "-m":
+        pytest.skip("the command is not installed")
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_a_keyboard_interrupt_of_anyone_is_one_by_ctrl_c():

@@ -15,7 +15,7 @@ from turngym.agents.engines.torch import TorchEngine
 from turngym.agents.journal import Incident, Origin, read_trees, write_trees
 from turngym.agents.trajectory import Leaf, Tree, Turn
 from turngym.envs import Outcome, StopReason
-from turngym.training.accounting import CHECKS, audit
+from turngym.training.accounting import CHECKS, _order, audit
 from turngym.training.config import TrainConfig, to_toml
 from turngym.training.run import execute, prepare
 from turngym.training.telemetry import counts
@@ -327,6 +327,34 @@ def test_what_cannot_be_read_is_named(run, name, text):
     with pytest.raises(ValueError) as caught:
         audit(run)
     assert str(caught.value).startswith(f"{run / name}{line}: damaged (")
+
+
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize("steps", [50, 400])
+def test_the_work_of_an_audit_grows_with_the_steps_and_not_with_their_square(steps):
+    Counted.compared = 0
+    numbers = [Counted(number) for number in range(steps + 1)]
+    assert [str(one) for one in _order(steps, numbers, dict.fromkeys(range(1, steps + 1), Path()))] == []
+    assert Counted.compared <= 10 * steps
+
+
+def test_a_journal_behind_a_link_is_not_counted(run, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "step.jsonl"
+    (run / "trees" / "step-000002.jsonl").rename(elsewhere)
+    (run / "trees" / "step-000002.jsonl").symlink_to(elsewhere)
+    (found,) = audit(run).problems
+    assert found.step == 2 and "is a link" in found.what
 
 
 def test_a_real_run_adds_up(tmp_path, monkeypatch):

@@ -1,6 +1,10 @@
 """What is read of a folder stands in its files; what cannot be read is said in a line, and the rest is there."""
 
+import io
 import json
+import os
+import struct
+import zipfile
 import zlib
 
 import numpy as np
@@ -79,6 +83,11 @@ def test_an_ending_is_read_where_an_environment_writes_words_of_the_journal(tmp_
         ),
         ("updates/step-000002.npz", lambda data: data[:100], "updates/step-000002.npz: cannot be read"),
         ("vocabulary.json", lambda data: b"[1]", "vocabulary.json: not a list of texts"),
+        ("config.toml", lambda data: b"a." * 20_000 + b"b = 1", "config.toml: cannot be read"),
+        ("updates/step-000002.npz", lambda data: arrays(shape=(1 << 40,)), "which its 128 bytes do not fill"),
+        ("updates/step-000002.npz", lambda data: arrays(shape=(-1,)), "updates/step-000002.npz: cannot be read"),
+        ("updates/step-000002.npz", lambda data: arrays(kind="|O"), "updates/step-000002.npz: cannot be read"),
+        ("updates/step-000002.npz", lambda data: arrays(names=("weight",)), "npz: cannot be read"),
     ],
 )
 def test_what_is_damaged_is_said_and_the_rest_is_there(folder, name, change, note):
@@ -92,6 +101,49 @@ def test_what_is_damaged_is_said_and_the_rest_is_there(folder, name, change, not
     run.vocabulary()
     assert [line for line in run.notes if note in line] and len(run.notes) == 1
     assert all("\n" not in line and len(line) < 500 for line in run.notes)
+
+
+def arrays(shape=(3,), kind="<f4", names=("advantage", "weight", "logp", "count", "key")):
+    """An npz file whose arrays hold nothing of what their headers say."""
+    header = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (117 - len(header)) + b"\n"
+    with zipfile.ZipFile(packed := io.BytesIO(), "w") as file:
+        for name in names:
+            file.writestr(f"{name}.npy", b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header)
+    return packed.getvalue()
+
+
+REASONS = ("is a link", "is no plain file", "Not a directory")
+FILES = ("config.toml", "metrics.jsonl", "incidents.jsonl", "summary.json", "vocabulary.json")
+
+
+@pytest.mark.parametrize("name", [*FILES, "trees/step-000002.jsonl", "updates/step-000002.npz", "trees", "updates"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_no_link_in_a_run_is_followed_and_no_pipe_is_waited_for(tmp_path, folder, name, kind):
+    """What stands elsewhere is not shown, and the rest of the run is."""
+    path = folder / name
+    elsewhere = tmp_path / "secret"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere) if kind == "link" else os.mkfifo(path)
+    run = one(folder)
+    for step in (1, 2, 3):
+        list(run.endings(step)), run.slots(step), list(run.trees(step))
+    run.vocabulary()
+    if name == "trees":
+        assert run.journals == {}
+    if (name, kind) == ("updates", "pipe"):  # below which there is nothing to be read
+        return
+    assert run.notes and [note for note in run.notes if not any(why in note for why in REASONS)] == []
+
+
+def test_the_runs_of_a_comparison_are_not_looked_for_behind_a_link(tmp_path, folder):
+    (tmp_path / "compare" / "grpo").mkdir(parents=True)
+    (tmp_path / "compare" / "grpo" / "seed-0").symlink_to(folder)
+    with pytest.raises(ValueError, match="is no run, evaluation or comparison"):
+        read([tmp_path / "compare"])
+    (tmp_path / "compare" / "grpo" / "seed-0").unlink()
+    folder.rename(tmp_path / "compare" / "grpo" / "seed-0")
+    assert [run.name for run in read([tmp_path / "compare"]).runs] == ["grpo/seed-0"]
 
 
 def sealed(data):
