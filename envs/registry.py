@@ -248,7 +248,6 @@ def check_levels(env: TextEnv) -> None:
 
 _WIDER: dict[str, str] = _TABLES["reserved"]
 _OTHER = "is not of a form that a file may choose"
-_WORDS = ("env", "method", "tasks", "shots", "server", "server_option", "chat_template", "policy", "log", "out")
 _OWN_ENVS = frozenset(entry.id for entry in ENVS)
 LONGEST = 300  # characters of a value that an error shows
 
@@ -352,11 +351,11 @@ def refuse_unnamed(asked: Iterable[str], allowed: Collection[str], where: str) -
         if equals:
             most = {"memory_mb": choices.MOST_MIB, "timeout": choices.MOST_SECONDS}
             what = f"asks for {one!r:.120}, which {_WIDER.get(name, _OTHER).format(most=most.get(name))}"
-        fix = f"If you trust {_TRUSTED.get(name, 'its code')}, add {flag_of(one)} to the command"
+        fix = f"If you trust {'its code' if name in _CODE or not equals else 'it'}, add {flag_of(one)} to the command"
         raise ValueError(f"{where} {what}; a file cannot choose that. {fix}")
 
 
-_TRUSTED = dict.fromkeys(("out", "log", "tasks", "shots", "corpus", "games", "policy"), "it")
+_CODE = ("env", "method", "tools", "packages", "server", "server_option", "chat_template")
 
 
 def flag_of(one: str) -> str:
@@ -366,7 +365,7 @@ def flag_of(one: str) -> str:
         value = f"{value[:LONGEST]}…"
     if name == "resume":
         return "--resume"
-    if name in _WORDS:
+    if (name in choices.SETTINGS and name not in choices.OPTIONS) or name in ("tasks", "shots"):
         return f"--{name.replace('_', '-')} {_quoted(value)}"
     return f"--option {_quoted(f'{name}={value}' if equals else f'level={one}')}"
 

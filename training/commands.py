@@ -26,6 +26,7 @@ from ..agents.eval_command import Eval
 from ..agents.scores import Interval
 from ..agents.settings import FINETUNING, WarmupOptions
 from ..agents.terminal import Shown, console, mistakes
+from ..envs import choices
 from ..envs.registry import EnvOptions, far_choices, reserved_choices
 from ..tools.files import read_text
 from ..tools.progress import Work
@@ -280,8 +281,8 @@ def _named(args: list[str]) -> list[str]:
     lists = {name: getattr(found, name) for name in ("server", "server_option", "chat_template")}
     if found.method and foreign(found.method):
         lists["method"] = [found.method]
-    replaced = [f"{name}=" for name in ("tasks", "shots", "policy", "log", "out") if getattr(found, name) is not None]
-    replaced += ["resume=true"] if "--resume" in args else []
+    given = {arg[2:].partition("=")[0].replace("-", "_") for arg in args if arg.startswith("--")}
+    replaced = [f"{name}=" for name in sorted(given & choices.SETTINGS.keys() - {*lists, "env", "method", "option"})]
     chosen = [*reserved_choices(options, env), *far_choices(options), *replaced]
     return chosen + [f"{name}={value}" for name, values in lists.items() for value in values]
 
@@ -289,7 +290,7 @@ def _named(args: list[str]) -> list[str]:
 def _options(args: list[str]) -> argparse.Namespace:
     """Return the options in `args` that say what the others begin from."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("out", "tasks", "env", "method", "shots", "policy", "log"):
+    for name in ("out", "tasks", "env", "method", "shots"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--from", dest="begun", default="")
     for name in ("option", "server", "server-option", "chat-template"):

@@ -169,7 +169,9 @@ def test_no_text_gives_the_terminal_an_order(order, form, capsys):
 
 
 def test_a_terminal_still_has_colours_of_its_own():
-    console = terminal.SafeConsole(file=StringIO(), force_terminal=True, color_system="standard", width=40, highlight=False)
+    console = terminal.SafeConsole(
+        file=StringIO(), force_terminal=True, color_system="standard", width=40, highlight=False
+    )
     console.print("[red]x[/red]\x1b[32my")
     assert console.file.getvalue() == "\x1b[31mx\x1b[0m\\x1b[32my\n"
 
