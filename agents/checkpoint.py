@@ -81,7 +81,9 @@ def steps(folder: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first. Raises CheckpointError where their folder is a link."""
     try:
         found = [folder / name for name in names_in(folder) if _NAME.fullmatch(name)]
-    except (LinkRefused, NotADirectoryError) as error:
+    except NotADirectoryError:
+        return []
+    except LinkRefused as error:
         raise CheckpointError(f"{folder} is no folder of checkpoints ({error})") from error
     return sorted(found, key=lambda path: (_number(path), not path.name.endswith(".old")))
 

@@ -434,3 +434,28 @@ def test_everything_is_synced_before_it_is_given_its_name(tmp_path, monkeypatch)
     names = ("adapter", "adapter/adapter.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
     assert set(synced[: renamed[0]]) == {temporary, *(temporary / name for name in names)}
     assert synced[renamed[0] :] == [tmp_path.resolve()]
+
+
+def test_checkpoints_behind_a_link_are_neither_used_nor_written(tmp_path):
+    save(tmp_path / "elsewhere", 1)
+    (tmp_path / "run").mkdir()
+    folder = tmp_path / "run" / "checkpoints"
+    folder.symlink_to("../elsewhere")
+    before = sorted((tmp_path / "elsewhere").rglob("*"))
+    for use in (checkpoint.steps, checkpoint.latest, lambda folder: save(folder, 2)):
+        with pytest.raises(CheckpointError, match="is a link"):
+            use(folder)
+    assert sorted((tmp_path / "elsewhere").rglob("*")) == before
+
+
+def test_what_a_killed_save_left_is_removed_also_where_it_is_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").touch()
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / ".step-000001.tmp").symlink_to("../../elsewhere")
+    (folder / ".step-000002.tmp").mkdir()
+    (folder / ".step-000003.tmp").touch()
+    save(folder, 1)
+    assert [path.name for path in folder.iterdir()] == ["step-000001"]
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["file"]

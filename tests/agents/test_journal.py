@@ -389,3 +389,27 @@ def test_a_line_that_could_not_be_written_whole_is_gone_with_the_next(tmp_path, 
     assert path.read_bytes() == b"one\ntw"
     journal.append_line(path, "two")
     assert path.read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("key", [["0", 1, 2], [[0], 1, 2], [0.0, 1, 2], [True, 1, 2], "012", [None, 1, 2]])
+def test_a_key_of_a_tree_is_of_whole_numbers(key):
+    with pytest.raises(ValueError, match="both are whole numbers"):
+        journal.from_json({**journal.to_json(example()), "key": key})
+
+
+@pytest.mark.parametrize("read", [lambda path: list(read_trees(path)), journal.read_origin, journal.read_count])
+def test_a_journal_is_no_link_and_no_line_of_it_is_without_end(tmp_path, read, monkeypatch):
+    write_trees(tmp_path / "real.jsonl", [example()], ORIGIN)
+    (tmp_path / "step.jsonl").symlink_to("real.jsonl")
+    with pytest.raises(ValueError, match=r"step\.jsonl is a link"):
+        read(tmp_path / "step.jsonl")
+    read(tmp_path / "real.jsonl")
+
+
+def test_a_line_that_is_too_long_is_named(tmp_path, monkeypatch):
+    write_trees(tmp_path / "step.jsonl", [example()], ORIGIN)
+    journal.append_sealed(tmp_path / "grown.jsonl", {"text": "x" * 5000})
+    monkeypatch.setattr(journal, "LONGEST_LINE", 200)
+    for read, name in ((read_trees, "step.jsonl"), (journal.read_sealed, "grown.jsonl")):
+        with pytest.raises(ValueError, match=rf"{name}, line 1: it has more than"):
+            list(read(tmp_path / name))
