@@ -5,6 +5,7 @@
 - vector: many environments, stepped one after the other
 - rewards: several named rewards of an episode, and their weighted sum
 - registry: the ids, what makes them and with which options
+- choices: what a file may choose of them, and of trainings and evaluations
 - splits: the episodes of a split, how one begins, and worked examples of them
 - examples: conversations of a file, and worked examples in front of a question
 - tasks: tasks, sets of tasks, and what generated sets share

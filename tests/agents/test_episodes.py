@@ -1,6 +1,7 @@
 """The result of an evaluation: its version, what is refused, what other programs get of it, and tables by category."""
 
 import json
+import os
 import shutil
 
 import pyarrow.parquet
@@ -9,6 +10,7 @@ import pytest
 from turngym import __main__ as cli
 from turngym.agents import episodes, evaluate
 from turngym.agents.episodes import SCHEMA, read_result
+from turngym.agents.journal import append_sealed
 from turngym.envs.registry import make
 from turngym.tests.support.pages import names, tables
 
@@ -149,3 +151,26 @@ def test_tables_by_category_and_by_task_are_printed(copied, capsys):
     said = capsys.readouterr().out
     for task in json.loads((copied / "eval.json").read_text())["by_task"]:
         assert f" {task['category']} " in said and f"{task['id']}" in said and "2 of 2" in said
+
+
+@pytest.mark.parametrize("line", [{"key": [1, 2, 3]}, {}, {"journal": 3, "env": "x", "options": {}, "trees": 0}])
+def test_a_foreign_line_among_episodes_is_named(tmp_path, refused, line):
+    out = tmp_path / "e"
+    command = ["eval", PYTHON, "--policy", "expert", "--episodes", "2", "--out", out]
+    evaluate.run(evaluate.prepare(PYTHON, {"split": "test"}, "expert", episodes=2, out=out))
+    for name in ("eval.json", "trees.jsonl"):
+        (out / name).unlink()
+    append_sealed(out / "episodes.jsonl", line)
+    assert "episodes.jsonl, line 1: not an episode of this version" in refused(*command, "--resume")
+
+
+@pytest.mark.parametrize("name", ["settings.json", "eval.json", "trees.jsonl", "episodes.jsonl"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_an_evaluation_goes_on_with_its_own_files_alone(tmp_path, refused, copied, name, kind):
+    (copied / name).unlink(missing_ok=True)
+    (tmp_path / "elsewhere").write_text("PRECIOUS")
+    (copied / name).symlink_to("../elsewhere") if kind == "link" else os.mkfifo(copied / name)
+    said = refused(
+        "eval", PYTHON, "--policy", "expert", "--episodes", "3", "--samples", "2", "--out", copied, "--resume"
+    )
+    assert f"{name} is " in said or f"{name} cannot be read" in said
