@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
 MOST_LINE = 1 << 25  # bytes of a line of data
@@ -358,7 +358,7 @@ def _check_plain(found: os.stat_result, path: Path) -> None:
         raise ValueError(f"{path} is no plain file")
 
 
-def _checked(handle: int, path: Path, mode: str) -> Any:
+def _checked(handle: int, path: Path, mode: Literal["rb", "rb+"]) -> BinaryIO:
     """Return the file of a descriptor, which is closed where it is no plain file."""
     try:
         _check_plain(os.fstat(handle), path)
