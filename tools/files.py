@@ -20,9 +20,10 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from io import BufferedRandom, BufferedReader
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any
 
 MOST = 1 << 26  # bytes of a file that is read as a whole, unless more is asked for
 MOST_LINE = 1 << 25  # bytes of a line of data
@@ -71,14 +72,14 @@ def read_text(path: Path, most: int = MOST, root: Path | None = None) -> str:
         raise ValueError(f"{path} is not text in UTF-8: {error}") from None
 
 
-def open_plain(path: Path, root: Path | None = None, follow: bool = False) -> BinaryIO:
+def open_plain(path: Path, root: Path | None = None, follow: bool = False) -> BufferedReader:
     """Open a plain file to read it. Raises as `read_bytes` does."""
     if follow:
         _check_plain(path.stat(), path)
-        return _checked(os.open(path, _READ), path, "rb")
+        return os.fdopen(_checked(os.open(path, _READ), path), "rb")
     with _place(path, root) as (folder, name):
         _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
-        return _checked(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=folder), path, "rb")
+        return os.fdopen(_checked(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=folder), path), "rb")
 
 
 def lines_of(file: Any, most: int, path: Path) -> Iterator[bytes]:
@@ -185,7 +186,7 @@ def written_name(name: str) -> str | None:
     return found[1] if found else None
 
 
-def open_to_append(path: Path, root: Path | None = None) -> BinaryIO:
+def open_to_append(path: Path, root: Path | None = None) -> BufferedRandom:
     """Open a plain file, new or there, to add to it and to read it.
 
     A file with a second name (a hard link) is replaced by a copy first, so that the other one stays as it is.
@@ -200,7 +201,7 @@ def open_to_append(path: Path, root: Path | None = None) -> BinaryIO:
                 with open_plain(path, root) as file:
                     write_file(path, iter(lambda: file.read(1 << 20), b""), root)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        return _checked(os.open(name, flags, 0o666, dir_fd=folder), path, "rb+")
+        return os.fdopen(_checked(os.open(name, flags, 0o666, dir_fd=folder), path), "rb+")
 
 
 def append_line(path: Path, line: str | bytes, *, root: Path | None = None, synced: bool = True) -> None:
@@ -358,11 +359,11 @@ def _check_plain(found: os.stat_result, path: Path) -> None:
         raise ValueError(f"{path} is no plain file")
 
 
-def _checked(handle: int, path: Path, mode: Literal["rb", "rb+"]) -> BinaryIO:
-    """Return the file of a descriptor, which is closed where it is no plain file."""
+def _checked(handle: int, path: Path) -> int:
+    """Return the descriptor of a plain file; one of anything else is closed."""
     try:
         _check_plain(os.fstat(handle), path)
-        return os.fdopen(handle, mode)
+        return handle
     except BaseException:
         os.close(handle)
         raise
