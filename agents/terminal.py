@@ -256,14 +256,14 @@ _now = _Now()
 def endings() -> Iterator[None]:
     """Inside, `SIGNALS` raise `Interrupted` in the main thread, once, behind any `shield()`.
 
-    SIGHUP and SIGQUIT that are ignored stay ignored: `nohup` asked for it.
+    SIGHUP stays ignored where it is: `nohup` asked for it.
 
     Further signals are ignored for `PATIENCE` seconds, so that impatience does not stop the last checkpoint. Raises
     SystemExit: in place of a KeyboardInterrupt that nobody caught, with status 128 and the signal's number (130 for
     SIGINT, 143 for SIGTERM); ValueError: this is not the main thread.
     """
     global _now
-    kept = [one for one in SIGNALS[2:] if signal.getsignal(one) is signal.SIG_IGN]
+    kept = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else []
     before = {number: signal.signal(number, _on_signal) for number in SIGNALS if number not in kept}
     hook, outer = sys.unraisablehook, _now
 

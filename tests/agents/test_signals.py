@@ -34,13 +34,18 @@ def test_a_signal_strikes_at_once_and_becomes_the_exit_status(number, status):
     assert [signal.getsignal(number) for number, _ in BOTH] == handlers and sys.unraisablehook is hook
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_that_is_ignored_stays_so(number):
-    """`nohup` begins a command that way."""
+@pytest.mark.parametrize(("number", "status"), BOTH)
+def test_a_signal_that_is_ignored_is_taken_all_the_same_but_for_that_of_nohup(number, status):
+    """A shell's background jobs begin with SIGINT and SIGQUIT ignored, and `nohup` ignores SIGHUP."""
     before = signal.signal(number, signal.SIG_IGN)
     try:
-        with endings():
-            send(number)
+        if number == signal.SIGHUP:
+            with endings():
+                send(number)
+        else:
+            with pytest.raises(SystemExit) as left, endings():
+                send(number)
+            assert left.value.code == status
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
