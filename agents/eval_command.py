@@ -143,7 +143,11 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
         table.add_row("first failure", escape(report.failure))
     if usage := report.usage:
         tokens = f"{usage['prompt_tokens']} prompt and {usage['completion_tokens']} completion tokens"
-        table.add_row("model", escape(f"{usage['model']}: {usage['requests']} requests, {tokens}"))
+        if usage["requests"] and not usage["prompt_tokens"] + usage["completion_tokens"]:
+            tokens = "an unknown number of tokens"
+        table.add_row("model", escape(f"{usage['model'] or 'unknown'}: {usage['requests']} requests, {tokens}"))
+        if "reasoning" in usage:
+            table.add_row("reasoning", escape(usage["reasoning"]))
     if report.not_played:
         table.add_row("not played", f"{report.not_played} episodes; add --resume and a larger --token-budget")
     table.add_row("ends", ", ".join(f"{stop} {count}" for stop, count in report.stops.items()))

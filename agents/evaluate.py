@@ -78,6 +78,9 @@ class Evaluation:
             asked = self.endpoint
             found |= {"policy": asked.model, "base_url": asked.base_url, "tool_calls": asked.tool_calls}
             found |= {"request": asked.request, **asdict(self.sampling)}
+            other = {"return_reasoning": asked.return_reasoning, "finish_reason": asked.finish_reason}
+            defaults = asdict(EndpointOptions())  # absent, as in evaluations from before there were these options
+            found |= {name: value for name, value in other.items() if value != defaults[name]}
         return dict(json.loads(json.dumps(found)))
 
     def check_folder(self) -> None:
@@ -238,7 +241,7 @@ def _play(evaluation: Evaluation, done: PlayedEpisodes) -> dict[str, Any]:
             endpoint.open(evaluation.out / REQUESTS)
         speaker, threads = partial(EndpointPlayer, endpoint), evaluation.endpoint.concurrency
         play_all(evaluation.env, speaker, episodes, done.add, threads, endpoint.close)
-    return asdict(endpoint.usage)
+    return asdict(endpoint.usage) | ({"reasoning": endpoint.learned} if endpoint.learned else {})
 
 
 def _roll_out(evaluation: Evaluation, done: PlayedEpisodes) -> None:

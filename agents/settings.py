@@ -98,7 +98,13 @@ class EndpointOptions:
     token_budget: int | None = None
     """Tokens, of prompts and answers together, after which nothing more is asked."""
     request: tuple[str, ...] = ()
-    """Other fields of each request as `name=value`, such as `reasoning_effort=low`; `none` leaves a field out."""
+    """Other fields of each request as `name=value`, such as `reasoning_effort=low`; the value may be JSON, and `none`
+    leaves a field out."""
+    return_reasoning: Literal["auto", "always", "never"] = "auto"
+    """Whether what the model thought (`reasoning_content` and the like) is sent back with the rest of an episode:
+    `auto` where the server refuses a request without it."""
+    finish_reason: tuple[str, ...] = ()
+    """Other words by which the server says that an answer is complete."""
 
     def check(self) -> None:
         for one, other in (("model", "base_url"), ("base_url", "model")):

@@ -32,12 +32,13 @@ class Fault(StrEnum):
 class HttpFailure(Exception):
     """A request that failed, and `what` happened, without the address.
 
-    `wait`: least seconds before another try, None where that would not help; `status`: of the answer, 0 without one.
+    `wait`: least seconds before another try, None where that would not help; `status`: of the answer, 0 without one;
+    `page`: the beginning of what came with an error, "" without one.
     """
 
-    def __init__(self, fault: Fault, what: str, wait: float | None = None, status: int = 0) -> None:
+    def __init__(self, fault: Fault, what: str, wait: float | None = None, status: int = 0, page: str = "") -> None:
         super().__init__(what)
-        self.fault, self.what, self.wait, self.status = fault, what, wait, status
+        self.fault, self.what, self.wait, self.status, self.page = fault, what, wait, status, page
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ CONNECTIONS = 256
 KEEP = 4.0  # seconds an idle connection is kept: less than the 5 after which common servers close theirs
 BACKOFF = 0.1  # seconds before the second try; each further pause is twice as long
 EXCERPT = 200  # characters of an error page in a message
+PAGE = 2**16  # bytes of an error page that are read
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "turngym"}
 
 
@@ -53,11 +54,14 @@ class JsonClient:
 
     def post(self, body: Any) -> Node:
         """Send `body` and return the answer; raises `HttpFailure`."""
-        answer = self._send("POST", self.url, serialize(body), self.limits)
         try:
-            return Node(parse(answer))
+            return Node(parse(self.send(body)))
         except ShapeError as error:
             raise HttpFailure(Fault.MALFORMED, str(error)) from None
+
+    def send(self, body: Any) -> bytes:
+        """Send `body` and return the answer as it came, JSON or not; raises `HttpFailure`."""
+        return self._send("POST", self.url, serialize(body), self.limits)
 
     def check(self, query: str = "") -> None:
         """Raise `HttpFailure` unless a server answers soon that something takes requests at the URL."""
@@ -94,6 +98,7 @@ class JsonClient:
         except HttpFailure as failure:
             if self._secret:
                 failure.what = failure.what.replace(self._secret, "…")
+                failure.page = failure.page.replace(self._secret, "…")
                 failure.args = (failure.what,)
             raise
         finally:
@@ -192,6 +197,11 @@ class BoundedBody:
         if max(self._sent, len(self._body)) > self._most:
             raise self.too_large
 
+    @property
+    def beginning(self) -> bytes:
+        """What has come so far, unpacked, at most as much as is allowed."""
+        return bytes(self._body[: self._most])
+
     def end(self) -> bytes:
         if self._inflate and not self._inflate.eof:
             raise HttpFailure(Fault.MALFORMED, f"{self._name} has compressed bytes that end too soon")
@@ -258,10 +268,23 @@ async def _refusal(response: httpx.Response) -> HttpFailure:
         to = response.headers.get("location", "")[:EXCERPT]
         what = f"it answered {status}, a redirect to {to!r}, which is not followed"
         return HttpFailure(Fault.STATUS, what, status=status)
-    page = await anext(response.aiter_raw(), b"")
-    what = f"it answered {status}: {page.decode('utf-8', 'replace')[:EXCERPT]!r}"
+    page = await _page(response)
+    what = f"it answered {status}: {page[:EXCERPT]!r}"
     wait = _retry_after(response.headers.get("retry-after", "")) if status >= 500 or status == 429 else None
-    return HttpFailure(Fault.STATUS, what, wait, status)
+    return HttpFailure(Fault.STATUS, what, wait, status, page)
+
+
+async def _page(response: httpx.Response) -> str:
+    """Return the beginning of an error page. The status is known already, so a page that breaks off is no failure."""
+    try:
+        body = BoundedBody("its error", response.headers.get("content-encoding", ""), PAGE)
+    except HttpFailure as failure:
+        return failure.what
+    with suppress(HttpFailure, httpx.TransportError, TimeoutError):
+        async with asyncio.timeout(PROBE):
+            async for chunk in response.aiter_raw():
+                body.add(chunk)
+    return body.beginning.decode("utf-8", "replace")
 
 
 def _retry_after(value: str) -> float:

@@ -13,9 +13,8 @@ import pytest
 
 import turngym
 from turngym import __main__ as cli
-from turngym.agents import endpoint as client
 from turngym.agents import evaluate
-from turngym.agents.endpoint import Endpoint, EndpointPlayer, EndpointRefused, Gate
+from turngym.agents.endpoint import Endpoint, EndpointPlayer, EndpointRefused, Gate, client
 from turngym.agents.engine import EngineFault
 from turngym.agents.journal import read_sealed, read_trees
 from turngym.agents.players import play
@@ -265,10 +264,13 @@ def test_a_server_that_hangs_is_given_up(served, way):
         ),
         ("page", "it is not JSON.*DOCTYPE html.*; check --model, and --base-url, which often ends in /v1"),
         ("no tools", "answered 400: .*auto.*or add --tool-calls text"),
-        ("400", "temperature is not supported.*--tool-calls text"),
+        ("400", "temperature is not supported.*; leave it out with --request temperature=none$"),
         ("500", "answered 500: .*oops"),
         ("reset", "; check --base-url, and whether the server runs"),
-        ("quota", "answered 429: .*insufficient_quota"),
+        (
+            "quota",
+            "answered 429: .*insufficient_quota.*; the quota or balance is spent: add to it, or name another key",
+        ),
     ],
 )
 def test_what_the_first_request_meets_ends_the_evaluation(served, tmp_path, way, message):
