@@ -12,6 +12,13 @@ _UNKNOWN_MODEL = (
 )
 _MODERATED = r"(?i)moderation|flagged|content[ _-]?(policy|filter)|safety|country|region|territory"
 _TOOLS = r"(?i)\btools?\b|tool[ _-]?(choice|call|use)|function[ _-]?call|\bfunctions\b"
+_NO_TOOLS = (
+    r"(?i)(support|require|enable|allow)\w*[^.;]{0,30}(\btools?\b|tool[ _-](choice|call|use)|function[ _-]?call)"
+)
+_TOOLS_ADVICE = (
+    "; if it takes no tools, start it with them (vLLM: --enable-auto-tool-choice --tool-call-parser NAME), "
+    "or add --tool-calls text"
+)
 _SYSTEM = r"(?i)\bsystem\b[^.;]{0,20}(role|prompt|message|instruction)|role[^.;]{0,20}\bsystem\b|developer instruction"
 _OTHER_NAME = (
     r"(?i)(?:use|try|replaced by|renamed to|in favou?r of|did you mean)[\s:]+(?:the )?['\"`]?([a-z]+_[a-z_]+)\b"
@@ -41,6 +48,10 @@ def advice(error: ServerError, request: dict[str, Any], key_variable: str, has_k
     if status == 413:
         fix = "allow larger ones there, or play fewer turns with --option max_turns=N"
         return f"; the request is larger than the server takes: {fix}"
+    if status == 403:
+        return ""
+    if "tools" in request and re.search(_NO_TOOLS, words):
+        return _TOOLS_ADVICE
     if re.search(_UNKNOWN_MODEL, words):
         return f"; check --model, which is {request.get('model')!r}; a server lists its models at /v1/models"
     if status in (404, 405) or 300 <= status < 400:
@@ -64,8 +75,7 @@ def _of_field(error: ServerError, request: dict[str, Any]) -> str:
     if name == "max_tokens" and re.search(_RANGE, words):
         return f"; take a smaller --max-tokens, which is {request[name]}"
     if "tools" in request and (name == "tools" or (not name and re.search(_TOOLS, f"{words} {error.param}"))):
-        start = "start it with them (vLLM: --enable-auto-tool-choice --tool-call-parser NAME)"
-        return f"; if it takes no tools, {start}, or add --tool-calls text"
+        return _TOOLS_ADVICE
     if name:
         change = f"change it with --request {name}=VALUE, or " if re.search(_RANGE, words) else ""
         leave = f"leave it out with --request {name}=none"

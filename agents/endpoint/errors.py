@@ -25,7 +25,7 @@ _PARAM = ("param", "parameter", "loc")
 _TIMES = r"per[ _-]?(second|minute|min\b|hour|day|month)|/ ?(min|minute|day|hour)\b|\b[rt]p[smhd]\b|this minute"
 _BUSY = rf"(?i){_TIMES}|rate[ _-]?limit|too many requests|throttl|please wait|overloaded|速率|频率|限流|并发"
 _SPENT = (
-    r"(?i)insufficient[ _-]?(quota|balance|credit|funds)|exceeded your current quota|out of (credit|quota|funds)"
+    r"(?i)insufficient[ _-]?(account )?(quota|balance|credit|funds)|exceeded your current quota|out of (credit|quota|funds)"
     r"|payment required|requires more credits|can only afford|(credit|account) balance is too low|hard[ _]limit"
     r"|spending (limit|cap)|arrear|no (remaining|available) (credit|quota|balance)|余额不足|欠费|请充值"
 )
@@ -42,7 +42,7 @@ _FULL = (
     r"( is| of|:)? ?(only )?\d[^;]{0,120}(but|however|your|request|given|got|contain|result|you |reduce|asked|exceed)",
     r"model'?s? maximum context length",
     r"context (length|size|window) (is|of) (only )?\d[^;]{0,80}(but|however|request|prompt|given|exceed)",
-    r"context (length|window|size) of only \d",
+    r"context (length|window|size) (is|of) only \d",
     # "prompt is too long", "Input is too long for requested model", "the conversation is too large"
     rf"{_CHAT}( length| size| tokens?)? ?(is|are|was|were)? ?(still )?too[ _](long|large|big)\b",
     r"(prompt|input|messages?|conversation)[ _]too[ _](long|large)",

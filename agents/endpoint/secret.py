@@ -29,7 +29,8 @@ class Secret:
     def hidden(self, text: str) -> str:
         """Return a message without the key, a placeholder too, its beginning, where it was cut, and its spellings."""
         if self.key:
-            text = _masked(text, self.key, min(len(self.key), BEGINNING), INSIDE)
+            least = INSIDE if self.key[:BEGINNING].isdecimal() else BEGINNING  # a number of 8 digits may be an answer
+            text = _masked(text, self.key, min(len(self.key), least), INSIDE)
         for spelling in self._spellings:
             text = _masked(text, spelling, INSIDE, INSIDE)
         return text
