@@ -19,14 +19,17 @@ _SAYS = {  # members of an error that hold words of the server; others may repea
     *("code", "type", "__type", "status", "status_code", "statuscode", "error_code", "err_code", "errcode"),
     *("param", "parameter", "loc"),
 }
+_KINDS = ("type", "__type")
+_NO_ERROR = ("0", "200", "false", "none", "null", "ok", "success")  # what servers write where nothing is wrong
 _STATUS = ("code", "status", "status_code", "statuscode", "error_code")
 _PARAM = ("param", "parameter", "loc")
 
-_TIMES = r"per[ _-]?(second|minute|min\b|hour|day|month)|/ ?(min|minute|day|hour)\b|\b[rt]p[smhd]\b|this minute"
+_TIMES = r"per[ _-]?(second|minute|min\b|hour|day|month)|/ ?(min|minute|day|hour)\b|\b[rt]p[smhd]\b|this minute|\b(daily|hourly|weekly|monthly)\b"
 _BUSY = rf"(?i){_TIMES}|rate[ _-]?limit|too many requests|throttl|please wait|overloaded|速率|频率|限流|并发"
 _SPENT = (
-    r"(?i)insufficient[ _-]?(account )?(quota|balance|credit|funds)|exceeded your current quota|out of (credit|quota|funds)"
-    r"|payment required|requires more credits|can only afford|(credit|account) balance is too low|hard[ _]limit"
+    r"(?i)insufficient[ _-]?(account )?(quota|balance|credit|funds)|exceeded your current quota"
+    r"|out of (credit|quota|funds)|payment required|requires more credits|can only afford"
+    r"|(credit|account) balance is too low|billing[ _]hard[ _]limit"
     r"|spending (limit|cap)|arrear|no (remaining|available) (credit|quota|balance)|余额不足|欠费|请充值"
 )
 _LENGTH = r"(token|length|count|size|window|limit|maximum|context|n_ctx)"
@@ -141,11 +144,13 @@ def error_in(value: Any) -> ServerError | None:
 
     Beside choices only `error` is one; in place of them, whatever says something.
     """
+    if isinstance(value, list) and len(value) == 1:  # as Google wraps errors
+        value = value[0]
     if not isinstance(value, dict):
         return None
     said = {"error": value.get("error")} if value.get("choices") else value
-    found = [(name, text) for name, text in _said(said) if text.casefold() not in ("0", "false", "none", "success")]
-    if not found:
+    found = [(name, text) for name, text in _said(said) if text.casefold() not in _NO_ERROR]
+    if all(name in _KINDS for name, _ in found):  # other interfaces name the kind of their answers, too
         return None
     return ServerError(_status_of(found), _joined(text for _, text in found), _param_of(found))
 

@@ -14,7 +14,7 @@ import pytest
 import turngym
 from turngym import __main__ as cli
 from turngym.agents import evaluate
-from turngym.agents.endpoint import Endpoint, EndpointPlayer, EndpointRefused, Gate, client
+from turngym.agents.endpoint import Endpoint, EndpointPlayer, EndpointRefused, Gate
 from turngym.agents.engine import EngineFault
 from turngym.agents.journal import read_sealed, read_trees
 from turngym.agents.players import play
@@ -26,12 +26,6 @@ from turngym.tests.support.chat_server import KEY, PASSING, ChatServer, Scripted
 
 MATH, PYTHON = "turngym/Math-v0", "turngym/MathPython-v0"
 ENVS = {name: make(name, split="test") for name in (MATH, PYTHON)}
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch):
-    monkeypatch.setattr(client, "BACKOFF", 0.01)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
 @pytest.fixture
@@ -431,6 +425,10 @@ def test_a_cut_key_is_hidden_too(monkeypatch):
         (["--model", "m", "--base-url", "http://x", "--api-key-env", "NONE"], "variable NONE is not set or empty"),
         (["--model", "m", "--base-url", "http://x", "--concurrency", "0"], "concurrency is 0; it must be at least 1"),
         (["--model", "m", "--base-url", "http://x", "--request", "a"], "--request 'a' is not of the form name=value"),
+        (
+            ["--model", "m", "--base-url", "http://x", "--request", "thinking={type: enabled}"],
+            "--request 'thinking={type: enabled}' begins with '{' and is not JSON",
+        ),
         (
             ["--model", "m", "--base-url", "http://x", "--option", "format=tags"],
             "format is tags, which is not for structured tool calls; take hermes, or --tool-calls text",

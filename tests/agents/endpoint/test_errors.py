@@ -1,6 +1,7 @@
 """What servers say in place of an answer: full contexts, spent quotas and what can be done, in many servers' words."""
 
 import json
+from unittest.mock import ANY
 
 import pytest
 
@@ -49,8 +50,8 @@ FULL = [
 ]
 NOT_FULL = [
     "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 2000.",
-    "Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message "
-    "size",
+    "Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your "
+    "message size",
     "You have exceeded the maximum tokens per day",
     "Too many tokens, please wait before trying again.",
     "This request would exceed your organization's rate limit of 30,000 input tokens per minute.",
@@ -110,6 +111,7 @@ def test_what_a_server_repeats_of_the_request_says_nothing():
         ({"choices": [{"message": {}}], "error": {"message": "died"}}, 0, "died"),
         ({"object": "error", "message": "no", "code": 400}, 400, "no; 400"),
         ({"status": "queued", "id": "x"}, 0, "queued"),
+        ([{"error": {"code": 400, "message": "API key not valid", "status": "INVALID_ARGUMENT"}}], 400, ANY),
     ],
 )
 def test_an_error_in_an_answer_is_found_with_its_words(value, status, words):
@@ -124,6 +126,8 @@ def test_an_error_in_an_answer_is_found_with_its_words(value, status, words):
         {"choices": [{"message": {}}], "error": None, "code": 0, "msg": "success"},
         {"choices": [{"message": {}}], "error": {}, "base_resp": {"status_code": 0, "status_msg": "success"}},
         {"id": "x", "model": "m", "choices": []},
+        {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]},
+        {"choices": [{"message": {}}], "error": {"code": 0, "message": "OK"}},
         {},
         [1],
         "text",

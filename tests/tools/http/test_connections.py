@@ -1,6 +1,7 @@
 import asyncio
 import gzip
 import itertools
+import json
 import time
 import tracemalloc
 from email.utils import formatdate
@@ -113,6 +114,32 @@ def test_no_wait_is_begun_that_would_outlast_the_deadline():
 def test_a_timeout_tells_what_came_before():
     failure, _ = ask(lambda n: [60.0] if n else [answer(b"busy", "503 Oh")], Limits(0.5))
     assert failure.fault is Fault.TIMEOUT and "before that: it answered 503: 'busy'" in str(failure)
+
+
+def test_an_error_page_is_kept_whole_however_it_is_sent(monkeypatch):
+    """The message shows its beginning; whatever breaks it off, the status is known."""
+    monkeypatch.setattr(module, "PROBE", 0.2)
+    page = json.dumps({"pad": "x" * 500, "error": "at its end"}).encode()
+    whole = answer(page, "400 No")
+    packed = gzip.compress(page)
+    for parts in (
+        [whole],
+        [whole[:200], 0.01, whole[200:400], 0.01, whole[400:]],
+        [answer(packed, "400 No", "Content-Encoding: gzip")],
+    ):
+        failure, _ = ask(lambda n, parts=parts: parts, Limits(20.0, 1))
+        assert (failure.fault, failure.status, failure.page) == (Fault.STATUS, 400, page.decode())
+        assert len(str(failure)) < 300
+    for parts in (
+        [whole[:300]],
+        [whole[:300], 60.0],
+        [answer(b"x" * 10**6, "400 No")],
+        [answer(packed[:-9], "400 No", "Content-Encoding: gzip")],
+    ):
+        failure, _ = ask(lambda n, parts=parts: parts, Limits(20.0, 1))
+        assert (failure.fault, failure.status) == (Fault.STATUS, 400) and 0 < len(failure.page) <= module.PAGE
+    failure, _ = ask(lambda n: [answer(page, "400 No", "Content-Encoding: br")], Limits(20.0, 1))
+    assert failure.status == 400 and "only gzip was offered" in failure.page
 
 
 def test_good_answers_are_read_however_they_are_sent():
