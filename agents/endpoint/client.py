@@ -244,11 +244,10 @@ class Endpoint:
     def _ended(self, answer: Answer) -> Finish:
         """Return how an answer ended; one that holds nothing and gives no reason, where others have one, broke off."""
         self._names_reasons = self._names_reasons or bool(answer.finish)
-        if answer.error:
-            return Finish.BROKEN
-        if answer.empty and not answer.finish and self._names_reasons:
-            return Finish.BROKEN
-        return finish_of(answer.finish, self.options.finish_reason)
+        ended = finish_of(answer.finish, self.options.finish_reason)
+        went_wrong = error_in({"error": answer.error}) is not None
+        stopped_short = answer.empty and not answer.finish and self._names_reasons
+        return Finish.BROKEN if ended.answers and (went_wrong or stopped_short) else ended
 
     def _broken_off(self, answer: Answer, data: Any) -> BrokenOff:
         """Return the failure of an answer that is not the model's own.

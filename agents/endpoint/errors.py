@@ -24,7 +24,10 @@ _NO_ERROR = ("0", "200", "false", "none", "null", "ok", "success")  # what serve
 _STATUS = ("code", "status", "status_code", "statuscode", "error_code")
 _PARAM = ("param", "parameter", "loc")
 
-_TIMES = r"per[ _-]?(second|minute|min\b|hour|day|month)|/ ?(min|minute|day|hour)\b|\b[rt]p[smhd]\b|this minute|\b(daily|hourly|weekly|monthly)\b"
+_TIMES = (
+    r"per[ _-]?(second|minute|min\b|hour|day|month)|/ ?(min|minute|day|hour)\b|\b[rt]p[smhd]\b|this minute"
+    r"|\b(daily|hourly|weekly|monthly)\b"
+)
 _BUSY = rf"(?i){_TIMES}|rate[ _-]?limit|too many requests|throttl|please wait|overloaded|速率|频率|限流|并发"
 _SPENT = (
     r"(?i)insufficient[ _-]?(account )?(quota|balance|credit|funds)|exceeded your current quota"

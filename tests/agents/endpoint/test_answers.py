@@ -3,10 +3,12 @@
 import gzip
 import json
 import math
+import re
 import stat
 
 import pytest
 
+from turngym import __main__ as cli
 from turngym.agents import evaluate
 from turngym.agents.endpoint import Answer, Endpoint, EndpointPlayer, EndpointRefused
 from turngym.agents.endpoint.finish import Finish, finish_of
@@ -136,6 +138,14 @@ def test_a_server_that_names_no_reasons_is_believed(tasks):
     assert report.success.value == 1.0 and len(server.asked) == 9
 
 
+def test_what_was_kept_back_for_its_content_is_not_drawn_again_whatever_else_is_said(tasks):
+    data = completion({"content": ""}, finish="content_filter")
+    data["choices"][0]["error"] = {"code": 403, "message": "flagged"}
+    server = Odd(once(data))
+    report, _ = evaluated(server, tasks)
+    assert (report.failed, len(server.asked)) == (1, 7) and "(content_filter): '403; flagged'" in report.failure
+
+
 # --- errors with status 200
 
 
@@ -253,6 +263,22 @@ def test_a_broken_answer_of_another_model_changes_no_model(tasks):
 def test_tokens_are_counted_as_they_are_written(usage, counts):
     answer = Answer.read(Node({**completion({"content": "x"}), "usage": usage}))
     assert (answer.prompt_tokens, answer.completion_tokens) == counts
+
+
+def test_the_command_says_what_is_unknown_and_what_was_learned(tasks, monkeypatch, capsys):
+    def odd(number, asked):
+        if number and any("reasoning" not in said for said in asked["messages"] if said["role"] == "assistant"):
+            return kept(b'{"error": "reasoning is missing"}', "400 Bad Request")
+        data = completion(multiply(asked) | {"reasoning": "Hm"})
+        del data["model"], data["usage"]
+        return right(data)
+
+    monkeypatch.setattr("turngym.agents.terminal.console.width", 200)
+    with Odd(odd).run() as url, pytest.raises(SystemExit, match="0"):
+        cli.main(["eval", PYTHON, "--model", "m", "--base-url", url, "--tasks", str(tasks), "--episodes", "4"])
+    out = capsys.readouterr().out
+    assert "unknown: 8 requests, an unknown number of tokens" in out
+    assert re.search("reasoning +sent back: the server refused a request without reasoning +\n", out)
 
 
 # --- calls in other forms
