@@ -106,10 +106,15 @@ class Cut(Protocol):
 
 @dataclass(frozen=True)
 class Continued:
-    """A cut for turns whose first words, `opened`, stand in the prompt."""
+    """A cut for turns whose first words, `opened`, stand in the prompt.
+
+    `tokens` are those of `opened`, where they are known: a character may begin in the last of them and end in the first
+    that is drawn.
+    """
 
     inner: Cut
     opened: str
+    tokens: tuple[int, ...] = ()
 
     @property
     def closers(self) -> tuple[str, ...]:
@@ -117,6 +122,19 @@ class Continued:
 
     def complete(self, text: str) -> bool:
         return self.inner.complete(self.opened + text)
+
+
+def _begun(cut: Cut) -> tuple[int, ...]:
+    """Return the tokens of a turn that stand in the prompt, as far as they are known."""
+    return cut.tokens if isinstance(cut, Continued) else ()
+
+
+def _opened(cut: Cut) -> str:
+    """Return the text of a turn that stands in the prompt in front of `_begun`."""
+    if not isinstance(cut, Continued):
+        return ""
+    before = _opened(cut.inner)
+    return before if cut.tokens else before + cut.opened
 
 
 class Session(Protocol):
@@ -219,15 +237,43 @@ class StopRule:
         return "context" if len(turn.tokens) >= turn.most else None
 
     def completes(self, tokens: list[int], cut: Cut, text: DecodedText) -> bool:
-        """Return whether the newest token completes what `cut` looks for; `text` is kept between calls for a turn."""
+        """Return whether the newest token completes what `cut` looks for; `text` is kept between calls for a turn.
+
+        A turn that was begun in the prompt ends where it would have ended if it had been drawn as a whole.
+        """
         piece = self._pieces.get(tokens[-1])
         if piece is None:
             piece = self._pieces[tokens[-1]] = self._decode(tokens[-1:])
-        # The tail is decoded only where this token can hold a closer's last character, perhaps a part of it.
-        if not any(closer[-1] in piece for closer in cut.closers) and "\ufffd" not in piece:
+        # The tail is decoded only where this token can hold a closer's last character, perhaps a part of it. What was
+        # given may hold a whole closer already: it is looked at with the first token that is drawn.
+        closing = any(closer[-1] in piece for closer in cut.closers) or "\ufffd" in piece
+        if not closing and not (len(tokens) == 1 and isinstance(cut, Continued)):
             return False
-        tail = self._decode(tokens[-max(len(closer.encode()) for closer in cut.closers) - 1 :])
-        return any(closer in tail for closer in cut.closers) and cut.complete(text.extend(tokens, self._decode))
+        tail = self.tail(tokens, cut)
+        if not any(closer in tail for closer in cut.closers):
+            return False
+        begun = _begun(cut)
+        if begun and isinstance(cut, Continued):
+            return cut.inner.complete(text.extend([*begun, *tokens], self._decode))
+        return cut.complete(text.extend(tokens, self._decode))
+
+    def tail(self, tokens: list[int], cut: Cut) -> str:
+        """Return the end of a turn's text, with what of it stands in the prompt, that can hold any of its closers."""
+        most = max(len(closer.encode()) for closer in cut.closers) + 1  # no token is shorter than a byte
+        begun = _begun(cut)
+        text = self._decode([*begun[-most:], *tokens[-most:]][-most:])
+        if len(begun) + len(tokens) < most:
+            text = _opened(cut)[-most:] + text
+        return text
+
+    def unfinished(self, tokens: list[int], cut: Cut) -> int:
+        """Return the most tokens that may be missing of a closer that a turn ends inside; 0 where it is in none."""
+        tail, missing = self.tail(tokens, cut), 0
+        for closer in cut.closers:
+            for size in range(1, len(closer)):
+                if tail.endswith(closer[:size]):
+                    missing = max(missing, len(closer[size:].encode()))
+        return missing
 
 
 class OpenSession(ABC):

@@ -254,7 +254,8 @@ class Driver:
         first = path.first or FirstTurn(self.sampling)
         tokens, sampling, prefix = tree.turns[path.node].tokens, first.sampling, first.prefix(tree)
         if len(prefix.tokens):
-            cut = cut and Continued(cut, chat.text(prefix.tokens, self.actor.end_ids))
+            begun = prefix.tokens.tolist()
+            cut = cut and Continued(cut, chat.tokenizer.decode(begun, skip_special_tokens=False), tuple(begun))
             tokens = tokens if first.twin < 0 else NO_TOKENS  # else the session has them already
             tokens = np.concatenate((tokens, prefix.tokens[first.copied :]))
         assert path.session is not None

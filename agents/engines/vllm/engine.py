@@ -168,14 +168,21 @@ class VllmSession(OpenSession):
             self._task.cancel()
 
     async def _draw(self, turn: Generation, key: tuple[int, ...], version: int) -> Completion:
-        """Draw a turn: ask, and ask on where a server stopped at a text that completes nothing."""
+        """Draw a turn: ask, and ask on where a server stopped at a text that completes nothing.
+
+        A server looks for closers only in what it draws. Where a closer has begun in the prompt, it is asked for no more
+        tokens than that closer may lack, and its end is found here.
+        """
         engine, stop = self.engine, None
         closers = turn.cut.closers if turn.cut else ()
         async with engine.fleet.place():
             ends = asyncio.get_running_loop().time() + engine.fleet.deadline
             while stop is None:
                 n = len(turn.tokens)
-                request = engine.request(self.tokens + turn.tokens, turn.most - n, turn.sampling, (*key, n), closers)
+                most = turn.most - n
+                if turn.cut and (missing := engine.ends.unfinished(turn.tokens, turn.cut)):
+                    most = min(most, missing)
+                request = engine.request(self.tokens + turn.tokens, most, turn.sampling, (*key, n), closers)
                 drawn = await engine.fleet.run(self.home, partial(Replica.draw, request=request), ends)
                 stop = self._accept(turn, drawn)
         self.tokens.extend(turn.tokens)
