@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from ..tools.progress import Work
-from .chat.chat import read_tokenizer
-from .chat.template import special_tokens
+from .chat.chat import Encoder, end_of_turn, read_tokenizer, tokenizer_of
+from .chat.template import Template, TemplateError, special_tokens
 from .memory import check_fits
 from .model_folder import check_folder, header, model_folder, read_json
 from .settings import LoraOptions, MachineOptions
@@ -33,9 +33,10 @@ class Policy:
     """A model that acts and learns.
 
     `model` is what the learner calls (peft's wrapper, or the plain model without LoRA), `base` the `transformers` model
-    with the LoRA layers in place. `version` counts weight updates; whoever changes the weights raises it. How the
-    learner computes: `checkpointing` keeps of each layer its input alone and computes the layer again in the backward
-    pass, `compile` runs the layers through `torch.compile`.
+    with the LoRA layers in place. `version` counts weight updates; whoever changes the weights raises it. `end_ids` are
+    the tokens that end a turn: the chat template's, and those that the files of the model name. How the learner
+    computes: `checkpointing` keeps of each layer its input alone and computes the layer again in the backward pass,
+    `compile` runs the layers through `torch.compile`.
     """
 
     model: Any
@@ -162,7 +163,7 @@ def load_policy(
     model = base if lora is None else _with_lora(base, lora, seed)
     model = model.to(where).eval()
     tokenizer = read_tokenizer(folder / "tokenizer.json")
-    ends = _end_ids(folder, base, tokenizer)
+    ends = _named_ends(folder, base, tokenizer) | _template_ends(source, tokenizer)
     if not ends:
         raise ValueError(f"{folder} names no token that ends a turn; set eos_token_id in its generation_config.json")
     policy = Policy(model, base, tokenizer, folder, where, lora, ends, checkpointing=checkpointing, compile=compile)
@@ -218,12 +219,35 @@ def _with_lora(base: Any, lora: LoraOptions, seed: int) -> Any:
     return model
 
 
-def _end_ids(folder: Path, base: Any, tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids that end a turn: the generation config's, the tokenizer's end token, and ChatML's."""
-    eos = base.generation_config.eos_token_id
-    ids = {eos} if isinstance(eos, int) else set(eos or ())
-    if not all(isinstance(index, int) for index in ids):
-        raise ValueError(f"{folder} has the eos_token_id {eos!r:.80}; it must be a token's id, or a list of ids")
+def _named_ends(folder: Path, base: Any, tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of end tokens that a model's files name, and ChatML's.
+
+    Those are of its generation config, its config and its tokenizer. Raises ValueError where one is no token's id.
+    """
+    ids = set[int]()
+    config = read_json(folder / "config.json")  # the file, as the class of a config has an end token of its own
+    for eos in (base.generation_config.eos_token_id, config.get("eos_token_id")):
+        named = [eos] if isinstance(eos, int) else list(eos or ())
+        if not all(isinstance(index, int) for index in named):
+            raise ValueError(f"{folder} has the eos_token_id {eos!r:.80}; it must be a token's id, or a list of ids")
+        ids.update(named)
     settings = folder / "tokenizer_config.json"
     names = ["<|im_end|>", special_tokens(read_json(settings) if settings.is_file() else {}).get("eos_token", "")]
     return frozenset(ids | {i for name in names if (i := tokenizer.token_to_id(name)) is not None})
+
+
+def _template_ends(source: Source, tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the id of the token with which the chat template ends a turn.
+
+    Empty where it ends turns with plain text, or with a token that the model does not have, and where no conversation
+    can be held: whoever tries is told why.
+    """
+    try:
+        template = Template.from_folder(source.folder, source.template)
+        end = end_of_turn(Encoder(tokenizer_of(source.folder)), template)
+    except (FileNotFoundError, TemplateError):
+        return frozenset()
+    settings = source.folder / "tokenizer_config.json"
+    listed = read_json(settings).get("added_tokens_decoder", {}) if settings.is_file() else {}
+    known = (index for index in end[-1:].tolist() if tokenizer.id_to_token(index) is not None or str(index) in listed)
+    return frozenset(known)

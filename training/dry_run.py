@@ -131,7 +131,11 @@ def dry_run(config: TrainConfig, recipe: str, named: Collection[str]) -> Finding
         if speaker is not None:
             style = getattr(env, "format", None) if env.tool_schemas() else None
             calls = f", calls as {style.name}" if style else ""
-            chat = found.check("template", lambda: checked_chat(speaker, env), lambda chat: chat.template.name + calls)
+            chat = found.check(
+                "template",
+                lambda: checked_chat(speaker, env),
+                lambda chat: f"{chat.template.name}, turns end with {_end(chat)}{calls}",
+            )
         if chat is not None and sound:
             found.check("method", lambda: check_fit(config, chat, env), lambda _: "fits the environment")
         openings = found.check("prompts", lambda: _open(found, config, splits[0], chat), _spread)
@@ -150,6 +154,13 @@ def tell(found: Findings) -> int:
     if found.failed:
         console.print(f"\n{found.failed} checks failed; nothing was drawn or written", style="red")
     return 1 if found.failed else 0
+
+
+def _end(chat: Chat) -> str:
+    """Return what the template ends a turn with, the end token as the tokenizer names it."""
+    return repr(
+        str(chat.tokenizer.decode(chat.end.tolist(), skip_special_tokens=False)) or str(chat.template.turn_end())
+    )
 
 
 def _settings(config: TrainConfig, source: Source | None) -> str:

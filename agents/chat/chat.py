@@ -42,8 +42,9 @@ _STRANGE = "\U00013000\U0010ffff"  # characters that a vocabulary without a fall
 class Chat:
     """A tokenizer with a chat template that is prefix-preserving.
 
-    `opened` is the thought that the template leaves open where the policy begins to draw ("<think>\n"; mostly empty),
-    and `end_ids` holds the token that the template ends a turn with (none if it ends turns with plain text).
+    `opened` is the thought that the template leaves open where the policy begins to draw ("<think>\n"; mostly empty).
+    `end` are the tokens `(n,)` with which the template ends a turn, the end token last, with blanks in front of it or
+    none. `end_ids` holds that token. Both are empty if the template ends turns with plain text.
 
     Raises TemplateError where the template is not prefix-preserving, so that the tokens of a path would not be what the
     model saw, or where it writes control tokens in a way that cannot be told from a message's text.
@@ -56,8 +57,8 @@ class Chat:
         self.encoder = Encoder(tokenizer)
         template.check()
         self.opened = template.opened
-        end = self.encoder.encode(template.turn_end(), inside=True)[:1].tolist()
-        self.end_ids = self.encoder.control & set(end)
+        self.end = end_of_turn(self.encoder, template)
+        self.end_ids = frozenset(self.end[-1:].tolist())
         self._replies: dict[str, NDArray[np.int32]] = {}
         for text in _calm(template):
             ours = [index for index in self.encoder.encode(text).tolist() if index in self.encoder.added]
@@ -75,16 +76,7 @@ class Chat:
         message says how to write it; ValueError: a file cannot be used, or the two disagree on a token's id.
         """
         folder = Path(folder)
-        path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
-        if not path.is_file():
-            fix = "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
-            raise FileNotFoundError(f"{folder} has no tokenizer.json; save the model's tokenizer there: {fix}")
-        tokenizer = read_tokenizer(path)
-        try:
-            add_named_tokens(tokenizer, read_json(config) if config.is_file() else {})
-        except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"{config} names tokens in a way that cannot be read ({error!r}); save it again") from None
-        return cls(tokenizer, Template.from_folder(folder, template))
+        return cls(tokenizer_of(folder), Template.from_folder(folder, template))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> NDArray[np.int32]:
         """Return the tokens `(n,)` that open an episode, up to where the policy starts to draw.
@@ -108,12 +100,28 @@ class Chat:
             if len(self._replies) == KEPT:
                 self._replies.clear()
             self._replies[key] = tokens
-        return (tokens[1:] if last in self.end_ids else tokens).copy()
+        if last in self.end_ids and len(ended := np.flatnonzero(tokens == last)):
+            tokens = tokens[ended[0] + 1 :]
+        return tokens.copy()
 
     def text(self, tokens: NDArray[np.int32], end_ids: frozenset[int]) -> str:
         """Return what the policy said, without the token that ended it; a thought that the template `opened` too."""
         ids = tokens[:-1].tolist() if len(tokens) and int(tokens[-1]) in end_ids else tokens.tolist()
         return self.opened + str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def end_of_turn(encoder: "Encoder", template: Template) -> NDArray[np.int32]:
+    """Return the tokens `(n,)` with which a template ends a turn, its end token last.
+
+    They are its first control token behind the content, and blanks in front of it; none where other text comes first.
+    """
+    tokens = encoder.encode(template.turn_end(), inside=True)
+    for place, token in enumerate(tokens.tolist()):
+        if token in encoder.control:
+            return tokens[: place + 1]
+        if str(encoder.tokenizer.decode([token], skip_special_tokens=False)).strip():
+            break
+    return tokens[:0]
 
 
 def _calm(template: Template) -> Iterator[MarkedText]:
@@ -237,6 +245,23 @@ class Encoder:
         texts = [(index, token.content) for index, token in self._added if index not in self.control]
         self._named[base] = tokenizer, {tokenizer.token_to_id(text) or 0: index for index, text in texts}
         return self._named[base]
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """Return the tokenizer of a model folder, with the tokens that its `tokenizer_config.json` adds.
+
+    Raises FileNotFoundError where there is none, ValueError where a file cannot be used, or the two disagree.
+    """
+    path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if not path.is_file():
+        fix = "transformers.AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)"
+        raise FileNotFoundError(f"{folder} has no tokenizer.json; save the model's tokenizer there: {fix}")
+    tokenizer = read_tokenizer(path)
+    try:
+        add_named_tokens(tokenizer, read_json(config) if config.is_file() else {})
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{config} names tokens in a way that cannot be read ({error!r}); save it again") from None
+    return tokenizer
 
 
 def read_tokenizer(file: Path) -> Tokenizer:

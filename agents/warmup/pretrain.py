@@ -91,15 +91,23 @@ class Demonstration:
         yield from self.says
 
     def example(self, chat: "Chat", ends: "Cut | None" = None) -> "Example":
-        """Return its tokens as a rollout has them; a turn that `ends` takes for complete has no end token."""
+        """Return its tokens as a rollout has them; a turn that `ends` takes for complete has no end token.
+
+        Raises ValueError where the chat template ends turns with plain text, so that there is no end to learn.
+        """
         from .supervised import Example
 
         tokens = chat.prompt(self.opening, self.tools).tolist()
         assistant = [False] * len(tokens)
-        end = next(iter(chat.end_ids))
+        if not len(chat.end):
+            what = (
+                f"{chat.template.name} has a chat template that ends turns with {str(chat.template.turn_end())!r:.40}"
+            )
+            fix = "write a control token behind an assistant's content, such as {{ eos_token }}"
+            raise ValueError(f"{what}, so a warm-up has no token to teach as the end of a turn; {fix}")
         for turn, text in enumerate(self.says):
             spoken = chat.tokenizer.encode(text, add_special_tokens=False).ids
-            spoken += [] if ends is not None and ends.complete(text) else [end]
+            spoken += [] if ends is not None and ends.complete(text) else chat.end.tolist()
             tokens, assistant = tokens + spoken, assistant + [True] * len(spoken)
             if turn < len(self.answers):
                 between = chat.reply(self.answers[turn], spoken[-1]).tolist()

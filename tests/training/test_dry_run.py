@@ -44,7 +44,8 @@ def test_a_run_that_could_begin_passes_and_shows_its_first_prompt(small):
     found = dry_run(config, "math-python", ("policy",))
     lines = told(found)
     assert found.failed == 0 and not any(line.passed is False for line in found.lines)
-    assert lines["template"].about.endswith("calls as hermes") and "python" in lines["tools"].about
+    assert lines["template"].about.endswith("turns end with '<|im_end|>', calls as hermes")
+    assert "python" in lines["tools"].about
     prepared = run.prepare(config.changed(policy="tiny"))
     try:
         first, _ = next_tasks(0, len(prepared.train.tasks), 0, 1, set())

@@ -170,8 +170,8 @@ class VllmSession(OpenSession):
     async def _draw(self, turn: Generation, key: tuple[int, ...], version: int) -> Completion:
         """Draw a turn: ask, and ask on where a server stopped at a text that completes nothing.
 
-        A server looks for closers only in what it draws. Where a closer has begun in the prompt, it is asked for no more
-        tokens than that closer may lack, and its end is found here.
+        A server looks for closers only in what it draws. Where one has begun in the prompt, only so many tokens are
+        asked for as it may lack, and its end is found here.
         """
         engine, stop = self.engine, None
         closers = turn.cut.closers if turn.cut else ()

@@ -177,7 +177,7 @@ def test_a_server_that_was_given_the_beginning_of_a_closer_ends_where_the_whole_
     """It looks for stop texts only in what it draws itself."""
     policy = made_policy()
     tokenizer = policy.tokenizer
-    ids = [tokenizer.token_to_id(piece) for piece in "a|<|th|>|in|</|t|h|>|b|b|b|b|b|b|b|b".split("|")]
+    ids = [tokenizer.token_to_id(piece) for piece in ("a", "<", "th", ">", "in", "</", *"th>bbbbbbbb")]
     ends, text = 9, "a<th>in</th>"
     assert plain(tokenizer, ids[:ends]) == text
     model = Spelled(ids, lambda ids: plain(tokenizer, ids))
