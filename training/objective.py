@@ -116,16 +116,19 @@ def clip_cov(
     low: float,
     high: float,
     key: tuple[int, ...],
+    where: Bool[Tensor, "s"] | None = None,
 ) -> Bool[Tensor, "s"]:
     """Return which slots Clip-Cov (arXiv 2505.22617) leaves out: `share` of all, or as many as qualify, drawn by `key`.
 
-    Those qualify whose covariance (A - mean)·(logp - mean) lies between `low` and `high` and that no clip holds.
+    Those qualify whose covariance (A - mean)·(logp - mean) lies between `low` and `high` and that no clip holds. Only
+    slots `where` it is True take part, also in the means and in their number; without it all do.
     """
+    learned = torch.ones_like(advantage, dtype=torch.bool) if where is None else where
     ratio = log_ratio(logp, logp_old).exp()
     clipped = torch.where(advantage > 0, ratio > 1 + clip_high, (advantage < 0) & (ratio < 1 - clip_low))
-    cov = covariance(advantage, logp, torch.ones_like(clipped))
+    cov = covariance(advantage, logp, learned)
     (open_,) = torch.nonzero((low < cov) & (cov < high) & ~clipped, as_tuple=True)
-    count = min(max(int(share * len(logp)), 1), len(open_)) if share else 0
+    count = min(max(int(share * int(learned.sum())), 1), len(open_)) if share else 0
     drawn = keyed_rng(key).permutation(len(open_))[:count]
     left = torch.zeros_like(clipped)
     left[open_[torch.from_numpy(drawn)]] = True

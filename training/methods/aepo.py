@@ -18,6 +18,7 @@ from math import inf
 
 import torch
 
+from ..credit import earned
 from ..objective import gradient_keeping
 from ..parameters import Finite, NonNegative, Variant, checked
 from .aepo_branching import aepo_branching
@@ -62,10 +63,15 @@ def aepo_advantage(*, scale: NonNegative = 0.2) -> Control:
 
 
 def standardized(values: Slots, batch: Batch) -> Slots:
-    """Return (values - mean) / std, unbiased, over the step's tokens, each counted once; 0 where there is no spread."""
-    if not len(values):
-        return values
-    count, above = batch.share.sum(), values - values.min()  # so that rounding cannot part equal values
-    centred = above - (batch.share * above).sum() / count
-    std = ((batch.share * centred.square()).sum() / (count - 1).clamp(min=1)).sqrt()
+    """Return (values - mean) / std, unbiased, over the step's tokens, each counted once; 0 where there is no spread.
+
+    Tokens of paths that earned no score have no part in mean and std.
+    """
+    learned = earned(batch)
+    if not learned.any():
+        return torch.zeros_like(values)
+    share = torch.where(learned, batch.share, 0.0)
+    count, above = share.sum(), values - values[learned].min()  # so that rounding cannot part equal values
+    centred = above - (share * above).sum() / count
+    std = ((share * centred.square()).sum() / (count - 1).clamp(min=1)).sqrt()
     return centred / torch.where(std > 0, std, 1.0)

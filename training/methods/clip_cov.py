@@ -8,13 +8,14 @@ Knob: clip. A token's covariance says how much its update lowers the entropy; so
 
 Defaults: share 0.0002, low 1, high 5, clip 1 / 1: released scripts.
 Evidence: A, read in released code (PRIME-RL/Entropy-Mechanism-of-RL, verl).
-Deviations: means and draws are those of the optimizer step, the code's of the micro-batch. The band is in units of a
-standardised advantage. It sets no credit, so name it with grpo.
+Deviations: means and draws are those of the optimizer step, the code's of the micro-batch. Paths that earned no score
+take no part. The band is in units of a standardised advantage. It sets no credit, so name it with grpo.
 Off: share 0 and clip 0.2 / 0.2.
 """
 
 import torch
 
+from ..credit import earned
 from ..objective import clip_cov as left_out
 from ..objective import hold
 from ..parameters import Bound, Finite, Share, checked, require
@@ -31,7 +32,8 @@ def clip_cov(
 
     def shape(terms: Terms, batch: Batch, now: Now, state: State) -> Terms:
         at = (batch.at.seed, batch.at.step, batch.at.update, SALT)
-        left = left_out(terms.advantage, now.logp, batch.logp_old, clip_low, clip_high, share, low, high, at)
+        bounds = (clip_low, clip_high, share, low, high)
+        left = left_out(terms.advantage, now.logp, batch.logp_old, *bounds, at, where=earned(batch))
         return replace(hold(terms, clip_low, clip_high), weight=torch.where(left, 0.0, terms.weight))
 
     return Control(name="clip-cov", needs=Needs(now=True), sets=frozenset({"clip"}), shape=shape)

@@ -12,7 +12,7 @@ Deviations: always averaged as the run's aggregation says. It sets no credit, so
 
 import torch
 
-from ..credit import mean_by, path_quantile
+from ..credit import earned, mean_by, path_quantile
 from ..objective import SEQUENCE_LIMIT, clipped
 from ..parameters import Count, NonNegative, checked
 from .base import Batch, Control, Current, Now, Slots, State, Terms, replace
@@ -26,10 +26,12 @@ def espo(*, groups: Count = 2, clip: NonNegative = 0.2, k: NonNegative = 1.0) ->
         levels = [batch.entropy > path_quantile(batch.entropy, batch, at / groups) for at in range(1, groups)]
         own = sum((level.long() for level in levels), torch.zeros_like(batch.path))
         _, member = torch.unique(batch.path * groups + own, return_inverse=True)
-        if not batch.n_slots:
+        learned = earned(batch)
+        if not learned.any():
             return terms
         mean = mean_by(member, batch.entropy)
-        bound = (clip * (1 + k * mean / mean.max().clamp(min=1e-12)))[member].to(terms.clip_low)
+        most = mean[member[learned]].max()  # of the paths that earned a score
+        bound = (clip * (1 + k * mean / most.clamp(min=1e-12)))[member].to(terms.clip_low)
         extras = {**terms.extras, GROUP: own.to(terms.weight)}
         return replace(terms, clip_low=bound, clip_high=bound, surrogate=group_ratio, extras=extras)
 
