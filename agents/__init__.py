@@ -17,6 +17,7 @@ journal: trees on disk, incidents, and writes that survive a crash
 replay: the episodes of a journal played again
 evaluate: a policy or player on an environment; episodes: its folder and its result, also for other programs
 scores: avg@k, pass@k, pass^k and maj@k with intervals
+votes: which answers of a task's samples are the same
 significance: means with intervals, tests of differences, and how many seeds it takes to see one
 checkpoint: checkpoints that are complete or absent
 warmup/: learning from demonstrations, of new small policies and of LoRA weights

@@ -36,6 +36,7 @@ from .scores import Episode, NoScore, Report, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
 from .source import Source, find, max_tokens, suited
 from .trajectory import Key, Tree
+from .votes import same_in
 
 if TYPE_CHECKING:  # players do without what these need
     from .chat.chat import Chat
@@ -222,7 +223,7 @@ def _report(evaluation: Evaluation, done: PlayedEpisodes, trees: Sequence[Tree],
         what = "no episode was over when the token budget was spent"
         raise ValueError(f"{what}; add --resume and a larger --token-budget")
     try:
-        report = summarize(from_trees(trees), evaluation.ks)
+        report = summarize(from_trees(trees), evaluation.ks, same_in(evaluation.env))
     except NoScore as error:
         raise NoScore(f"{error}; the first: {first}") from None
     return replace(report, usage=usage, not_played=missing, failure=first)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..envs import Outcome
 from .trajectory import Leaf, Tree
+from .votes import Same, classes, spelled_alike
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -210,10 +211,10 @@ def _category(tasks: Sequence[TaskScore]) -> Category:
     return Category(episodes, len(shares), failed, paid / of if of else None, interval(shares, of) if of else None)
 
 
-def summarize(episodes: Sequence[Episode], ks: Sequence[int] = ()) -> Report:
+def summarize(episodes: Sequence[Episode], ks: Sequence[int] = (), same: Same = spelled_alike) -> Report:
     """Return the report of some episodes, with pass@k for each of `ks` that there are samples for, else powers of two.
 
-    Raises NoScore: none of them was rewarded.
+    `same` says which answers count as one for maj@k. Raises NoScore: none of them was rewarded.
     """
     rewarded = [episode for episode in episodes if episode.rewarded]
     if not rewarded:
@@ -231,7 +232,7 @@ def summarize(episodes: Sequence[Episode], ks: Sequence[int] = ()) -> Report:
         powers = [k for k in ks or (2, 4, 8, 16, 32, 64, 128) if k <= samples]
         return {k: interval([estimate(*count, k) for count in counts], len(tasks)) for k in powers}
 
-    maj = [majority(own[:samples]) for own in tasks.values()]
+    maj = [majority(own[:samples], same) for own in tasks.values()]
     stops = [episode.stop for episode in episodes]
     drawn = sum(episode.drawn for episode in rewarded)
     return Report(
@@ -258,14 +259,20 @@ def summarize(episodes: Sequence[Episode], ks: Sequence[int] = ()) -> Report:
     )
 
 
-def majority(episodes: Sequence[Episode]) -> float:
+def majority(episodes: Sequence[Episode], same: Same = spelled_alike) -> float:
     """Return what the answer of most of a task's episodes earns, those without one left out; 0 where none has one.
 
-    Answers with as many votes count as drawn by lot: the mean of what they earn.
+    `same` says which answers count as one. Answers with as many votes count as drawn by lot: the mean of what they
+    earn.
     """
-    votes = grouped((one for one in episodes if one.answer is not None), lambda one: one.answer).values()
-    most = max(map(len, votes), default=0)
-    return float(np.mean([np.mean([one.won for one in own]) for own in votes if len(own) == most])) if votes else 0.0
+    voters = [one for one in episodes if one.answer is not None]
+    if not voters:
+        return 0.0
+    won: dict[int, list[bool]] = {}
+    for number, voter in zip(classes([one.answer for one in voters], same), voters, strict=True):
+        won.setdefault(number, []).append(voter.won)
+    most = max(map(len, won.values()))
+    return float(np.mean([np.mean(each) for each in won.values() if len(each) == most]))
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:

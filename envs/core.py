@@ -138,6 +138,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         return False
 
+    def same(self, first: str, second: str) -> bool:
+        """Return whether two answers to one task, as `info["answer"]` says them, are the same; votes are counted so."""
+        return first == second
+
     def messages(self, observation: str) -> list[Message]:
         """Return the chat messages an episode opens with."""
         return [{"role": "user", "content": observation}]

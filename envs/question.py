@@ -227,6 +227,14 @@ class QuestionEnv(TextEnv):
         self.tasks, self.live = _Planted(self.tasks, canary), False
         return True
 
+    def same(self, first: str, second: str) -> bool:
+        """Return whether two answers are the same: the grader says it, if it has a `same`, else their texts do.
+
+        Raises `EnvFailure` where the grader cannot run.
+        """
+        grader_same = getattr(self.grader, "same", None)
+        return super().same(first, second) if grader_same is None else bool(grader_same(first, second))
+
     def messages(self, observation: str) -> list[Message]:
         instructions = self.format.instructions(self.toolbox.schemas) if len(self.toolbox) else ""
         system = "\n".join(part for part in (self.system, instructions) if part)

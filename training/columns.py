@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, pairwise
 from math import nan
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..agents.trajectory import CLASSES, PHASES, Leaf, Tree, Turn
+from ..agents.votes import Same, spelled_alike
 from ..envs import Outcome
 from .attention import Layout, layout_of
 
@@ -169,6 +171,16 @@ Surrogate = Callable[[Current, Batch, Terms], Float[Tensor, "s"]]
 Column = Callable[[Tree], Sequence[float]]  # a number for each leaf of a tree, made of all of them
 
 
+@dataclass(frozen=True, eq=False)
+class Vote:
+    """A column that is made of which answers of a tree are the same. `pack` gives it the environment's `same`."""
+
+    make: Callable[[Tree, Same], Sequence[float]]
+
+    def __call__(self, tree: Tree, same: Same = spelled_alike) -> Sequence[float]:
+        return self.make(tree, same)
+
+
 def _cut(columns: Mapping[str, Any], span: slice) -> dict[str, Any]:
     return {name: column[span] for name, column in columns.items() if isinstance(column, Tensor)}
 
@@ -236,10 +248,13 @@ class Packed:
         return layout_of([self.tokens[path] for path in paths], [self.shared[path] for path in paths])
 
 
-def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType({})) -> Packed:
+def pack(
+    trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType({}), same: Same = spelled_alike
+) -> Packed:
     """Return the rewarded paths of `trees`, without probes, as rows and slots, with `columns` made of whole trees.
 
-    Raises NothingToLearn: no path of the trees was rewarded, or the policy had no turn on any.
+    `same` says which answers are the same, for columns that are a `Vote`. Raises NothingToLearn: no path of the trees
+    was rewarded, or the policy had no turn on any.
     """
     paths = [(group, tree, leaf) for group, tree in enumerate(trees) for leaf in tree.leaves if leaf.learned]
     if not any(tree.replies(leaf) for _, tree, leaf in paths):
@@ -247,7 +262,10 @@ def pack(trees: Sequence[Tree], columns: Mapping[str, Column] = MappingProxyType
         ended = f"; their paths ended by {', '.join(stops)}" if stops else ""
         raise NothingToLearn(f"{len(trees)} trees hold nothing to learn from{ended}")
     kept = torch.tensor([leaf.learned for tree in trees for leaf in tree.leaves])
-    by_leaf = {name: torch.tensor([value for tree in trees for value in make(tree)]) for name, make in columns.items()}
+    by_leaf = {}
+    for name, make in columns.items():
+        made = partial(make, same=same) if isinstance(make, Vote) else make
+        by_leaf[name] = torch.tensor([value for tree in trees for value in made(tree)])
     table = _turns(paths)
     turns = replace(table, columns={name: of.float()[kept][table.path] for name, of in by_leaf.items()})
     slots: dict[str, list[np.ndarray]] = {}

@@ -29,7 +29,9 @@ from ..agents.scores import Report, from_trees, summarize
 from ..agents.settings import Deadlines
 from ..agents.terminal import shield
 from ..agents.trajectory import Plan, Tree
+from ..agents.votes import same_in
 from ..envs import TextEnv
+from ..envs.core import EnvFailure
 from ..envs.splits import begin
 from ..tools.progress import Work
 from .columns import At, NothingToLearn, Packed, pack
@@ -163,6 +165,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.logbook = Logbook(self.folder, writes=self.team.first)
+        self.same = same_in(self.rollouts.env)
 
     @property
     def team(self) -> Team:
@@ -249,8 +252,8 @@ class Loop:
         """Return what a rollout comes to, and change nothing. A refused update leaves the control state, too."""
         control = self.learner.control
         try:
-            packed = pack(trees, control.needs.columns)
-        except NothingToLearn as error:
+            packed = pack(trees, control.needs.columns, self.same)
+        except (NothingToLearn, EnvFailure) as error:  # a grader that cannot compare answers
             measured = Stats(at.step, "rollout")
             state, asked = control.observe(measured, at.state())
             return self._refused(at, Learned(Update(refused=str(error)), measured, to_text(state), asked))

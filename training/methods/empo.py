@@ -1,19 +1,20 @@
 """EMPO (arXiv 2504.05812): a path is worth what share of its group agrees with its answer.
 
-Knob: sampling (the reward). Learning without labels, by agreement. Answers are equal where the environment reports the
-same one.
+Knob: sampling (the reward). Learning without labels, by agreement. Answers are equal where the environment says that
+they are the same.
 
     s_i = share of the group with the answer of path i; 0 without one, and 0 for all where none agree
 
 Defaults: none to set.
 Evidence: A, read in released code (QingyangZhang/EMPO).
-Deviations: equality of reported answers stands for entailment.
+Deviations: equality by the environment's grader stands for entailment.
 Off: mix 0 keeps the environment's score.
 """
 
 from collections import Counter
 
-from ..columns import Column
+from ...agents.votes import Same, classes
+from ..columns import Column, Vote
 from ..parameters import Share, checked
 from .base import Batch, Control, Needs, Rows, State, Tree
 
@@ -35,15 +36,23 @@ def in_place(name: str, score: Column, mix: float) -> Control:
     return Control(name=name, needs=Needs(columns={name: score} if mix else {}), reward=reward)
 
 
-def answers(tree: Tree) -> list[tuple[int, object]]:
-    """Return the places of leaves that are learned from, and their answers; without one each is its own."""
+def answers(tree: Tree, same: Same) -> list[tuple[int, object]]:
+    """Return the places of leaves that are learned from, and their answers; without one each is its own.
+
+    Of answers that are the same all are written as the first of them.
+    """
     found = [(place, tree.last_info(leaf).get("answer")) for place, leaf in enumerate(tree.leaves) if leaf.learned]
-    return [(place, (place,) if answer is None else repr(answer)) for place, answer in found]
+    given = [answer for _, answer in found if answer is not None]
+    number_of = classes(given, same)
+    firsts = {number: repr(answer) for number, answer in zip(reversed(number_of), reversed(given), strict=True)}
+    written = iter([firsts[number] for number in number_of])
+    return [(place, (place,) if answer is None else next(written)) for place, answer in found]
 
 
-def agreed(tree: Tree) -> list[float]:
+@Vote
+def agreed(tree: Tree, same: Same) -> list[float]:
     """Return EMPO's score of each leaf."""
-    found = answers(tree)
+    found = answers(tree, same)
     counts = Counter(answer for _, answer in found)
     scores = [0.0] * len(tree.leaves)
     for place, answer in found:

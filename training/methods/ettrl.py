@@ -2,7 +2,7 @@
 
 Knob: sampling (the reward), advantage.
 
-    s_i = 1 where the answer is the majority's, else 0
+    s_i = 1 where the answer is the majority's, by the environment's grader, else 0
     A_i ← max(0, 1 + (H̄ - H_i)/H̄)·A_i, H_i: mean entropy of the path, H̄: of its group;   then A held in ±most
 
 Defaults: most 2: paper.
@@ -16,6 +16,8 @@ from collections import Counter
 
 import torch
 
+from ...agents.votes import Same
+from ..columns import Vote
 from ..credit import Paths, mean_by
 from ..parameters import Bound, Share, checked
 from .base import Batch, Control, Needs, Now, Rows, State, Terms, Tree, replace
@@ -43,9 +45,10 @@ def ettrl(*, most: Bound = 2.0, damp: Share = 1.0, vote: bool = True) -> Control
     return Control(name="ettrl", needs=needs, reward=reward, shape=shape)
 
 
-def voted(tree: Tree) -> list[float]:
+@Vote
+def voted(tree: Tree, same: Same) -> list[float]:
     """Return 1 for leaves with the majority's answer, of equal ones the first's; without any answer all get 0."""
-    found = [(place, answer) for place, answer in answers(tree) if isinstance(answer, str)]
+    found = [(place, answer) for place, answer in answers(tree, same) if isinstance(answer, str)]
     chosen = Counter(answer for _, answer in found).most_common(1)
     right = {place for place, answer in found if answer == chosen[0][0]}
     return [float(place in right) for place in range(len(tree.leaves))]

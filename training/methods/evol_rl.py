@@ -1,6 +1,7 @@
 """EVOL-RL (arXiv 2509.15194): learning without labels, by the majority's answer and by being unlike others.
 
-Knob: sampling (the reward). The vote of a group says which paths are right, novelty how much each is worth.
+Knob: sampling (the reward). The vote of a group says which paths are right, novelty how much each is worth. Answers are
+one where the environment's grader says that they are the same.
 
     u_i = 1 - (mean similarity to others of its side + largest similarity to any other)/2;   ũ = min-max of u by side
     score = 0.5 + ũ/2 with the majority, -1 + ũ/2 against it, -1 without an answer
@@ -19,6 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ...agents.votes import Same
+from ..columns import Vote
 from ..parameters import Share, checked
 from .base import Control, Tree
 from .empo import answers, in_place
@@ -32,9 +35,10 @@ def evol_rl(*, mix: Share = 1.0) -> Control:
     return in_place(COLUMN, voted, mix)
 
 
-def voted(tree: Tree) -> list[float]:
+@Vote
+def voted(tree: Tree, same: Same) -> list[float]:
     """Return the score of each leaf of a tree; that of one that is not learned from is not used."""
-    scores, found = [-1.0] * len(tree.leaves), [one for one in answers(tree) if isinstance(one[1], str)]
+    scores, found = [-1.0] * len(tree.leaves), [one for one in answers(tree, same) if isinstance(one[1], str)]
     counted, given = [place for place, _ in found], [answer for _, answer in found]
     texts = [" ".join(tree.turns[node].text for node in tree.replies(tree.leaves[place])) for place in counted]
     learned = sum(leaf.learned for leaf in tree.leaves)

@@ -6,7 +6,7 @@ Knob: advantage. Semantic entropy of a group's answers says how much the policy 
 
 Defaults: scale 0.0417: a secondary report.
 Evidence: C. SE is the paper's, with probabilities of sequences normalised over the group; f is not defined there.
-Deviations: equality of reported answers stands for entailment. Name it behind grpo:normalize=none.
+Deviations: equality by the environment's grader stands for entailment. Name it behind grpo:normalize=none.
 Off: scale 0.
 """
 
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from math import exp, log
 from statistics import mean
 
+from ...agents.votes import Same
+from ..columns import Vote
 from ..parameters import NonNegative, checked
 from .base import Batch, Control, Needs, Now, State, Terms, Tree, replace
 from .empo import answers
@@ -31,9 +33,10 @@ def seed_grpo(*, scale: NonNegative = 0.0417) -> Control:
     return Control(name="seed-grpo", needs=Needs(columns={SPREAD: spread} if scale else {}), shape=shape)
 
 
-def spread(tree: Tree) -> list[float]:
+@Vote
+def spread(tree: Tree, same: Same) -> list[float]:
     """Return SE / ln G of a tree, for each leaf."""
-    found = answers(tree)
+    found = answers(tree, same)
     turns = [[tree.turns[node] for node in tree.replies(tree.leaves[place])] for place, _ in found]
     logp = [sum(float(turn.logp_roll[turn.sampled].sum()) for turn in path) for path in turns]
     value = semantic(logp, [answer for _, answer in found]) / log(len(found)) if len(found) > 1 else 0.0

@@ -8,7 +8,7 @@ Knob: KL, sampling (order of tasks). Among the `low` share of tokens of the lowe
 
 Defaults: low 0.8, share 0.0002, coef 0.1, no curriculum: released configuration (the function's own default is 1).
 Evidence: A, read in released code (zldscr0/SENT, `compute_policy_loss_low_entropy_kl_cov_v2`); its paper holds all
-low-entropy tokens.
+low-entropy tokens. Answers are one where the environment's grader says that they are the same.
 Deviations: ranks are those of the optimizer step. The curriculum is of the tasks that the first `measure` steps met,
 where the paper asks the first policy about all.
 Note: |logp - logp_old| has no slope in the first optimizer step on a rollout, so it needs --updates 2 or more.
@@ -19,6 +19,8 @@ from math import log
 
 import torch
 
+from ...agents.votes import Same
+from ..columns import Vote
 from ..credit import earned
 from ..objective import covariance, moved, unclipped
 from ..parameters import Count, NonNegative, Share, checked
@@ -63,9 +65,11 @@ def sent(
     return Control(name="sent", needs=needs, sets=sets, init=start.copy, order=rule, shape=shape, observe=observe)
 
 
-def spreads(tree: Tree) -> list[float]:
+@Vote
+def spreads(tree: Tree, same: Same) -> list[float]:
     """Return SE (nats) of the answers of a tree, for each leaf."""
-    return [semantic(list(Counter(answer for _, answer in answers(tree)).values()))] * len(tree.leaves)
+    counts = Counter(answer for _, answer in answers(tree, same))
+    return [semantic(list(counts.values()))] * len(tree.leaves)
 
 
 def semantic(counts: list[int]) -> float:

@@ -2,17 +2,23 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from math import exp, log
+from math import exp, inf, log
 
+import numpy as np
 import pytest
 import torch
 
 from turngym.agents.trajectory import Tree
+from turngym.agents.votes import spelled_alike
 from turngym.tests.support.toy import now_of
-from turngym.training.columns import At, pack
+from turngym.training.columns import At, Now, Terms, pack
 from turngym.training.control import chain
 from turngym.training.methods import METHODS
+from turngym.training.methods.empo import agreed
+from turngym.training.methods.ettrl import voted as elected
 from turngym.training.methods.evol_rl import similarities, voted, worth
+from turngym.training.methods.seed_grpo import spread
+from turngym.training.methods.sent import spreads
 from turngym.training.methods.simko import likely
 from turngym.training.objective import start_terms
 
@@ -137,3 +143,83 @@ def test_votes_at_the_edges(tree_of) -> None:
 def test_texts_are_alike_by_what_they_have_in_common() -> None:
     alike = similarities(["one two three", "one two four", "", "xyz"])
     assert alike[0, 0] == pytest.approx(1) and 0.3 < alike[0, 1] < 1 and alike[0, 3] == 0 and not alike[2].any()
+
+
+HALVES = ["½", "3", "0.5", "3", "\\frac12", None]
+VALUE = {"½": 0.5, "0.5": 0.5, "\\frac12": 0.5, "3": 3.0}
+
+
+def same_value(first: str, second: str) -> bool:
+    return VALUE[first] == VALUE[second]
+
+
+def test_votes_count_answers_that_the_grader_calls_the_same_as_one(tree_of) -> None:
+    """Three spellings of a half against two of 3, and a path without an answer."""
+    tree = answering(tree_of([[[1.0]]] * 6), HALVES)
+    assert agreed(tree, same_value) == pytest.approx([3 / 6, 2 / 6, 3 / 6, 2 / 6, 3 / 6, 0])
+    assert elected(tree, same_value) == [1, 0, 1, 0, 1, 0]
+    assert [score > 0 for score in voted(tree, same_value)] == [True, False, True, False, True, False]
+    shares = np.array([3, 2, 1]) / 6
+    assert spreads(tree, same_value) == pytest.approx([-(shares * np.log(shares)).sum()] * 6)
+    logp = np.array([float(tree.turns[leaf.node].logp_roll.sum()) for leaf in tree.leaves])
+    p = np.exp(logp) / np.exp(logp).sum()
+    mass = [p[[0, 2, 4]].sum(), p[[1, 3]].sum(), p[5]]
+    assert spread(tree, same_value) == pytest.approx([-np.mean(np.log(mass)) / np.log(6)] * 6)
+    # By their spelling 3 wins.
+    assert elected(tree) == [0, 1, 0, 1, 0, 0] and agreed(tree)[0] == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("name", ["empo", "ettrl", "evol-rl", "sent", "seed-grpo"])
+def test_the_columns_of_votes_are_made_with_the_sameness_that_is_given(tree_of, name) -> None:
+    tree = answering(tree_of([[[1.0]]] * 6), HALVES)
+    control = METHODS[name](**({"measure": 1} if name == "sent" else {}))
+    (column,) = control.needs.columns
+    found = [pack([tree], control.needs.columns, *same).batch.turns.columns[column] for same in ((), (same_value,))]
+    assert not torch.equal(*found)
+    made = torch.tensor([control.needs.columns[column](tree, same) for same in (spelled_alike, same_value)]).float()
+    assert torch.equal(torch.stack(found), made)
+
+
+def test_clip_cov_counts_paths_that_earned_a_score_and_no_others(toy) -> None:
+    """The reference, in float64 NumPy, sees only the slots of the toy's first four paths; the fifth has failed."""
+    batch = toy.batch
+    learned = batch.turns.rewarded[batch.row].numpy()
+    assert learned.sum() == LEARNED and not learned.all()
+    advantage = torch.linspace(-2, 2, batch.n_slots, dtype=torch.float64)
+    advantage[LEARNED:] = 50.0
+    logp = toy.current(toy.logits).logp
+    a, p = advantage.numpy()[learned], logp.numpy()[learned]
+    cov = (a - a.mean()) * (p - p.mean())
+    low, high = np.quantile(cov, [0.2, 0.9])
+    open_ = [int(place) for place in np.flatnonzero((low < cov) & (cov < high))]
+    for share, expected in ((1.0, len(open_)), (0.3, int(0.3 * LEARNED)), (0.01, 1)):
+        control = METHODS["clip-cov"](share=share, low=float(low), high=float(high), clip_low=inf, clip_high=inf)
+        terms = control.shape(start_terms(advantage), batch, now_of(toy.current(toy.logits)), {})
+        left = np.flatnonzero(terms.weight.numpy() == 0).tolist()
+        assert len(left) == expected and set(left) <= set(open_)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("clip-cov", {"share": 0.3, "low": -9.0, "high": 9.0}),
+        ("espo", {}),
+        ("aepo-advantage", {}),
+        ("tis", {"normalize": True}),
+        ("tis", {"normalize": True, "level": "geometric"}),
+    ],
+)
+def test_what_a_failed_path_says_does_not_matter_to_the_others(toy, name, parameters) -> None:
+    learned, control = toy.batch.turns.rewarded[toy.batch.row], METHODS[name](**parameters)
+
+    def terms(push: float) -> Terms:
+        logp, entropy = toy.batch.logp_old.clone(), toy.batch.entropy.clone()
+        logp[~learned] -= push
+        entropy[~learned] += push
+        batch = replace(toy.batch, logp_old=logp, entropy=entropy)
+        advantage = torch.linspace(-2, 2, batch.n_slots, dtype=torch.float64) * learned
+        return control.shape(start_terms(advantage), batch, Now.at_start(batch), control.init())
+
+    quiet, loud = terms(0.0), terms(5.0)
+    for column in ("advantage", "weight", "clip_low", "clip_high", "scale"):
+        assert torch.allclose(getattr(quiet, column)[learned], getattr(loud, column)[learned], rtol=0, atol=1e-12)
