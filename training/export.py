@@ -14,9 +14,11 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ..agents.chat.chat import Chat
+from ..agents.chat.serving import served
 from ..agents.checkpoint import latest
 from ..agents.journal import writable
-from ..agents.model_folder import TEMPLATE_FILE, read_json
+from ..agents.model_folder import CONFIG, TEMPLATE_FILE, read_json
 from ..agents.scores import Interval
 from ..agents.source import Source, find
 from ..agents.terminal import Shown, console, mistakes
@@ -46,14 +48,18 @@ class Export(Shown):
         with self.shown(), mistakes(), Work("exporting", text=str(self.run_folder)):
             if self.merged and self.to != "model":
                 raise ValueError(f"--to {self.to} is for an evaluation, and --merged for a run; leave one of them out")
+            about = list[str]()
             if self.to != "model":
                 from ..agents.episodes import export
 
                 written = export(self.run_folder, self.to, self.out)
             else:
                 out = self.out or self.run_folder / ("merged" if self.merged else "export")
-                written = execute(prepare(self.run_folder, out, self.merged))
+                prepared = prepare(self.run_folder, out, self.merged)
+                written, about = execute(prepared), about_template(prepared.source)
         console.print(f"written: {written}", markup=False, soft_wrap=True)
+        for sentence in about:
+            console.print(f"chat template: {sentence}", markup=False, soft_wrap=True)
         return 0
 
 
@@ -93,8 +99,9 @@ def execute(export: PreparedExport) -> Path:
         for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", TEMPLATE_FILE):
             if (export.source.folder / file).is_file():
                 shutil.copy(export.source.folder / file, temporary)
-        if export.source.template is not None:
-            shutil.copy(export.source.template, temporary / TEMPLATE_FILE)
+        if (template := served(export.source)) is not None and template.differences:
+            (temporary / TEMPLATE_FILE).write_text(template.source, encoding="utf-8")
+            _drop_template(temporary / "tokenizer_config.json")
         (temporary / "README.md").write_text(card(export), encoding="utf-8")
         temporary.chmod(0o755)
         temporary.rename(export.out)
@@ -102,6 +109,33 @@ def execute(export: PreparedExport) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return export.out
+
+
+def _drop_template(config: Path) -> None:
+    """Take the base's chat template out of a tokenizer's config, so that no program reads it in place of the file."""
+    if config.is_file() and "chat_template" in (settings := read_json(config)):
+        settings.pop("chat_template")
+        config.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def about_template(source: Source) -> list[str]:
+    """Return how the exported chat template differs from the base's, and which end a server must be told of."""
+    if (template := served(source)) is None:
+        return ["the base model has none"]
+    about = list(template.differences) or ["the base model's"]
+    chat = Chat.from_folder(source.folder, source.template)
+    for index in chat.end_ids - _named_ends(source.folder):
+        end = chat.tokenizer.decode([index], skip_special_tokens=False)
+        about.append(f"turns end with {end}, which the base's generation config does not name: stop at token {index}")
+    return about
+
+
+def _named_ends(folder: Path) -> frozenset[int]:
+    """Return the ids of end tokens that a server reads from a model's files."""
+    for name in ("generation_config.json", CONFIG):
+        if (folder / name).is_file() and (eos := read_json(folder / name).get("eos_token_id")) is not None:
+            return frozenset([eos] if isinstance(eos, int) else eos)
+    return frozenset()
 
 
 def _adapt(export: PreparedExport, folder: Path) -> None:
@@ -127,6 +161,8 @@ def _merge(export: PreparedExport, folder: Path) -> None:
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
+        if Chat.from_folder(export.source.folder, export.source.template).end_ids - _named_ends(export.source.folder):
+            policy.base.generation_config.eos_token_id = sorted(policy.end_ids)  # a server reads them there
         policy.model.merge_and_unload().save_pretrained(folder)
     finally:
         if bars:
@@ -154,6 +190,7 @@ def card(export: PreparedExport) -> str:
         "learning rate": f"{config.lr:g}, falling to {config.schedule.lr_end:g} of it",
         "LoRA": f"rank {lora.rank}, alpha {lora.alpha:g}, on {' '.join(lora.targets)}",
         "sampling": f"temperature {config.sampling.temperature:g}, {config.sampling.max_tokens} tokens a turn",
+        "chat template": "; ".join(about_template(export.source)),
         "seed": str(config.seed) + (" (rewards were shuffled: a control experiment)" if config.shuffle_rewards else ""),
         "versions": f"turngym {record.get('version', 'unknown')} ({record.get('revision', 'unknown')}), exported with "
         + ", ".join(f"{name} {version(name)}" for name in PACKAGES),

@@ -24,12 +24,12 @@ from .rendering import MarkedEnvironment, MarkedText, begin, limited, template_t
 # earlier turns otherwise.
 FAMILIES: Mapping[str, Sequence[str]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
 LONGEST = 1 << 17  # characters of a template
-_CONTENT = "turngym-content"  # a word that no template writes by itself
+MARK = "turngym-content"  # a word that no template writes by itself
 _ASK: list[Message] = [{"role": "user", "content": "question"}]
 _SYSTEM: Message = {"role": "system", "content": "system"}
-_REPLY: Message = {"role": "assistant", "content": _CONTENT}
+_REPLY: Message = {"role": "assistant", "content": MARK}
 _CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-_CONTENTS = (  # what a policy says: plainly, after a thought (which the template may have opened), in a thought, a call
+CONTENTS = (  # what a policy says: plainly, after a thought (which the template may have opened), in a thought, a call
     *("answer", "<think>\nthought\n</think>\n\nanswer", "thought\n</think>\n\nanswer", "<think>\nthought"),
     f"<think>\nthought\n</think>\n\n{_CALL}",
 )
@@ -123,7 +123,7 @@ class Template:
         before, end = self._turn_texts
         after = self.render([*_ASK, _REPLY, *messages], generate=True)
         if self.family:
-            return after[after.find(_CONTENT) + len(_CONTENT) :]
+            return after[after.find(MARK) + len(MARK) :]
         if not after.startswith(before):
             change = _change("messages after an assistant's turn", before, after)
             raise TemplateError(f"{self.name} rewrites earlier turns: {change}")
@@ -133,10 +133,10 @@ class Template:
     def _turn_texts(self) -> tuple[MarkedText, MarkedText]:
         """A question with an assistant's turn, and what of it stands after the content."""
         text = self.render([*_ASK, _REPLY])
-        at = text.rfind(_CONTENT)
+        at = text.rfind(MARK)
         if at < 0:
             raise TemplateError(f"{self.name} does not write an assistant's content: it cannot hold a policy's turns")
-        return text, text[at + len(_CONTENT) :]
+        return text, text[at + len(MARK) :]
 
     @cached_property
     def opened(self) -> str:
@@ -191,15 +191,15 @@ class Template:
         They can where every turn, with a thought or a call or without, stays as it was, and where what follows it is
         always what `after_turn` gives. In a known family only what follows a turn counts.
         """
-        answer: Message = {"role": role, "content": _CONTENT}
+        answer: Message = {"role": role, "content": MARK}
         try:
             tail = self.after_turn([answer])
-            if _CONTENT not in tail:
+            if MARK not in tail:
                 return "it does not write them"
             if self.family:  # what it rewrites, the opening included, has been laid already
                 self.render(opening, tools, generate=True)
                 opening, tools = _ASK, ()
-            for content in _CONTENTS:
+            for content in CONTENTS:
                 talk = list(opening)
                 for _ in range(3):
                     talk.append({"role": "assistant", "content": content})

@@ -9,10 +9,11 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 import turngym
 from turngym import __main__ as cli
+from turngym.agents.chat.chat import Chat
 from turngym.agents.checkpoint import CheckpointError
 from turngym.agents.policy import load_policy
 from turngym.agents.settings import LoraOptions
@@ -71,6 +72,48 @@ def test_what_is_exported_computes_what_the_policy_does(run, tied, merged, tmp_p
     torch.testing.assert_close(logits(model), logits(policy.model), atol=1e-5, rtol=1e-5)
     assert (logits(policy.model) - logits(AutoModelForCausalLM.from_pretrained(source.folder))).abs().max() > 0.01
     assert find(folder).folder == folder if merged else (folder / "tokenizer.json").is_file()
+
+
+STRIPS = (  # thoughts, in every turn
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{{ m['content'].split('</think>')[-1] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings=True")
+def test_the_exported_template_is_the_one_that_the_model_was_trained_with(run, merged, tmp_path):
+    _, source = moved(base(tmp_path / "base", tied=True), tmp_path)
+    (source.folder / "chat_template.jinja").write_text(STRIPS)
+    config = from_run(run, allowed=None).changed(policy=str(source.folder))
+    folder = execute(PreparedExport(run, tmp_path / "out", source, config, 2, merged))
+    talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n4"}]
+    talk += [{"role": "user", "content": "and?"}]
+    chat, shown = Chat.from_folder(source.folder), {"add_generation_prompt": True, "return_dict": False}
+    (end,) = chat.end_ids
+    drawn = [*chat.tokenizer.encode(talk[1]["content"]).ids, end]
+    path = [*chat.prompt(talk[:1]), *drawn, *chat.reply(talk[2:], end)]
+    assert AutoTokenizer.from_pretrained(folder).apply_chat_template(talk, **shown) == path
+    assert AutoTokenizer.from_pretrained(source.folder).apply_chat_template(talk, **shown) != path
+    assert "chat_template" not in json.loads((folder / "tokenizer_config.json").read_text())
+    said = " ".join((folder / "README.md").read_text().split())
+    assert "| chat template | as training saw it: earlier turns keep their thoughts as they were drawn" in said
+    # The base's files name no end of a turn at all.
+    assert (
+        f"turns end with <\\|im_end\\|>, which the base's generation config does not name: stop at token {end}" in said
+    )
+    if merged:
+        assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == [end]
+        assert Chat.from_folder(folder).end_ids == {end} and load_policy(folder).end_ids == {end}
+
+
+def test_a_template_that_training_saw_as_it_is_is_copied(run, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["export", str(run), "--out", str(tmp_path / "out")])
+    assert "chat template: the base model's" in capsys.readouterr().out
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (TINY / name).read_bytes()
+    assert "| chat template | the base model's |" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_the_card_says_what_was_trained_and_how_it_went(run, tmp_path, capsys):

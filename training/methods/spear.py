@@ -26,7 +26,6 @@ from typing import Any
 import torch
 
 from ...agents.engine import keyed_rng
-from ..credit import earned
 from ..objective import CLIP, clip_cov, hold
 from ..parameters import Count, Finite, NonNegative, Share, checked, require
 from .base import Batch, Control, Key, Now, Replay, Requests, Rows, Sets, State, Stats, Terms, Unbounded, replace
@@ -69,8 +68,8 @@ def spear(
         strength, key = gamma(state["step"], warm, coef), (state["step"], SALT, 1)
 
         def shape(terms: Terms, batch: Batch, now: Now) -> Terms:
-            bounds = (CLIP, clip_high, share, low, high)
-            left = clip_cov(terms.advantage, now.logp, batch.logp_old, *bounds, key, earned(batch))
+            moved = (terms.advantage, now.logp, batch.logp_old)
+            left = clip_cov(*moved, CLIP, clip_high, share, low, high, key, batch.turns.rewarded[batch.row])
             return replace(hold(terms, CLIP, clip_high), weight=terms.weight * torch.where(left, 0.0, strength))
 
         advantage = recalibrated(state["again"], state["history"])
