@@ -14,8 +14,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ..agents.chat.chat import Chat
-from ..agents.chat.serving import served
 from ..agents.checkpoint import latest
 from ..agents.journal import writable
 from ..agents.model_folder import CONFIG, TEMPLATE_FILE, read_json
@@ -92,6 +90,8 @@ def prepare(run: Path, out: Path, merged: bool) -> PreparedExport:
 
 
 def execute(export: PreparedExport) -> Path:
+    from ..agents.chat.serving import served
+
     writable(export.out.parent)
     temporary = Path(mkdtemp(prefix=f".{export.out.name}.", dir=export.out.parent))
     try:
@@ -120,6 +120,9 @@ def _drop_template(config: Path) -> None:
 
 def about_template(source: Source) -> list[str]:
     """Return how the exported chat template differs from the base's, and which end a server must be told of."""
+    from ..agents.chat.chat import Chat
+    from ..agents.chat.serving import served
+
     if (template := served(source)) is None:
         return ["the base model has none"]
     about = list(template.differences) or ["the base model's"]
@@ -151,6 +154,7 @@ def _merge(export: PreparedExport, folder: Path) -> None:
     import torch
     from transformers.utils import logging
 
+    from ..agents.chat.chat import Chat
     from ..agents.policy import load_policy
 
     policy = load_policy(export.source, dtype=export.config.machine.dtype)

@@ -81,14 +81,14 @@ _MERGED_SYSTEM = r"""
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedTemplate:
     """A chat template, jinja, and how it differs from the base model's: a sentence each, none where it is the same."""
 
     source: str
     differences: tuple[str, ...]
 
 
-def served(source: Source) -> Served | None:
+def served(source: Source) -> ServedTemplate | None:
     """Return the template under which a policy trained from `source` is served; None where there is no template.
 
     Where no template can be written that renders conversations as training saw them it is the base's, and
@@ -103,7 +103,7 @@ def served(source: Source) -> Served | None:
         differences.append("the one that the run was given with --chat-template, not the base model's")
     changed = _changes(template)
     if not changed:
-        return Served(template.source, tuple(differences))
+        return ServedTemplate(template.source, tuple(differences))
     made = as_trained(template)
     try:
         written = Template(made, {key: str.__str__(text) for key, text in template.special.items()}, template.name)
@@ -112,8 +112,8 @@ def served(source: Source) -> Served | None:
         left = [str(error)]
     if left:
         differences += [f"not as training saw it, which turngym cannot write for this model: {one}" for one in changed]
-        return Served(template.source, tuple(differences))
-    return Served(made, (*differences, *(f"as training saw it: {one}" for one in changed)))
+        return ServedTemplate(template.source, tuple(differences))
+    return ServedTemplate(made, (*differences, *(f"as training saw it: {one}" for one in changed)))
 
 
 def as_trained(template: Template) -> str:

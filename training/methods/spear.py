@@ -68,8 +68,7 @@ def spear(
         strength, key = gamma(state["step"], warm, coef), (state["step"], SALT, 1)
 
         def shape(terms: Terms, batch: Batch, now: Now) -> Terms:
-            moved = (terms.advantage, now.logp, batch.logp_old)
-            left = clip_cov(*moved, CLIP, clip_high, share, low, high, key, batch.turns.rewarded[batch.row])
+            left = clip_cov(terms.advantage, now.logp, batch.logp_old, CLIP, clip_high, share, low, high, key)
             return replace(hold(terms, CLIP, clip_high), weight=terms.weight * torch.where(left, 0.0, strength))
 
         advantage = recalibrated(state["again"], state["history"])

@@ -10,8 +10,7 @@ Defaults: token, truncated at 2: verl (2 to 5 are usual). `by` is what the bound
 Evidence: A, read in released code (verl, NeMo-RL, TRL).
 Deviations: none. IcePop: mask, low 0.5, high 5. seq-mask-TIS: mask, by geometric, low 0.999, high 1.002. A rejected
 token leaves the number of tokens, too, which is exact under the token mean alone; with none left the loss is 0.
-normalize: weights are divided by their mean over tokens, or over paths, of paths that earned a score; all 0 stays so.
-Embedded engine: all are 1.
+normalize: weights are divided by their mean over tokens, or over paths; all 0 stays so. Embedded engine: all are 1.
 Axis: slots. A token that paths share has one ratio of its own, and each path's where they are of paths.
 """
 
@@ -19,7 +18,7 @@ from typing import Literal
 
 import torch
 
-from ..credit import Aggregation, average, earned
+from ..credit import average
 from ..objective import Level, mismatch
 from ..parameters import NonNegative, checked, require
 from .base import Batch, Control, Now, State, Terms, Width, replace
@@ -46,10 +45,7 @@ def tis(
         inside = (judged >= low) & (judged <= high)
         weight = ratio.clamp(low, high) if outside == "truncate" else torch.where(inside, ratio, 0.0)
         if normalize:
-            mode: Aggregation = "token-mean" if level == "token" else "seq-mean-token-mean"
-            learned = earned(batch).to(weight)
-            mean = average(mode, weight * learned, batch)
-            mean = mean if learned.all() else mean / average(mode, learned, batch).clamp(min=1e-12)
+            mean = average("token-mean" if level == "token" else "seq-mean-token-mean", weight, batch)
             weight = weight / mean if mean > 1e-8 else weight
         terms = replace(terms, weight=terms.weight * weight)
         if outside == "reject":

@@ -205,8 +205,6 @@ def test_clip_cov_counts_paths_that_earned_a_score_and_no_others(toy) -> None:
         ("clip-cov", {"share": 0.3, "low": -9.0, "high": 9.0}),
         ("espo", {}),
         ("aepo-advantage", {}),
-        ("tis", {"normalize": True}),
-        ("tis", {"normalize": True, "level": "geometric"}),
     ],
 )
 def test_what_a_failed_path_says_does_not_matter_to_the_others(toy, name, parameters) -> None:
