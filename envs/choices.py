@@ -189,6 +189,7 @@ EVALUATION: Mapping[str, Rule] = {
     "k": INTEGERS,
     **dict.fromkeys(("suite", "policy", "chat_template", "model", "base_url", "api_key_env", "tool_calls"), COMMAND),
     **dict.fromkeys(("concurrency", "retries", "timeout", "token_budget", "request", "seed", "quiet"), COMMAND),
+    **dict.fromkeys(("return_reasoning", "finish_reason"), COMMAND),
     **dict.fromkeys(("device", "dtype", "threads", "slow_dtype", "engine", "server", "server_option"), COMMAND),
     **dict.fromkeys(("out", "resume", "against", "source", "base"), COMMAND),
 }
