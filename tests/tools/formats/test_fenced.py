@@ -13,7 +13,7 @@ def python(code):
     return ToolCall("python", {"code": code})
 
 
-@pytest.mark.parametrize("language", ["python", "py", "python \t"])
+@pytest.mark.parametrize("language", ["python", "py", "python \t", "Python", "PY"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_the_first_fence_of_python_is_a_call(language, newline):
     text = f"So:\n```{language}{newline}x = 1\n\nprint(x)\n```"
@@ -22,7 +22,7 @@ def test_the_first_fence_of_python_is_a_call(language, newline):
     )
 
 
-@pytest.mark.parametrize("language", ["", "text", "output", "pythonic", "python3", "Python", "json", "python x"])
+@pytest.mark.parametrize("language", ["", "text", "output", "pythonic", "python3", "json", "python x"])
 def test_a_fence_of_another_language_is_none(language):
     text = f"```{language}\nprint(1)\n```"
     assert FENCED.parse(text, TOOLS) == Parsed(None, None, text)
@@ -70,7 +70,7 @@ def test_what_is_rendered_is_read_back_or_refused(code: str):
 
 
 def test_what_cannot_be_spelled_is_refused():
-    for call in (ToolCall("search", {"code": "x"}), ToolCall("python", {"code": "1", "x": 1}), python("'</think>'")):
+    for call in (ToolCall("search", {"code": "x"}), ToolCall("python", {"code": "1", "x": 1})):
         with pytest.raises(ValueError, match="the format fenced cannot spell"):
             FENCED.render(call)
     with pytest.raises(ValueError, match="spells python with the argument 'code' alone"):

@@ -42,7 +42,7 @@ def test_other_objects_are_text(text):
     ("text", "error"),
     [
         ('{"parameters": {}}', '"name" must be a string; expected {"name": ..., "parameters": {...}}'),
-        ('{"name": "f"}', '"parameters" must be an object, it is missing'),
+        ('{"type": "function", "name": "f"}', '"parameters" must be an object, it is missing'),
         ('{"name": "f", "parameters": []}', '"parameters" must be an object, it is a list'),
         ('{"name": "f", "parameters": {x}}', "the object is not valid JSON (Expecting property name"),
         ('{"name": "f", "parameters": {"x": [}}', "the object is not valid JSON ("),
