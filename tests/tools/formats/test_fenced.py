@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
+from turngym.tools.formats import unfenced
 from turngym.tools.functions import make_schema
 
 FENCED = get_format("fenced")
@@ -47,6 +48,37 @@ def test_a_fence_of_another_language_is_none(language):
 )
 def test_a_line_that_begins_with_a_fence_closes_it(body, code):
     assert FENCED.parse(f"```python\n{body}", TOOLS).call == python(code)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("  ```python\n  x = 1\n  if x:\n      print(x)\n  ```", "x = 1\nif x:\n    print(x)"),
+        ("1. Compute:\n   ```python\n   x = 6\n\n   print(x)\n   ```", "x = 6\n\nprint(x)"),
+        ("- ```python\n  x = 6\n  print(x)\n  ```", "x = 6\nprint(x)"),
+        ("10. ```Python\n    x = 6\n    print(x)\n    ```", "x = 6\nprint(x)"),
+        ("\t```py\n\tif x:\n\t\tprint(x)\n\t```", "if x:\n    print(x)"),
+        ("  ```python\nx = 1\n y = 2\n  ```", "x = 1\ny = 2"),  # lines with fewer blanks lose those they have
+        ("So: ```python\n  x = 1\n```", "  x = 1"),  # behind words nothing is indented
+        ("```python\n  x = 1\n```", "  x = 1"),
+    ],
+)
+def test_code_in_an_indented_fence_loses_the_indent_of_the_fence(text, code):
+    assert FENCED.parse(text, TOOLS) == Parsed(python(code), None, text)
+    assert FENCED.complete(text) and not FENCED.complete(text[:-1])
+    assert FENCED.parse(FENCED.without_thoughts(f"<think>hm</think>\n{text}"), TOOLS).call == python(code)
+
+
+@pytest.mark.parametrize(
+    "code", ["```python\nx\n```", "\n```\nx\n```\n", "```Python\r\nx\n```", "  ```py\n  x\n  ```", "```python3\nx"]
+)
+def test_a_fence_around_code_is_taken_off(code):
+    assert unfenced(code) == "x"
+
+
+@pytest.mark.parametrize("code", ["", "x", "`x`", "s = '\n```python\nx\n```\n'", "```json\n1\n```", "```python x```"])
+def test_code_without_a_fence_around_it_stays(code):
+    assert unfenced(code) == code
 
 
 def test_a_fence_is_whole_with_its_third_backtick():
