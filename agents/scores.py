@@ -154,8 +154,10 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data; what not every evaluation has is left out where it is empty."""
-        optional = ("pass_hat", "maj", "search", "rewards", "foreign_calls", "usage")
-        optional += ("not_played", "failure", "by_category")
+        optional = (
+            *("pass_hat", "maj", "search", "rewards", "foreign_calls", "usage"),
+            *("not_played", "failure", "by_category"),
+        )
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
 
