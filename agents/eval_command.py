@@ -16,6 +16,7 @@ from rich.table import Column, Table
 
 from ..envs.registry import EnvOptions, far_choices, flag_of, levels_of, named_values, reserved_choices
 from ..tools.core import did_you_mean
+from ..tools.formats.foreign import title
 from ..tools.progress import Work
 from .model_folder import read_toml
 from .scores import Episode, Report
@@ -131,6 +132,10 @@ def _table(report: Report, levels: Mapping[str, str]) -> Table:
     table.add_row("turns", f"{report.turns:.2f}")
     if report.call_errors is not None:
         table.add_row("calls", f"{report.calls:.2f}, of which {100 * report.call_errors:.1f} % failed")
+    for name, foreign in report.foreign_calls.items():
+        table.add_row(
+            escape(f"turns with a call in {title(name)}"), escape(f"{foreign.turns}, not read; {foreign.fix}")
+        )
     if report.tokens is not None:
         table.add_row("tokens drawn in an episode", f"{report.tokens:.1f}")
     if report.cut is not None:

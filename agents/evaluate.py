@@ -32,7 +32,7 @@ from .episodes import EPISODES, FILES, REQUESTS, SETTINGS, TREES, PlayedEpisodes
 from .journal import VOCABULARY, locked, origin_of, writable, write_file, write_trees
 from .model_folder import read_json
 from .players import PLAYERS, play_all
-from .scores import Episode, NoScore, Report, from_trees, summarize
+from .scores import Episode, NoScore, Report, foreign_calls, from_trees, summarize
 from .settings import EndpointOptions, EngineChoice, MachineOptions, SamplingOptions, check_device
 from .source import Source, find, max_tokens, suited
 from .trajectory import Key, Tree
@@ -226,7 +226,8 @@ def _report(evaluation: Evaluation, done: PlayedEpisodes, trees: Sequence[Tree],
         report = summarize(from_trees(trees), evaluation.ks, same_in(evaluation.env))
     except NoScore as error:
         raise NoScore(f"{error}; the first: {first}") from None
-    return replace(report, usage=usage, not_played=missing, failure=first)
+    foreign = foreign_calls(trees, evaluation.env)
+    return replace(report, foreign_calls=foreign, usage=usage, not_played=missing, failure=first)
 
 
 def _play(evaluation: Evaluation, done: PlayedEpisodes) -> dict[str, Any]:

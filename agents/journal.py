@@ -47,7 +47,7 @@ class Incident:
     kind: `retry` (a failed path begins again with the same key), `failed` (a path has failed for good), `stall`
         (nothing moves, but no deadline has passed yet), `close` (an environment could not be closed), `refused` (an
         update was not applied), `checkpoint` (a damaged one was passed over), `alarm` (metrics say that a run goes
-        wrong), `log` (a logger takes no more steps).
+        wrong), `log` (a logger takes no more steps), `foreign` (the policy writes calls in another model's format).
     what: The thing and what is wrong with it.
     key: (seed, step, task, branch) as far as they apply.
     """

@@ -164,8 +164,9 @@ def _first(key: tuple[int, ...], recorded: list[_Fact], replayed: list[_Fact]) -
     facts = zip(recorded, replayed, strict=False)  # where one of them ends early, its `stop` differs
     for (turn, field, old, cut), (_, _, new, cut_now) in facts:
         was, now = (json.loads(json.dumps(value, default=repr)) for value in (old, new))
-        if field == "info" and "valid" not in was:  # a journal of a version that did not write it
-            now.pop("valid", None)
+        for name in ("valid", "foreign_call") if field == "info" else ():
+            if name not in was:  # a journal of a version that did not write it
+                now.pop(name, None)
         if _bits(was) == _bits(now):
             continue
         if field == "info":

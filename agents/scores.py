@@ -7,13 +7,15 @@ Where an environment says how an agent searched, the report says it too.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..envs import Outcome
+from ..envs import Outcome, TextEnv
+from ..tools.formats.foreign import advice
 from .trajectory import Leaf, Tree
 from .votes import Same, classes, spelled_alike
 
@@ -77,6 +79,14 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class ForeignCalls:
+    """How many turns held a call in the format of another model, which was not read, and what to do about it."""
+
+    turns: int
+    fix: str
+
+
+@dataclass(frozen=True)
 class NamedReward:
     """A named reward: its mean over the rewarded episodes, 0 in those without it, and its weight in the reward."""
 
@@ -136,6 +146,7 @@ class Report:
     cut: float | None = None  # share of the drawn turns that ended at the token limit; None where none was drawn
     search: dict[str, Mean] = field(default_factory=dict)  # searches, recall@k, f1, sub_em of those that say them
     rewards: dict[str, NamedReward] = field(default_factory=dict)  # by name; their weighted sum is `reward`
+    foreign_calls: dict[str, ForeignCalls] = field(default_factory=dict)  # by format
     usage: dict[str, Any] = field(default_factory=dict)  # of an endpoint: its model, its requests and their tokens
     not_played: int = 0  # episodes for which the token budget was not enough
     failure: str = ""  # why the first of the failed episodes failed
@@ -144,7 +155,10 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON data; what not every evaluation has is left out where it is empty."""
-        optional = ("pass_hat", "maj", "search", "rewards", "usage", "not_played", "failure", "by_category")
+        optional = (
+            *("pass_hat", "maj", "search", "rewards", "foreign_calls", "usage"),
+            *("not_played", "failure", "by_category"),
+        )
         return {name: value for name, value in asdict(self).items() if value or name not in optional}
 
 
@@ -174,6 +188,15 @@ def _episode(tree: Tree, leaf: Leaf) -> Episode:
         task_id=tree.task_id,
         category=str(tree.turns[0].info.get("category", "")),
     )
+
+
+def foreign_calls(trees: Iterable[Tree], env: TextEnv) -> dict[str, ForeignCalls]:
+    """Return the calls in formats that `env` does not read, by the format's name, the most frequent first."""
+    names = Counter(
+        str(turn.info["foreign_call"]) for tree in trees for turn in tree.turns if "foreign_call" in turn.info
+    )
+    chooses = hasattr(env, "format")
+    return {name: ForeignCalls(turns, advice(name, chooses)) for name, turns in names.most_common()}
 
 
 def _means(episodes: Sequence[Episode]) -> dict[str, Mean]:

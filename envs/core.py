@@ -26,6 +26,7 @@ from gymnasium.vector.utils import (
 )
 
 from ..tools import ToolFailure
+from ..tools.thoughts import without_thoughts
 from .examples import Examples, Message
 from .rewards import Rewards, added
 
@@ -90,6 +91,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own annotation)
     shared: ClassVar[frozenset[str]] = frozenset({"observation_space", "action_space", "spec", "examples"})
+    reads_thoughts: ClassVar[bool] = False  # whether `on_step` gets an action with what the agent thinks
 
     def __init__(self, max_turns: int = 8) -> None:
         if max_turns < 1:
@@ -124,8 +126,12 @@ class TextEnv(gymnasium.Env[str, str]):
         raise TypeError(f"{type(self).__name__} must define on_reset(rng, options) -> str")
 
     def on_step(self, text: str) -> Reply:
-        """Answer one action of the agent."""
+        """Answer one action of the agent; `text` has its thoughts in it only where `reads_thoughts` is set."""
         raise TypeError(f"{type(self).__name__} must define on_step(text) -> Reply")
+
+    def without_thoughts(self, action: str) -> str:
+        """Return what an action says: its text without what the agent thinks, which is empty if that never ends."""
+        return without_thoughts(action)
 
     def gold(self) -> list[str]:
         """Return an expert's actions for the rest of this episode; never shown to the agent."""
@@ -182,7 +188,7 @@ class TextEnv(gymnasium.Env[str, str]):
             raise TypeError(f"action is a {type(action).__name__}; this environment takes str")
         self.live, began = False, self._began  # an episode whose step raises cannot go on
         try:
-            reply = self.on_step(action)
+            reply = self.on_step(action if self.reads_thoughts else self.without_thoughts(action))
         except ToolFailure as failure:
             reply = Reply("", stop=StopReason.TOOL_ERROR, info={"error": str(failure)})
         except EnvFailure as failure:

@@ -16,6 +16,8 @@ import numpy as np
 
 from ..tools import AnyTool, Format, FunctionTool, Status, ToolCall, ToolFailure, ToolResult, get_format
 from ..tools.core import Overdue, cut_middle, within
+from ..tools.formats import unfenced
+from ..tools.formats.foreign import foreign_call
 from ..tools.plugins import as_tools, forked
 from .core import Reply, StopReason, TextEnv
 from .examples import Message
@@ -200,15 +202,23 @@ class QuestionEnv(TextEnv):
         self.task_id, self.category = self.task.id, self.task.category
         return self.task.prompt
 
+    def without_thoughts(self, action: str) -> str:
+        return self.format.without_thoughts(action) if len(self.toolbox) else super().without_thoughts(action)
+
     def on_step(self, text: str) -> Reply:
         if len(self.toolbox):
-            parsed = self.format.parse(text, tuple(self.toolbox.tools))
+            names = tuple(self.toolbox.tools)
+            parsed = self.format.parse(text, names)
             if parsed.call is not None:
                 return self._use(parsed.call)
+            foreign = foreign_call(text, self.format.name, names, malformed=parsed.error is not None)
+            told = {"foreign_call": foreign} if foreign else {}
             if parsed.error is not None:
                 role, content = self.format.observe(f"error: {parsed.error}", None)
-                return Reply(content, role=role, info={"tool": None, "tool_status": "malformed"}, valid=False)
-            text = text if self.grades_all else parsed.text  # mostly nothing behind a final answer counts
+                info = {"tool": None, "tool_status": "malformed", **told}
+                return Reply(content, role=role, info=info, valid=False)
+            reply = self._grade(text if self.grades_all else parsed.text)  # mostly nothing behind an answer counts
+            return replace(reply, info={**reply.info, **told})
         return self._grade(text)
 
     def gold(self) -> list[str]:
@@ -256,6 +266,9 @@ class QuestionEnv(TextEnv):
         return {}
 
     def _use(self, call: ToolCall) -> Reply:
+        code = call.arguments.get("code")
+        if call.name == "python" and isinstance(code, str):
+            call = replace(call, arguments={**call.arguments, "code": unfenced(code)})
         results, result = self.results, self.toolbox.call(call)  # a reset meanwhile begins another list
         text = cut_middle(result.text.rstrip("\n"), RESULT_CHARACTERS)
         if result.status is Status.OK:

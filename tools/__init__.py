@@ -4,6 +4,7 @@
 - `functions`: tools made from functions and classes, and their JSON schemas
 - `plugins`: what is taken for a tool; other people's code by name, and what installed packages declare
 - `formats`: how a call is written in text
+- `thoughts`: what an agent thinks and what it says
 - `python`: the Python tool, a sandbox
 - `search`: the `search` and `visit` tools
 - `http`: JSON over HTTP, for clients of search and model servers

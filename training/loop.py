@@ -25,7 +25,7 @@ from ..agents.engine import EngineFailure, Sampling
 from ..agents.journal import Incident, origin_of
 from ..agents.rollout.collect import collect, shuffled_scores
 from ..agents.rollout.path import Actor
-from ..agents.scores import Report, from_trees, summarize
+from ..agents.scores import Report, foreign_calls, from_trees, summarize
 from ..agents.settings import Deadlines
 from ..agents.terminal import shield
 from ..agents.trajectory import Plan, Tree
@@ -33,6 +33,7 @@ from ..agents.votes import same_in
 from ..envs import TextEnv
 from ..envs.core import EnvFailure
 from ..envs.splits import begin
+from ..tools.formats.foreign import title
 from ..tools.progress import Work
 from .columns import At, NothingToLearn, Packed, pack
 from .config import Schedule
@@ -162,6 +163,7 @@ class Loop:
     _written: bool = False  # whether the step has its line of metrics
     _times: dict[str, float | None] = field(default_factory=dict)  # seconds that the step took
     _lines: list[dict[str, Any]] = field(default_factory=list)  # of metrics, up to the step
+    _foreign: set[str] = field(default_factory=set)  # formats of calls that were named as foreign
 
     def __post_init__(self) -> None:
         self.logbook = Logbook(self.folder, writes=self.team.first)
@@ -223,6 +225,7 @@ class Loop:
         began = time.monotonic()
         with Work("rollout"):
             kept, grown, cursor = self.rollouts.train(at, self.learner.control, self.team, self.logbook)
+        self._tell_foreign(at, grown)
         learning = time.monotonic()
         with self.team.steady(), Work("learning"):
             learned = self._propose(at, kept)
@@ -247,6 +250,14 @@ class Loop:
                 ended = time.monotonic()
                 self._written, self._times = False, dict(zip(TIMES, (ended - began, learning - began)))
         return self.at
+
+    def _tell_foreign(self, at: RunState, grown: Sequence[Tree]) -> None:
+        """Say once of each foreign format in which the policy writes calls that they are not read."""
+        for name, foreign in foreign_calls(grown, self.rollouts.env).items():
+            if name not in self._foreign:
+                self._foreign.add(name)
+                what = f"{foreign.turns} turns of the step hold a call in {title(name)}, not read; {foreign.fix}"
+                self.logbook.add_incident(at.step + 1, Incident("foreign", what))
 
     def _propose(self, at: RunState, trees: list[Tree]) -> Learned:
         """Return what a rollout comes to, and change nothing. A refused update leaves the control state, too."""

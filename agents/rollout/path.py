@@ -17,6 +17,7 @@ from ...envs import StopReason, TextEnv
 from ...envs.splits import begin
 from ...tools import Format
 from ...tools.core import start
+from ...tools.thoughts import thoughts_end
 from ..chat.chat import Chat
 from ..engine import Continued, Cut, Engine, EngineFailure, Sampling, Session
 from ..journal import Incident, OnIncident
@@ -25,7 +26,7 @@ from ..trajectory import NO_TOKENS, Key, Leaf, Spawn, Tree, Turn, earns_reward, 
 
 T = TypeVar("T")
 _COLUMNS = ("tokens", "sampled", "logp_roll", "entropy")
-_BOX, _END_OF_THOUGHT = "\\boxed{", "</think>"
+_BOX = "\\boxed{"
 CLOSING = 2.0  # seconds that closing an environment may take before it is left behind
 SHOWN = 20  # pending keys that an incident names
 
@@ -123,9 +124,9 @@ def thought_length(text: str, block: int | None) -> int:
     """
     if block is not None:
         return block
-    end = text.rfind(_END_OF_THOUGHT)
-    box = text.rfind(_BOX, max(end, 0))
-    return box if box >= 0 else end + len(_END_OF_THOUGHT) if end >= 0 else 0
+    end = thoughts_end(text)
+    box = text.rfind(_BOX, end)
+    return box if box >= 0 else end
 
 
 def tokens_before(tokens: NDArray[np.int32], characters: int, decode: Callable[[list[int]], str]) -> int:

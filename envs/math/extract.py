@@ -6,6 +6,8 @@ One pass over the text, linear in its length.
 import re
 from collections.abc import Callable, Mapping
 
+from ...tools.thoughts import without_thoughts
+
 # A `\\` is a line break, unless the backslash of a box follows: models also write `\\boxed{4}`.
 _TOKEN = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\\\(?!boxed|fbox)|\\[{}]|(?P<open>\{)|(?P<close>\})")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -32,10 +34,10 @@ _MAX_TAIL = 20_000  # characters at the end that are searched for a formula
 
 
 def extract_answer(text: str) -> str | None:
-    r"""Return what the last outermost closed `\boxed{}` or `\fbox{}` after the last `</think>` holds, stripped.
+    r"""Return what the last outermost closed `\boxed{}` or `\fbox{}` outside of thoughts holds, stripped.
 
     Boxes with nothing but commas, `and` or `or` between them are one answer, with commas. A box in a fenced code block
-    is none. None when there is no box, it is empty, or a `<think>` is never closed.
+    is none. None when there is no box, it is empty, or a thought never ends.
     """
     text = _reply(text)
     boxes: list[tuple[int, int, int]] = []  # of each closed one that is in no other: begin, begin and end of content
@@ -93,13 +95,7 @@ Extract = Callable[[str], str | None]
 EXTRACTIONS: Mapping[str, Extract] = {"box": extract_answer, "last": last_answer, "lenient": lenient_answer}
 
 
-def behind_thoughts(text: str) -> str:
-    """Return what is written behind the reasoning; nothing where the reasoning never ends."""
-    _, _, text = text.rpartition("</think>")
-    return "" if "<think>" in text else text
-
-
 def _reply(text: str) -> str:
-    """Return what is written behind the reasoning, without code blocks."""
-    text = behind_thoughts(text)
+    """Return what is said outside of thoughts, without code blocks."""
+    text = without_thoughts(text)
     return _FENCED.sub("\n", text) if "```" in text else text

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tools.process import Deadline, Died, Pool, StartFailure
+from ...tools.thoughts import without_thoughts
 from ..core import EnvFailure
 from ..rewards import Grade as Grade
 from .extract import EXTRACTIONS, Extract
@@ -112,15 +113,13 @@ _SHORT = (
 _match_short = re.compile(_SHORT).fullmatch
 _match_box = re.compile(rf"\\boxed\{{({_SHORT})\}}").match
 _AS_RATIO = str.maketrans("}", "/", "\\dtfrac{,")  # 1,234 is 1234, and \frac{1}{2} is 1/2/
-_THOUGHT = "</think>"
 
 
 def quick_verdict(completion: str, gold: str) -> tuple[str, bool, bool] | None:
     """Return the answer, whether it is right, and whether it is spelled like the gold; None if that is not plain."""
-    if _THOUGHT in completion:
-        completion = completion[completion.rindex(_THOUGHT) + len(_THOUGHT) :]
+    completion = without_thoughts(completion)
     start = completion.find("box") - 1
-    if start < 0 or "<think>" in completion or "```" in completion:
+    if start < 0 or "```" in completion:
         return None
     if (box := _match_box(completion, start)) is None or completion.find("box", box.end()) >= 0:
         return None

@@ -16,8 +16,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from ...tools import AnyTool, Search, ToolCall
+from ...tools.thoughts import without_thoughts
 from ..core import Reply
-from ..math.extract import behind_thoughts, extract_answer, stated_answer
+from ..math.extract import extract_answer, stated_answer
 from ..question import RESULT_CHARACTERS, TOOL_TIMEOUT, Graded, QuestionEnv
 from ..tasks import Task, Tasks
 
@@ -103,12 +104,12 @@ def normalise(text: str) -> str:
 
 @lru_cache(maxsize=8)  # a completion is graded against each of its task's golds
 def find_answer(text: str, lenient: bool = False) -> str | None:
-    r"""Return what the last `<answer>…</answer>` behind the reasoning holds, else what a `\boxed{}` there does.
+    r"""Return what the last `<answer>…</answer>` outside of thoughts holds, else what a `\boxed{}` there does.
 
-    A box inside the tags is opened. None where there is neither, where it is empty, or a `<think>` is never closed.
+    A box inside the tags is opened. None where there is neither, where it is empty, or a thought never ends.
     `lenient` takes what a sentence or a bare last line gives where no tag and no box is begun.
     """
-    reply = behind_thoughts(text)
+    reply = without_thoughts(text)
     start = reply.rfind(OPEN, 0, max(reply.rfind(CLOSE), 0))
     if start < 0:
         unmarked = lenient and OPEN not in reply and "box" not in reply

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...tools.formats.foreign import foreign_call
+from ...tools.thoughts import thought_marks
 from ..core import Reply, StopReason, TextEnv
 from ..examples import Message
 from ..tasks import check_known, check_split, choose_index, strict
@@ -64,7 +67,20 @@ class BFCL(TextEnv):
         task = self._task()
         return [{"role": "system", "content": _system(task.functions)}, *task.messages(0)]
 
+    def without_thoughts(self, action: str) -> str:
+        """Return what is said; the marks of thoughts in a list of calls are part of their arguments."""
+        if read(action):
+            return action
+        ends = [mark.stop or mark.end for mark in thought_marks(action)[:1]]
+        return next((action[end:] for end in ends if read(action[end:])), super().without_thoughts(action))
+
     def on_step(self, text: str) -> Reply:
+        reply = self._answer(text)
+        names = [one["name"] for one in self._task().functions]
+        foreign = None if read(text) else foreign_call(text, "pythonic", names)
+        return replace(reply, info={**reply.info, "foreign_call": foreign}) if foreign else reply
+
+    def _answer(self, text: str) -> Reply:
         task, conversation = self._task(), self.conversation
         if conversation is None:
             return self._end(judge(task.category, task.functions, task.gold, text), read(text) is not None)

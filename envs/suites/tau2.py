@@ -11,6 +11,7 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...tools import ToolCall, get_format
+from ...tools import Parsed, ToolCall, get_format
+from ...tools.formats.foreign import foreign_call
 from ..core import EnvFailure, Reply, StopReason, TextEnv
 from ..examples import Message
 from ..tasks import check_known, check_split, choose_index, strict
@@ -93,18 +95,16 @@ class Tau2(TextEnv):
     def tool_schemas(self) -> list[dict[str, Any]]:
         return _schemas(self.tasks.domain, self.user is None)
 
+    def without_thoughts(self, action: str) -> str:
+        return self.format.without_thoughts(action)
+
     def on_step(self, text: str) -> Reply:
-        parsed = self.format.parse(text, [one["function"]["name"] for one in self.tool_schemas()])
-        plain = text.rpartition("</think>")[2].strip()
-        if parsed.error or (parsed.call is None and not plain):
-            return self._tool(parsed.error or "this reply is empty: call a tool, or say something", None, failed=True)
-        if parsed.call is None and self.user is None:  # officially an error of the agent, which ends the episode
-            return self._end(StopReason.NO_ANSWER, "agent_error")
+        names = [one["function"]["name"] for one in self.tool_schemas()]
+        parsed = self.format.parse(text, names)
         if parsed.call is None:
-            self._say("assistant", plain)
-            answer = self._answer()
-            stops = any(stop in answer for stop in STOPS)
-            return self._end(StopReason.ANSWERED, "user_stop") if stops else Reply(answer)
+            foreign = foreign_call(text, self.format.name, names, malformed=parsed.error is not None)
+            reply = self._said(text, parsed)
+            return replace(reply, info={**reply.info, "foreign_call": foreign}) if foreign else reply
         if self.user is None and parsed.call.name == DONE:
             self._say("assistant", STOPS[0])
             return self._end(StopReason.ANSWERED, "agent_stop")
@@ -113,6 +113,18 @@ class Tau2(TextEnv):
         result = self.world.get_response(made)  # which also syncs the user's phone with what the agent did
         self.talk += [_official().message.AssistantMessage(role="assistant", tool_calls=[made]), result]
         return self._tool(result.content, parsed.call.name, failed=result.error)
+
+    def _said(self, text: str, parsed: Parsed) -> Reply:
+        """Answer what is no call."""
+        plain = text.strip()
+        if parsed.error or not plain:
+            return self._tool(parsed.error or "this reply is empty: call a tool, or say something", None, failed=True)
+        if self.user is None:  # officially an error of the agent, which ends the episode
+            return self._end(StopReason.NO_ANSWER, "agent_error")
+        self._say("assistant", plain)
+        answer = self._answer()
+        stops = any(stop in answer for stop in STOPS)
+        return self._end(StopReason.ANSWERED, "user_stop") if stops else Reply(answer)
 
     def gold(self) -> list[str]:
         """Return the calls of the official solution that are left, then what the user has to be told, or `done`."""

@@ -580,6 +580,26 @@ def incidents(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "incidents.jsonl").read_text().splitlines()]
 
 
+def test_calls_in_another_models_format_are_said_once(tmp_path, monkeypatch):
+    real = loop.collect
+
+    def foreign(*args, **options):
+        trees = real(*args, **options)
+        for tree in trees:
+            told = {"foreign_call": "Kimi's"}
+            tree.turns = [
+                replace(turn, info={**turn.info, **told}) if turn.role == "assistant" else turn for turn in tree.turns
+            ]
+        return trees
+
+    monkeypatch.setattr(loop, "collect", foreign)
+    train(QUICK.changed(out=str(tmp_path / "run")))
+    (told,) = [line for line in incidents(tmp_path / "run") if line["kind"] == "foreign"]
+    assert told["step"] == 1
+    what = "2 turns of the step hold a call in Kimi's format, not read; turngym has no such format"
+    assert told["what"].startswith(what)
+
+
 def test_a_step_whose_paths_all_failed_is_one_without_update(tmp_path, monkeypatch):
     failing(monkeypatch, {1})
     config = QUICK.changed(method="grpo,epo", out=str(tmp_path / "run"))

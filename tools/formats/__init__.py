@@ -1,6 +1,7 @@
 """How an agent writes a tool call in text: formats, chosen by name, the rows of `FORMATS`.
 
 - `core`: `Format`, from which all derive; `Hermes` and `LlamaJson`, calls as one JSON object
+- `foreign`: calls in the format of another model, which are counted
 
 Here are `Tags` and `Fenced`, calls whose one argument stands as it is between two marks, and `Pythonic`, calls as
 Python writes them. Nothing is evaluated, and Python's own parser is not used: it warns, can use up the stack, and is
@@ -16,7 +17,7 @@ from math import isfinite
 from typing import Any
 
 from ..core import brief, pick
-from .core import LARGEST, Format, Hermes, LlamaJson, Parsed, ToolCall, check_tool, closing, opens
+from .core import LARGEST, Format, Hermes, LlamaJson, Parsed, ToolCall, check_tool, closing
 
 __all__ = ["FORMATS", "Format", "Parsed", "ToolCall", "get_format"]
 
@@ -55,6 +56,12 @@ TAGS = (  # the first of a tool is the one that is taught
     Tag("execute", "python", "code", "result"),
     Tag("llm-code", "python", "code", "result"),
 )
+TAB = 4  # columns, in Markdown
+_LIST_ITEM = re.compile(r"[ \t]*+(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]++)?")  # what stands in front of a fence on its line
+# Code that begins with a fence is never Python; some models forget the fence at its end.
+_FENCED_CODE = re.compile(
+    r"\s*?(?P<blanks>[ \t]*+)```(?i:python3?|py)?[ \t]*+\r?\n(?P<code>.*?)(?:(?:(?<=\n)|\n)[ \t]*+```\s*+)?", re.DOTALL
+)
 _FENCE = re.compile(r"^[ \t]*+```", re.MULTILINE)
 ANSWERS = ("answer", "solution")  # a final answer: no call, and nothing behind it counts
 
@@ -66,7 +73,7 @@ class Tags(Format):
     """
 
     name = "tags"
-    opening = opens(f"<({'|'.join([tag.name for tag in TAGS] + list(ANSWERS))})>")
+    opening = re.compile(f"<({'|'.join([tag.name for tag in TAGS] + list(ANSWERS))})>")
     closers = tuple(f"</{name}>" for name in (*(tag.name for tag in TAGS), *ANSWERS))
     unclosed = "<{0}> is never closed by </{0}>"
 
@@ -93,7 +100,7 @@ class Tags(Format):
     def _closer(self, opening: re.Match[str]) -> str:
         return f"</{opening[1]}>"
 
-    def _unclosed(self, opening: re.Match[str]) -> str | None:
+    def _unclosed(self, text: str, opening: re.Match[str]) -> str | None:
         return None if opening[1] in ANSWERS else self.unclosed.format(opening[1])
 
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall | None:
@@ -118,11 +125,12 @@ class Tags(Format):
 class Fenced(Format):
     """A Markdown fence ```` ```python … ``` ```` runs its code, as ToRA and ROLL write it; output comes in a fence.
 
-    The first fence of Python (`python` or `py`) is a call of the tool `python`; other fences are text.
+    The first fence of Python (`python` or `py`, in any case) is a call of the tool `python`; other fences are text. If
+    the fence is indented, by blanks or as part of a list, so much is removed from its lines, as CommonMark has it.
     """
 
     name = "fenced"
-    opening = opens(r"```(?:python|py)[ \t]*+\r?\n")
+    opening = re.compile(r"```(?i:python|py)[ \t]*+\r?\n")
     closers = ("```",)
     unclosed = "{} is never closed by a line that begins with ```"
 
@@ -145,12 +153,32 @@ class Fenced(Format):
 
     def _read(self, text: str, opening: re.Match[str], tools: Sequence[str]) -> ToolCall:
         check_tool("python", tools)
-        return ToolCall("python", {"code": text[opening.end() : -3].rstrip(" \t").removesuffix("\n")})
+        code = text[opening.end() : -3].rstrip(" \t").removesuffix("\n")
+        before = _LIST_ITEM.fullmatch(text, text.rfind("\n", 0, opening.start()) + 1, opening.start())
+        if before is not None and before[0]:
+            code = _outdented(code, len(before[0].expandtabs(TAB)))
+        return ToolCall("python", {"code": code})
 
     def _spell(self, call: ToolCall) -> str:
         if not isinstance(code := call.arguments.get("code"), str):
             raise ValueError(f"the format {self.name} spells python with the argument 'code' alone: {call}")
         return f"```python\n{code}\n```"
+
+
+def unfenced(code: str) -> str:
+    """Return code without the Markdown fence around it, as some models write it in a call; other code as it is."""
+    fence = _FENCED_CODE.fullmatch(code)
+    return code if fence is None else _outdented(fence["code"], len(fence["blanks"].expandtabs(TAB)))
+
+
+def _outdented(code: str, columns: int) -> str:
+    """Return code without so many columns of blanks in front of each line, or all blanks of a line that has fewer."""
+    lines = []
+    for line in code.split("\n"):
+        blanks = line[: len(line) - len(line.lstrip(" \t"))]
+        wider = len(blanks.expandtabs(TAB)) - columns
+        lines.append(" " * wider + line[len(blanks) :] if wider > 0 else line[len(blanks) :])
+    return "\n".join(lines)
 
 
 class Pythonic(Format):
@@ -160,7 +188,7 @@ class Pythonic(Format):
     """
 
     name = "pythonic"
-    opening = opens(rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))")
+    opening = re.compile(rf"\[\s*+(?P<name>{_NAME})\s*+(?P<bracket>\()(?=\s*+(?:[)\"']|{_NAME}\s*+=))")
     closers = ("]", ",")
     unclosed = "the list of calls is never closed by ], or too large"
 

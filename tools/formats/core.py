@@ -1,11 +1,13 @@
 """What a format of tool calls is, and the formats that write a call as one JSON object, those of Hermes and of Llama 3.
 
 A format is total: any string gives a call, a sentence that tells the agent what is wrong, or neither. It reads up to
-the end of the first call, in time linear in the text. What stands inside `<think>…</think>` is no call.
+the end of the first call, in time linear in the text. What stands inside a thought is no call, and the end of a thought
+that is spelled in a call's arguments is part of them.
 """
 
 import json
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ from math import isfinite
 from typing import Any, ClassVar
 
 from ..core import brief, refuse_constant
+from ..thoughts import Mark, outside_thoughts, thought_marks, without_thoughts
 
-THOUGHT, END_OF_THOUGHT = "<think>", "</think>"
 DEEPEST = 64  # brackets of a call nest at most this deep
 LARGEST = 10_000  # and a call holds at most this many; both bound the time that one call can take
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
@@ -25,6 +27,8 @@ _FRAMES = r"(?:tool|function)(?!_?calls?\b)\w*|(?:information|result|response|ob
 _CLOSING = re.compile(rf"[`\u1fef]{{2}}(?=\\*[`\u1fef])|[<\[]\s*+(?=\\*/\s*+(?:{_FRAMES})\b)", re.IGNORECASE)
 # A string that is not closed reaches to the end, so that no brace in it counts before its end is written.
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+\{?')
+_OBJECT = re.compile(r"\s*+\{")
+_STRING_OR_TAG = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+(?:["\n]|\\?\Z)|</tool_call>', re.DOTALL)
 _MARKS = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)|[{}]', re.DOTALL)
 
 
@@ -67,7 +71,7 @@ class Format(ABC):
             return Parsed(None, None, text)
         call: ToolCall | None = None
         if (end := self._end(text, opening)) is None:
-            problem = self._unclosed(opening)
+            problem = self._unclosed(text, opening)
         else:
             text, problem = text[:end], None
             try:
@@ -90,6 +94,23 @@ class Format(ABC):
             return None
         return self._inside(text, opening, end)
 
+    def without_thoughts(self, text: str) -> str:
+        """Return what is said: a text without its thoughts, up to the end of its first call if there is one.
+
+        A text without thoughts stays as it is, and so do arguments that spell the marks of thoughts, and whatever
+        stands behind a whole answer that the format marks.
+        """
+        if not thought_marks(text):
+            return text
+        opening = self._first(text)
+        end = None if opening is None else self._end(text, opening)
+        is_call = opening is not None and self._unclosed(text, opening) is not None
+        if opening is None or not (is_call or end):
+            return without_thoughts(text)
+        before = text[: opening.start()]
+        said = outside_thoughts(before)
+        return (before if said is None else said) + text[opening.start() : end if is_call else None]
+
     def render(self, call: ToolCall) -> str:
         """Return the text of a call; raises ValueError for one that would not be read back as it is."""
         if self.parse(text := self._spell(call), (call.name,)).call != call:
@@ -109,14 +130,49 @@ class Format(ABC):
 
     def _first(self, text: str) -> re.Match[str] | None:
         """Return the first opening outside thoughts, of which the chat template may have opened one in the prompt."""
-        position = 0
-        if (thought_end := text.find(END_OF_THOUGHT)) >= 0 and THOUGHT not in text[:thought_end]:
-            position = thought_end + len(END_OF_THOUGHT)
-        while (found := self.opening.search(text, position)) and found[0] == THOUGHT:
-            if (thought_end := text.find(END_OF_THOUGHT, found.end())) < 0:
-                return None
-            position = thought_end + len(END_OF_THOUGHT)
-        return found
+        marks = thought_marks(text)
+        at, place = 0, 0  # what is behind `at` is still to be read, and so are the marks from `place` on
+        thought_ended = False
+        opening = self.opening.search(text)
+        while opening is not None:
+            while place < len(marks) and marks[place].start < at:
+                place += 1
+            mark = marks[place] if place < len(marks) else None
+            if mark is not None and mark.start < opening.start():
+                if mark.opens and mark.stop is None:
+                    return None
+                at = mark.stop or mark.end
+                thought_ended = True
+            elif (prose_end := self._prose(text, opening)) is not None:
+                at = prose_end
+            elif thought_ended or mark is None or mark.opens:
+                return opening
+            elif (end := self._end(text, opening)) is not None and self._in_arguments(text, opening, end, mark):
+                # All marks up to the end of the block are its own; one behind may end a thought that holds the block.
+                behind = next((mark for mark in marks[place:] if mark.start >= end), None)
+                if behind is None or behind.opens:
+                    return opening
+                at, thought_ended = behind.end, True
+            else:
+                at, thought_ended = mark.end, True
+            if opening.start() < at:
+                opening = self.opening.search(text, at)
+        return None
+
+    def _prose(self, text: str, opening: re.Match[str]) -> int | None:
+        """Return where a block ends that is no call, though it opens as one; None if it is a call, or never ends."""
+        return None
+
+    def _in_arguments(self, text: str, opening: re.Match[str], end: int, mark: Mark) -> bool:
+        """Return whether the end of a thought, `mark`, is part of the block up to `end`, which it may also be behind.
+
+        Else it ends a thought that began in the prompt, and in which the opening only was mentioned.
+        """
+        return mark.end <= end and not self._opens_again(text, mark.end, end)
+
+    def _opens_again(self, text: str, start: int, end: int) -> bool:
+        again = self.opening.search(text, start)
+        return again is not None and again.start() < end
 
     def _closer(self, opening: re.Match[str]) -> str:
         """Return the one text that ends the block, where it has one."""
@@ -131,8 +187,8 @@ class Format(ABC):
         """Return where the arguments stand in the block that ends at `end`; None where none are found."""
         return opening.end(), end - len(self._closer(opening))
 
-    def _unclosed(self, opening: re.Match[str]) -> str | None:
-        """Return what is wrong with a block that does not end; None where it is no call."""
+    def _unclosed(self, text: str, opening: re.Match[str]) -> str | None:
+        """Return what is wrong with a block if it does not end; None where it is no call."""
         return self.unclosed.format(opening[0].rstrip())
 
     @abstractmethod
@@ -147,14 +203,20 @@ class Format(ABC):
 def contained(text: str) -> str:
     r"""Return a result in which nothing ends a block: `</result>` becomes `<\/result>`, three backticks ``\`.
 
-    Each backslash is one more than there was, so that what was written can be read back.
+    That holds for what a tokenizer makes of it by NFKC, too: signs of full width, say, become those of ASCII. Each
+    backslash is one more than there was, so that what was written can be read back.
     """
-    return _CLOSING.sub(r"\g<0>\\", text)
-
-
-def opens(pattern: str) -> re.Pattern[str]:
-    """Compile what opens a call; it finds the openings of thoughts, too."""
-    return re.compile(f"{THOUGHT}|{pattern}", re.DOTALL)
+    if unicodedata.is_normalized("NFKC", text):  # as ASCII is
+        return _CLOSING.sub(r"\g<0>\\", text)
+    ends = {match.end() for match in _CLOSING.finditer(text)}
+    normal = [unicodedata.normalize("NFKC", character) for character in text]
+    places = [place for place, characters in enumerate(normal) for _ in characters]
+    ends |= {places[match.end() - 1] + 1 for match in _CLOSING.finditer("".join(normal))}
+    pieces, at = list[str](), 0
+    for end in sorted(ends):
+        pieces += [text[at:end], "\\"]
+        at = end
+    return "".join([*pieces, text[at:]])
 
 
 def closing(text: str, start: int, marks: re.Pattern[str]) -> int | None:
@@ -188,10 +250,34 @@ class Hermes(Format):
 
     name = "hermes"
     opener, closer = "<tool_call>", "</tool_call>"
-    opening = opens(opener)
+    opening = re.compile(opener)
     closers = (closer,)
     native = True
     unclosed = f"{opener} is never closed by {closer}"
+
+    def _end(self, text: str, opening: re.Match[str]) -> int | None:
+        """Return where the first closing tag ends that is in no string of the JSON object.
+
+        JSON has no strings of several lines, so that a quote which is never closed hides no tag behind its line.
+        """
+        if not _OBJECT.match(text, opening.end()):
+            return super()._end(text, opening)
+        marks = _STRING_OR_TAG.finditer(text, opening.end())
+        return next((mark.end() for mark in marks if mark[0] == self.closer), None)
+
+    def _unclosed(self, text: str, opening: re.Match[str]) -> str | None:
+        """Return what is wrong; if a string that never ends holds a closing tag, what is wrong with the JSON before."""
+        if (end := super()._end(text, opening)) is None:
+            return super()._unclosed(text, opening)
+        try:
+            self._read(text[:end], opening, ())
+        except ValueError as error:
+            return str(error)
+        return super()._unclosed(text, opening)
+
+    def _in_arguments(self, text: str, opening: re.Match[str], end: int, mark: Mark) -> bool:
+        is_object = _OBJECT.match(text, opening.end()) is not None
+        return is_object and super()._in_arguments(text, opening, end, mark)
 
     def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
         return _in_object(text, opening.end(), end - len(self.closer))
@@ -207,17 +293,30 @@ class Hermes(Format):
 class LlamaJson(Format):
     """`{"name": …, "parameters": {…}}`: a bare object that begins with its name or its arguments; the first one counts.
 
-    What stands in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count.
+    What stands in front of it (`<|python_tag|>`, prose) and behind it (`; {…}`) does not count. An object that has a
+    name and no arguments, such as `{"name": "Alice"}`, is no call.
     """
 
     name = "llama-json"
-    opening = opens(r'\{\s*+"(?:(?:name|parameters|arguments)"\s*+:|type"\s*+:\s*+"function")')
+    opening = re.compile(r'\{\s*+"(?:(?:name|parameters|arguments)"\s*+:|type"\s*+:\s*+"function")')
     closers = ("}",)
     native = True
     unclosed = "the object is never closed, or too large"
 
     def _end(self, text: str, opening: re.Match[str]) -> int | None:
         return closing(text, opening.start(), _MARKS)
+
+    def _prose(self, text: str, opening: re.Match[str]) -> int | None:
+        """Return where an object ends that has no arguments and does not say that it is a call: it is data."""
+        if (end := self._end(text, opening)) is None:
+            return None
+        source = text[opening.start() : end]
+        try:
+            value = json.loads(source)
+        except (ValueError, RecursionError):
+            return None if _ARGUMENTS.search(source) else end
+        is_call = value.keys() & {"parameters", "arguments"} or value.get("type") == "function"
+        return None if is_call else end
 
     def _inside(self, text: str, opening: re.Match[str], end: int) -> tuple[int, int] | None:
         return _in_object(text, opening.start(), end)

@@ -20,6 +20,7 @@ from turngym.envs import Outcome
 from turngym.envs.registry import make
 from turngym.tests.support.chat_server import ChatServer, call, completion, kept, right
 from turngym.tests.support.odd_server import Odd, evaluated, multiply
+from turngym.tools.files import LinkRefused
 from turngym.tools.http import Node
 
 PYTHON = "turngym/MathPython-v0"
@@ -337,6 +338,6 @@ def test_a_journal_of_requests_that_is_a_link_is_refused(tasks, tmp_path):
     path.rename(target)
     path.symlink_to(target)
     before = target.read_bytes()
-    with pytest.raises(OSError):
+    with pytest.raises(LinkRefused, match=r"requests\.jsonl is a link that leads out of"):
         evaluated(Odd(), tasks, tmp_path / "e", resume=True)
     assert target.read_bytes() == before

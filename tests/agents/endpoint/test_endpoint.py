@@ -508,3 +508,27 @@ def test_a_killed_evaluation_goes_on_without_torch(served, tmp_path):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     answered = {path: list(read_sealed(tmp_path / path / "requests.jsonl")) for path in ("cut", "whole")}
     assert len(answered["cut"]) == len(answered["whole"]) and len(server.asked) <= 2 * len(answered["cut"]) + 3 * 8
+
+
+def test_calls_in_another_models_format_are_counted_and_named(tmp_path, capsys):
+    kimi = "<|tool_calls_section_begin|><|tool_call_begin|>functions.python:0<|tool_call_argument_begin|>{}"
+    thought = f"<think>{kimi}</think>\\boxed{{1}}"
+    says = {"kimi": kimi, "thought": thought}
+    for name, text in says.items():
+        server = ChatServer(lambda asked, text=text: {"content": text})
+        with server.run() as url:
+            report = evaluated(url, tmp_path / name, episodes=2)
+        found = json.loads((tmp_path / name / "eval.json").read_text())
+        assert report.stops == ({"no_answer": 4} if name == "kimi" else {"answered": 4}) and report.reward == 0
+        if name == "thought":
+            assert report.foreign_calls == {} and "foreign_calls" not in found
+            continue
+        assert found["foreign_calls"].keys() == {"Kimi's"} and found["foreign_calls"]["Kimi's"]["turns"] == 4
+        assert "--tool-calls structured" in found["foreign_calls"]["Kimi's"]["fix"]
+        with server.run() as url:
+            arguments = ["eval", PYTHON, "--model", "m", "--base-url", url, "--episodes", "2"]
+            with pytest.raises(SystemExit) as ended:
+                cli.main(arguments)
+            assert not ended.value.code
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "Kimi's" in shown and "2, not read; turngym has no such format" in shown

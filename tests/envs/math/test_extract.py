@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngym.envs.math.extract import behind_thoughts, extract_answer, last_answer
+from turngym.envs.math.extract import extract_answer, last_answer
+from turngym.tools.thoughts import without_thoughts
 
 
 @pytest.mark.parametrize(
@@ -121,4 +122,4 @@ def test_a_box_at_the_end_is_found_behind_any_text(noise, content):
     ],
 )
 def test_what_is_said_behind_the_reasoning(text, said):
-    assert behind_thoughts(text) == said
+    assert without_thoughts(text) == said

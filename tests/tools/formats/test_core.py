@@ -190,6 +190,17 @@ CLOSERS = [
 ]
 CLOSERS += ["```", "````", "``````", "\n```\n", "```output\n", "\u1fef\u1fef`", "[/TOOL_RESULTS]", "</observation>"]
 CLOSERS += [
+    "＜／result＞",
+    "＜/result>",
+    "<／ｒｅｓｕｌｔ>",
+    "﹤/tool_response﹥",
+    "［／TOOL_RESULTS］",
+    "｀｀｀",
+    "`｀`",
+    "</𝐫𝐞𝐬𝐮𝐥𝐭>",
+]
+CLOSERS += ["<\uff3c/result>", "\u3000＜\u3000／result＞", "</informatⅰon>", "</result™>"]
+CLOSERS += [
     "</function_results>",
     "</tool_output>",
     "``\\`",
@@ -215,3 +226,9 @@ def test_a_result_that_ends_no_block_is_shown_as_it_is():
     for text in ("a < b / c", "<p>x</p> `code` ``two`` a\\b", "</resulting>", "~~~", "</python> </answer> [1/2]"):
         assert contained(text) == text
     assert contained("</result> ```") == "<\\/result> ``\\`"
+
+
+def test_a_result_in_signs_of_full_width_is_shown_as_it_is_where_it_ends_no_block():
+    for text in ("＜p＞ｘ＜／p＞", "价格：１２３（元）", "½ ℃ ﬁne ™ ｀｀", "＜／python＞"):
+        assert contained(text) == text
+    assert contained("＜／result＞ ｀｀｀ é") == "＜\\／result＞ ｀｀\\｀ é"

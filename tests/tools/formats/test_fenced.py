@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngym.tools import Parsed, ToolCall, get_format
+from turngym.tools.formats import unfenced
 from turngym.tools.functions import make_schema
 
 FENCED = get_format("fenced")
@@ -13,7 +14,7 @@ def python(code):
     return ToolCall("python", {"code": code})
 
 
-@pytest.mark.parametrize("language", ["python", "py", "python \t"])
+@pytest.mark.parametrize("language", ["python", "py", "python \t", "Python", "PY"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_the_first_fence_of_python_is_a_call(language, newline):
     text = f"So:\n```{language}{newline}x = 1\n\nprint(x)\n```"
@@ -22,7 +23,7 @@ def test_the_first_fence_of_python_is_a_call(language, newline):
     )
 
 
-@pytest.mark.parametrize("language", ["", "text", "output", "pythonic", "python3", "Python", "json", "python x"])
+@pytest.mark.parametrize("language", ["", "text", "output", "pythonic", "python3", "json", "python x"])
 def test_a_fence_of_another_language_is_none(language):
     text = f"```{language}\nprint(1)\n```"
     assert FENCED.parse(text, TOOLS) == Parsed(None, None, text)
@@ -49,6 +50,37 @@ def test_a_line_that_begins_with_a_fence_closes_it(body, code):
     assert FENCED.parse(f"```python\n{body}", TOOLS).call == python(code)
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("  ```python\n  x = 1\n  if x:\n      print(x)\n  ```", "x = 1\nif x:\n    print(x)"),
+        ("1. Compute:\n   ```python\n   x = 6\n\n   print(x)\n   ```", "x = 6\n\nprint(x)"),
+        ("- ```python\n  x = 6\n  print(x)\n  ```", "x = 6\nprint(x)"),
+        ("10. ```Python\n    x = 6\n    print(x)\n    ```", "x = 6\nprint(x)"),
+        ("\t```py\n\tif x:\n\t\tprint(x)\n\t```", "if x:\n    print(x)"),
+        ("  ```python\nx = 1\n y = 2\n  ```", "x = 1\ny = 2"),  # lines with fewer blanks lose those they have
+        ("So: ```python\n  x = 1\n```", "  x = 1"),  # behind words nothing is indented
+        ("```python\n  x = 1\n```", "  x = 1"),
+    ],
+)
+def test_code_in_an_indented_fence_loses_the_indent_of_the_fence(text, code):
+    assert FENCED.parse(text, TOOLS) == Parsed(python(code), None, text)
+    assert FENCED.complete(text) and not FENCED.complete(text[:-1])
+    assert FENCED.parse(FENCED.without_thoughts(f"<think>hm</think>\n{text}"), TOOLS).call == python(code)
+
+
+@pytest.mark.parametrize(
+    "code", ["```python\nx\n```", "\n```\nx\n```\n", "```Python\r\nx\n```", "  ```py\n  x\n  ```", "```python3\nx"]
+)
+def test_a_fence_around_code_is_taken_off(code):
+    assert unfenced(code) == "x"
+
+
+@pytest.mark.parametrize("code", ["", "x", "`x`", "s = '\n```python\nx\n```\n'", "```json\n1\n```", "```python x```"])
+def test_code_without_a_fence_around_it_stays(code):
+    assert unfenced(code) == code
+
+
 def test_a_fence_is_whole_with_its_third_backtick():
     text = "```python\nx\n  ```"
     assert [FENCED.complete(text[:size]) for size in range(len(text) + 1)] == [False] * len(text) + [True]
@@ -70,7 +102,7 @@ def test_what_is_rendered_is_read_back_or_refused(code: str):
 
 
 def test_what_cannot_be_spelled_is_refused():
-    for call in (ToolCall("search", {"code": "x"}), ToolCall("python", {"code": "1", "x": 1}), python("'</think>'")):
+    for call in (ToolCall("search", {"code": "x"}), ToolCall("python", {"code": "1", "x": 1})):
         with pytest.raises(ValueError, match="the format fenced cannot spell"):
             FENCED.render(call)
     with pytest.raises(ValueError, match="spells python with the argument 'code' alone"):

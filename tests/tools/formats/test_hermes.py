@@ -52,6 +52,43 @@ def test_malformed_calls_are_explained(body: str, error: str):
     assert HERMES.complete(text)
 
 
+TAGS_IN_CODE = ["print('</tool_call>')", "'</tool_call></tool_call>'", r"# \"</tool_call>\"", "</think>"]
+
+
+@pytest.mark.parametrize("code", TAGS_IN_CODE)
+def test_a_closing_tag_in_a_string_ends_no_call(code):
+    text = f'<tool_call>{{"name": "python", "arguments": {{"code": "{code}"}}}}</tool_call>'
+    call = ToolCall("python", {"code": json.loads(f'"{code}"')})
+    assert HERMES.parse(f"{text}</tool_call> {PRINT}", ["python"]) == Parsed(call, None, text)
+    assert [HERMES.complete(text[:size]) for size in range(len(text) + 1)] == [False] * len(text) + [True]
+    assert text[slice(*HERMES.values(text))] == f'"code": "{code}"'
+
+
+def test_a_quote_that_is_not_closed_hides_no_closing_tag_behind_its_line():
+    text = '<tool_call>\n{"name": "python", "arguments": {"code": "print(1)}}\n</tool_call>'
+    assert HERMES.complete(text) and HERMES.parse(f'{text} "x"', ["python"]).text == text
+    assert "is not valid JSON (Invalid control character" in HERMES.parse(text, ["python"]).error
+    text = text.replace("}}\n", "}}")  # on one line it is open up to the end of the text
+    assert not HERMES.complete(text)
+    assert "is not valid JSON (Unterminated string" in HERMES.parse(text, ["python"]).error
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        f"I could write {PRINT} but",
+        "The tag <tool_call> opens a call,",
+        'It is <tool_call>{"name": "python", "arguments": {"code": "1',
+        "<tool_call> and </tool_call> stand around it,",
+    ],
+)
+def test_a_call_that_a_thought_opened_by_the_template_mentions_is_none(thought):
+    said = f"{thought} so </think>\nLet me see. {PRINT}"
+    assert HERMES.parse(said, ["python"]) == Parsed(CALL, None, said)
+    assert HERMES.parse(f"{thought} so </think>\n\\boxed{{1}}", ["python"]).call is None
+    assert HERMES.parse(f"{thought} so </think>\n\\boxed{{1}}", ["python"]).error is None
+
+
 def test_a_call_without_its_end_is_explained():
     assert (
         HERMES.parse(PRINT[:-1], ["python"]).error == "malformed tool call: <tool_call> is never closed by </tool_call>"

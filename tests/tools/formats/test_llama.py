@@ -32,6 +32,14 @@ def test_the_ways_in_which_models_write_it(text):
     assert LLAMA.parse(text, ["f"]).call == ToolCall("f", {"x": 1})
 
 
+@pytest.mark.parametrize("data", ['{"name": "Alice"}', '[{"name": "Alice", "age": 3}, {"name": "f"}]', '{"name": f}'])
+def test_an_object_with_a_name_and_no_arguments_is_data(data):
+    text = f"The user is {data}, so \\boxed{{42}}"
+    assert LLAMA.parse(text, ["f"]) == Parsed(None, None, text)
+    assert not LLAMA.complete(text) and LLAMA.begins(text) is None
+    assert LLAMA.parse(f"{text} {TEXT}", ["f"]) == Parsed(CALL, None, f"{text} {TEXT}")
+
+
 @pytest.mark.parametrize("text", ['{"type": "dog", "name": 1}', '{"a": 1}', "{}", '{"names": 1}', '{name: "f"}', "{ {"])
 def test_other_objects_are_text(text):
     assert LLAMA.parse(text, ["f"]) == Parsed(None, None, text)
@@ -42,7 +50,7 @@ def test_other_objects_are_text(text):
     ("text", "error"),
     [
         ('{"parameters": {}}', '"name" must be a string; expected {"name": ..., "parameters": {...}}'),
-        ('{"name": "f"}', '"parameters" must be an object, it is missing'),
+        ('{"type": "function", "name": "f"}', '"parameters" must be an object, it is missing'),
         ('{"name": "f", "parameters": []}', '"parameters" must be an object, it is a list'),
         ('{"name": "f", "parameters": {x}}', "the object is not valid JSON (Expecting property name"),
         ('{"name": "f", "parameters": {"x": [}}', "the object is not valid JSON ("),

@@ -82,9 +82,8 @@ def test_calls_are_rendered_as_experts_write_them():
 
 
 def test_what_cannot_be_spelled_is_refused():
-    for code in ("'</python>'", "'</think>'"):
-        with pytest.raises(ValueError, match=r"the format tags cannot spell .*; use another format"):
-            TAG.render(python(code))
+    with pytest.raises(ValueError, match=r"the format tags cannot spell .*; use another format"):
+        TAG.render(python("'</python>'"))
     with pytest.raises(ValueError, match="the format tags has no tag for the tool 'echo'; use hermes"):
         TAG.render(ToolCall("echo", {"text": "x"}))
     with pytest.raises(ValueError, match="cannot spell"):
