@@ -171,6 +171,8 @@ def _refusal(answer: str, gold: Gold) -> str | None:
     name = gold.entry[0]
     if name in _FORMS and not _FORMS[name].fullmatch(answer.strip()):
         return "the box holds something else than one answer of the form that the task asks for"
+    if name == "time_intervals" and any((mark in answer) != (mark in gold) for mark in ":,"):
+        return "the answer is of another form than the right one: days, a time, or both"
     if name in _SEPARATORS and len(_SEPARATORS[name].split(answer)) != len(_SEPARATORS[name].split(gold)):
         return "the answer has more or fewer words than the right one"
     if name == "figlet_font" and "".join(answer.split()).lower() != gold.strip().lower():
@@ -224,7 +226,7 @@ def _no_single_number(answer: str, gold: Gold) -> str | None:
     except ZeroDivisionError:
         return "the answer divides by zero"
     if number is not None and right is not None:
-        return None if number.value == right.value else "the number is another one"
+        return None if abs(number.value) == abs(right.value) else "the number is another one"
     if len(_NUMERAL.findall(answer)) > 1 or _WORKED.search(answer):
         return "the box holds several numbers, or something to compute; it needs the one number"
     return None
