@@ -188,8 +188,8 @@ def _message(error: BaseException) -> str:
     try:
         said = str(error)
     except Exception:
-        said = ""
-    return said if len(said) <= LONGEST and (said or not error.args) else type(error).__name__
+        return type(error).__name__
+    return said if len(said) <= LONGEST else type(error).__name__
 
 
 class TooMuch(BaseException):
