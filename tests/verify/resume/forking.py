@@ -1,7 +1,8 @@
 """A warm process that runs command lines in forks of itself: importing torch costs more than a small run.
 
-It runs as a script in a process of its own. Where torch is not installed, command lines that need none can be run. A job may be killed after some seconds, or sent a signal when it gets to a
-named phase. Orphans of a job become children of this process, which finds them.
+It runs as a script in a process of its own. Where torch is not installed, it runs the commands that need none. A job
+may be killed after some seconds, or sent a signal when it gets to a named phase. Orphans of a job become children of
+this process, which finds them.
 """
 
 from __future__ import annotations
