@@ -220,12 +220,13 @@ def reasoning() -> Iterator[Place]:
         yield Place(f"reasoning-gym {some[:40]}…", lambda some=some: make_math(tasks=f"reasoning-gym:{some}"))  # type: ignore[misc]
 
 
-def suites() -> Iterator[Place]:
-    """Yield the environments of suites whose packages are installed."""
+def suites(*only: str) -> Iterator[Place]:
+    """Yield the environments of suites whose packages are installed; of some packages only, where they are named."""
     import inspect
     from importlib.util import find_spec
 
-    if find_spec("bfcl_eval"):
+    packages = {name for name in only or ("bfcl_eval", "tau2", "scienceworld") if find_spec(name)}
+    if "bfcl_eval" in packages:
         from turngym.envs.suites.bfcl import CONVERSATIONS, SINGLE, make_bfcl
         from turngym.envs.suites.calls import MODULES, SOURCES, official
 
@@ -238,7 +239,7 @@ def suites() -> Iterator[Place]:
                     calls[method] = tuple(inspect.signature(function).parameters)[1:]
         yield Place("BFCL replies", lambda: make_bfcl(SINGLE), calls)
         yield Place("BFCL conversations", lambda: make_bfcl(CONVERSATIONS), calls)
-    if find_spec("tau2"):
+    if "tau2" in packages:
         from turngym.envs.suites import tau2
         from turngym.tests.verify.suites.tau2 import Customer
 
@@ -251,7 +252,7 @@ def suites() -> Iterator[Place]:
                     calls[action.name] = tuple(action.arguments)
             calls |= {"done": ()}
             yield Place(f"tau2 {domain}", lambda tasks=tasks, user=user: tau2.Tau2(tasks, user), calls)  # type: ignore[misc]
-    if find_spec("scienceworld"):
+    if "scienceworld" in packages:
         from turngym.envs.suites import make_scienceworld
 
         yield Place("ScienceWorld", make_scienceworld)
