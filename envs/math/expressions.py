@@ -67,7 +67,7 @@ def read_expression(
     """
     if len(text) > MAX_LENGTH:
         raise NoExpression(f"the expression has {len(text)} characters; at most {MAX_LENGTH} are read")
-    reader = _Reader(_split(text), names, frozenset(functions), powers)
+    reader = _ExpressionReader(_split(text), names, frozenset(functions), powers)
     value = reader.sum(0)
     if reader.rest():
         raise NoExpression(f"{reader.rest()!r} does not continue the expression")
@@ -91,7 +91,7 @@ def _skip_blanks(text: str, place: int) -> int:
     return match.end() if match else place
 
 
-class _Reader:
+class _ExpressionReader:
     """Reads parts from left to right. Each method returns the value of what it has read, None where that has names."""
 
     def __init__(self, parts: list[_Part], names: bool, functions: frozenset[str], powers: bool) -> None:

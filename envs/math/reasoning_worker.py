@@ -26,7 +26,7 @@ class Refused(RuntimeError):
     """A scorer was about to make code of a text that is not its task's."""
 
 
-class Guard:
+class CodeWatch:
     """Refuses code that is made while an answer is scored; the interpreter asks it about all that is."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Guard:
         self.scoring = False
 
 
-guard = Guard()
+watch = CodeWatch()
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
@@ -61,13 +61,13 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         return {}
     tasks = _tasks(request["dataset"], request["seed"], request["size"])
     entry = copy.deepcopy(_entry(request["dataset"], request["seed"], request["size"], request["index"]))
-    guard.begin(entry)
+    watch.begin(entry)
     try:
         return {"score": float(tasks.score_answer(request["answer"], entry))}
     except (Exception, MemoryError) as error:
         return {"score": 0.0, "error": type(error).__name__}
     finally:
-        guard.end()
+        watch.end()
 
 
 @functools.lru_cache(maxsize=64)
@@ -103,5 +103,5 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.addaudithook(guard)
+    sys.addaudithook(watch)
     runpy.run_path(sys.argv[1])["serve"](handle, sized=True)
