@@ -9,6 +9,8 @@
 - problems: generated problems: text, gold and program, by the rows of `families.toml`, each fixed by its index
 - reasoning: tasks that reasoning-gym makes and scores
 - reasoning_worker: the child process that scores them
+- expressions: expressions of numbers and names, read by a grammar, for the tasks whose scorers would evaluate a text
+- calculus: whether an expression is an integral, computed by sympy within the boundary of the Python tool
 """
 
 from .grade import MathGrader

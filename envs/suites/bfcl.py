@@ -8,7 +8,6 @@ Source: S. Patil et al., "The Berkeley Function Calling Leaderboard" (ICML 2025)
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,18 +18,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...tools.core import cut_middle
 from ...tools.formats.foreign import foreign_call
 from ...tools.thoughts import thought_marks
-from ..core import Reply, StopReason, TextEnv
+from ..core import Reply, StopReason, TextEnv, TextSpace
 from ..examples import Message
 from ..tasks import check_known, check_split, choose_index, strict
-from .calls import MODULES, PACKAGE, Conversation, judge, official, read
+from .calls import ERROR, MODULES, PACKAGE, Conversation, judge, official, read, written
 
 SINGLE = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
 CONVERSATIONS = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context")
 # By kind the last numbers of the ids in `train` and in `valid`.
 SPLITS: dict[str, dict[str, list[int]]] = json.loads(Path(__file__).with_name("bfcl_splits.json").read_text())
 STEPS = 20  # replies with calls in one turn of the user; with one more the episode ends, as officially
+LARGEST = 2**20  # bytes of an observation; the files of long conversations need more than the usual size
 INSTALL = "pip install --no-deps bfcl-eval==2026.3.23"
 PYTHON = " Note that the provided function is in Python 3 syntax."  # behind each description, as officially
 DONE = "Done."
@@ -51,6 +52,7 @@ class BFCL(TextEnv):
 
     def __init__(self, tasks: BFCLTasks, max_turns: int = 200) -> None:
         super().__init__(max_turns)
+        self.observation_space = TextSpace(LARGEST)
         self.tasks = tasks
         self.task: BFCLTask | None = None
         self.conversation: Conversation | None = None
@@ -89,11 +91,11 @@ class BFCL(TextEnv):
             self.steps += 1
             if self.steps > STEPS:
                 return self._end("multi_turn:force_terminated", True, StopReason.MAX_TURNS)
-            said = zip(map(ast.unparse, calls), results)
+            said = zip(map(written, calls), results)
             shown = [{"role": "tool", "name": name, "content": result} for name, result in said]
-            wrong = sum(result.startswith("Error during execution: ") for result in results)
-            info = {"tool_status": "error" if wrong else "ok", "tool": ast.unparse(calls[0].func)}
-            return Reply(repr(shown), info=info, valid=not wrong)
+            wrong = sum(result.startswith(ERROR) for result in results)
+            info = {"tool_status": "error" if wrong else "ok", "tool": written(calls[0].func)}
+            return Reply(cut_middle(repr(shown), LARGEST // 5), info=info, valid=not wrong)
         conversation.next_turn()
         self.steps = 0
         if conversation.turn < len(task.gold):

@@ -4,6 +4,9 @@ A reply is read by `ast` and never evaluated: arguments are literals, arithmetic
 executor calls `eval` on the text behind a list of forbidden names, and keeps its objects in the globals of a module by
 the model's and the task's name, so that episodes of one task share them. A conversation is judged turn by turn while it
 is played; single replies go to the official checker itself.
+
+Whatever an agent calls is answered. A result that cannot be written down, compared or copied, or that takes too much
+time or memory, is an error that the agent is told of; no reply ends an episode without a verdict.
 """
 
 import ast
@@ -13,12 +16,14 @@ import importlib
 import inspect
 import json
 import operator
+import resource
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from threading import Lock
-from types import ModuleType, SimpleNamespace
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 from ..core import EnvFailure
@@ -33,7 +38,11 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 FORBIDDEN = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"})  # as officially
 DIGITS = 10_000  # an argument, a power or a precision with more would hold up the process
-LONGEST = 100_000  # characters of a reply that are read
+LONGEST = 100_000  # characters of a reply that are read, and of a result
+SHOWN = 200_000  # characters of the results of one reply
+EVENTS = 200_000  # functions that begin and end in the calls of one reply; gold needs a thousandth of it
+GROWTH = 256 * 2**20  # bytes that this process may grow by meanwhile
+ERROR = "Error during execution: "
 _PRECISION = Lock()  # that of mpmath is one for all threads
 
 
@@ -118,32 +127,110 @@ def _digits(value: int) -> int:
     return value.bit_length() * 3 // 10
 
 
+def written(node: ast.expr) -> str:
+    """Return the text of a call or a name, as Python writes it; a phrase for one that it cannot write.
+
+    An integer in hexadecimal digits has no size limit when it is read, but has one when it is written.
+    """
+    try:
+        return ast.unparse(node)
+    except (ValueError, RecursionError):
+        return "(too large to be written)"
+
+
 def run(calls: Sequence[ast.Call], objects: Mapping[str, Any]) -> list[str]:
     """Return what each call says, errors as text: public methods of `objects`, the later of two of one name.
 
-    Numbers are computed at the precision that a call asks for, which ends with it.
+    Numbers are computed at the precision that a call asks for, which ends with it. Of all calls together no more than
+    `SHOWN` characters are said.
     """
     import mpmath
 
-    found = (pair for one in objects.values() for pair in inspect.getmembers(one, inspect.ismethod))
-    methods = {name: method for name, method in found if not name.startswith("_")}
+    pairs = (pair for one in objects.values() for pair in inspect.getmembers(one, inspect.ismethod))
+    methods = {name: method for name, method in pairs if not name.startswith("_")}
+    results, left = list[str](), SHOWN
+    budget = _Budget()
     with _PRECISION, decimal.localcontext(), mpmath.workdps(mpmath.mp.dps):
-        return [_run(call, methods) for call in calls]
+        for call in calls:
+            result = _run(call, methods, min(left, LONGEST), budget)
+            left = max(left - len(result), 0)
+            results.append(result)
+    return results
 
 
-def _run(call: ast.Call, methods: Mapping[str, Callable[..., Any]]) -> str:
+def _run(call: ast.Call, methods: Mapping[str, Callable[..., Any]], longest: int, budget: "_Budget") -> str:
     try:
         if isinstance(call.func, ast.Name) and call.func.id in FORBIDDEN:
             raise ValueError(f"Function call {call.func.id} is not allowed.")
-        result = _called(call, methods)
-    except Exception as error:  # the agent's call, whatever it was
-        return f"Error during execution: {error}"
+        with budget:
+            text = _printed(_called(call, methods))
+        if len(text) > longest:
+            raise ValueError(f"the result has {len(text)} characters; there is room for {longest}")
+    except (Exception, TooMuch) as error:  # the agent's call, whatever it was
+        return f"{ERROR}{_message(error)}"
+    return text
+
+
+def _printed(result: Any) -> str:
     if isinstance(result, dict):
         try:
             return json.dumps(result)
         except (TypeError, ValueError):
-            return str(result)
-    return str(result)
+            pass
+    try:
+        return str(result)
+    except ValueError as error:
+        raise ValueError("the result is a number with too many digits to be shown") from error
+
+
+def _message(error: BaseException) -> str:
+    """Return what an error says; its type where that cannot be told, or is too long, as of a key that is a number."""
+    try:
+        said = str(error)
+    except Exception:
+        return type(error).__name__
+    return said if len(said) <= LONGEST else type(error).__name__
+
+
+class TooMuch(BaseException):
+    """The calls of a reply take too much time or memory; no `except Exception` of a method may keep it."""
+
+
+class _Budget:
+    """Ends calls of this thread that go on for too long, by the number of functions that begin and end in them.
+
+    Seconds would make episodes differ from run to run. Files and folders that are copied into each other, for example,
+    hold as many paths as two to the power of the copies.
+    """
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.size = 0
+        self.before: Any = None
+
+    def __enter__(self) -> None:
+        if self.events > EVENTS:
+            raise TooMuch("the calls of this reply have taken too long")
+        self.before = sys.getprofile()
+        sys.setprofile(self._count)  # for each call anew: the interpreter removes one that has raised
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self.before)
+
+    def _count(self, frame: FrameType, event: str, argument: Any) -> None:
+        self.events += 1
+        if self.events > EVENTS:
+            raise TooMuch("the call takes too long")
+        if self.events % 5000 == 0:
+            size = _resident()
+            self.size = self.size or size
+            if size > self.size + GROWTH:
+                self.events = EVENTS + 1
+                raise TooMuch("the call takes too much memory")
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _called(node: ast.expr, methods: Mapping[str, Callable[..., Any]]) -> Any:
@@ -160,11 +247,12 @@ def _called(node: ast.expr, methods: Mapping[str, Callable[..., Any]]) -> Any:
         given = inspect.signature(methods[name]).bind(*positional, **named).arguments
     except TypeError:  # the call below says so in its own words
         given = {}
-    base, exponent, precision = (given.get(one, 0) for one in ("base", "exponent", "precision"))
+    base, exponent = given.get("base", 0), given.get("exponent", 0)
     if isinstance(base, int) and isinstance(exponent, int) and _digits(base) * abs(exponent) > DIGITS:
         raise ValueError("the power is too large")
-    if isinstance(precision, int) and abs(precision) > DIGITS:
-        raise ValueError("the precision is too high")
+    for places in (given.get("precision", 0), given.get("decimal_places", 0)):
+        if isinstance(places, int | float) and abs(places) > DIGITS:
+            raise ValueError("the precision is too high")
     return methods[name](*positional, **named)
 
 
@@ -192,6 +280,7 @@ class Conversation:
     """
 
     def __init__(self, row: Mapping[str, Any], gold: Sequence[Sequence[str]]) -> None:
+        self.row, self.calls_of_gold = row, gold
         self.gold = [[ast.parse(call, mode="eval").body for call in turn] for turn in gold]
         try:
             self.objects, self.right = (_objects(row) for _ in range(2))
@@ -201,8 +290,25 @@ class Conversation:
         self.called = False  # in the present turn
         self.turn = 0
         self.error = ""
+        self.done: list[Sequence[ast.Call] | None] = []  # the calls of each reply, None where a turn ended
+
+    def fork(self) -> "Conversation":
+        """Return an independent copy in the same state, by the same calls where the objects are too deep to copy."""
+        twin = copy.copy(self)
+        twin.results, twin.done = list(self.results), list(self.done)
+        try:
+            twin.objects, twin.right = copy.deepcopy((self.objects, self.right))
+        except RecursionError:
+            twin = Conversation(self.row, self.calls_of_gold)
+            for calls in self.done:
+                if calls is None:
+                    twin.next_turn()
+                else:
+                    twin.call(calls)
+        return twin
 
     def call(self, calls: Sequence[ast.Call]) -> list[str]:
+        self.done.append(calls)
         results = run(calls, self.objects)
         self.results += results
         self.called = True
@@ -210,6 +316,7 @@ class Conversation:
 
     def next_turn(self) -> None:
         """Judge the present turn, and begin the next."""
+        self.done.append(None)
         gold = [call for call in self.gold[self.turn] if isinstance(call, ast.Call)]
         results = run(gold, self.right)
         if gold and not self.error:
@@ -233,6 +340,14 @@ def _objects(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same(one: Any, right: Any) -> bool:
+    """Return whether two objects are in the same state; one that cannot be compared is in another state."""
+    try:
+        return _has_the_state_of(one, right)
+    except Exception:  # such as a folder within itself
+        return False
+
+
+def _has_the_state_of(one: Any, right: Any) -> bool:
     return all(getattr(one, name) == value for name, value in vars(right).items() if not name.startswith("_"))
 
 
@@ -244,7 +359,7 @@ def judge(category: str, functions: list[dict[str, Any]], gold: list[Any], reply
     """
     try:
         found = None if (calls := read(reply)) is None else described(calls)
-    except (ValueError, TypeError, ArithmeticError):
+    except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         found = None
     if category == "irrelevance":
         return "irrelevance_error:decoder_success" if found else ""

@@ -9,6 +9,7 @@ grader/        right, wrong and hostile answers
 household/     recorded episodes, walkthroughs, the real engine, fuzzed commands
 leaks.py       environments that tell their gold, for contracts.py
 methods/       worked examples, what all methods promise, branching
+replies.py     hostile replies, in every environment
 replay.py      episodes come out of their journal again
 resume/        kills, signals, full disks, damaged checkpoints
 sandbox/       hostile programs, load, faked machines

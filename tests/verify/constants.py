@@ -90,11 +90,13 @@ PATIENCE = 2.0  # seconds that an answer may take; one that takes longer is not 
 LEAST = 0.1  # what an answer may earn, but where another floor is declared
 UNEVEN = {"number-theory": 0.2}  # remainders and last digits are small numbers
 LONGEST = 60  # characters of an answer that is read off a prompt: prose is slow to read as a formula
+# Lines of numbers, or of the marks of a board: a matrix that the answer may be.
+_BLOCK = re.compile(r"(?m)(?:^[ \t]*[\d_.#*XO-]+(?:[ \t]+[\d_.#*XO-]+)*[ \t]*(?:\n|\Z))+")
 RARE = 1e-6  # how seldom an answer that earns its floor on the whole is counted as a fault
 
 
 def on_the_prompt(prompt: str) -> Iterator[tuple[str, str]]:
-    """Yield answers read off a prompt without thought, and where each stands: numbers, names, words, quotes, lines."""
+    """Yield answers read off a prompt without thought, and where each stands: numbers, words, lines, a matrix."""
     kinds = {
         "number": re.findall(r"-?\d+(?:\.\d+)?", prompt),
         "name": re.findall(r"\b[A-Z]\w+\b", prompt),
@@ -108,6 +110,8 @@ def on_the_prompt(prompt: str) -> Iterator[tuple[str, str]]:
                 yield f"{kind} {place}", found[place]
         if found:
             yield f"most frequent {kind}", Counter(found).most_common(1)[0][0]
+    if blocks := _BLOCK.findall(prompt):
+        yield "block", max(blocks, key=len).strip()
     if numbers := kinds["number"]:
         yield "largest number", max(numbers, key=float)
         yield "smallest number", min(numbers, key=float)
@@ -211,7 +215,7 @@ def frequent(tasks: Tasks, count: int, most: int = 4) -> list[str]:
 def answers(task: Task, others: Sequence[str], before: str) -> Mapping[str, str]:
     """Return all answers to try at a task, by what they are: those of the table, off the prompt, golds of others."""
     table = {repr(constant): constant for constant in (*CONSTANTS, *others)}
-    shown = {what: answer for what, answer in on_the_prompt(task.prompt) if len(answer) <= LONGEST}
+    shown = {what: one for what, one in on_the_prompt(task.prompt) if len(one) <= LONGEST or what == "block"}
     return table | shown | {"the gold before": before}
 
 

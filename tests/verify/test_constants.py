@@ -45,7 +45,7 @@ def test_a_floor_that_is_declared_is_no_fault():
 def test_floors_are_read_for_data_sets_that_can_be_used():
     pytest.importorskip("reasoning_gym")
     floors = constants.floors()
-    assert (len(floors), floors["syllogism"], floors["game_of_life"]) == (26, 0.7, 0.15)
+    assert (len(floors), floors["syllogism"], floors["game_of_life"]) == (28, 0.7, 0.15)
     assert set(floors) <= set(offered()) and all(constants.LEAST < floor < 1 for floor in floors.values())
 
 
@@ -63,3 +63,9 @@ def test_answers_are_read_off_a_prompt_by_their_place():
     )
     assert (shown["quote 0"], shown["name 1"], shown["line -1"]) == ("x y", "Anna", "12 or 3")
     assert shown["most frequent number"] == "3" and constants.CONSTANTS.count("nan") == 1
+
+
+def test_a_matrix_is_read_off_a_prompt_as_a_whole():
+    prompt = "Rotate the matrix of 2 lines:\n1 2 3\n4 5 6\nby 90 degrees.\n7 8"
+    assert dict(on_the_prompt(prompt))["block"] == "1 2 3\n4 5 6"
+    assert "block" not in dict(on_the_prompt("What is 1 + 2?"))

@@ -1,10 +1,12 @@
 """Calls of replies: what is read as one, and that nothing but public methods with plain data is ever run."""
 
 import math
+import sys
 
 import pytest
 
-from turngym.envs.suites.calls import described, read, run
+from turngym.envs.suites import calls
+from turngym.envs.suites.calls import Conversation, described, judge, read, run
 
 
 class Box:
@@ -97,3 +99,153 @@ def test_results_are_written_as_officially():
         "{'it': <class 'object'>}",
         str(math.sqrt(2)),
     ]
+
+
+class Hostile:
+    """Objects that an agent brings into states which Python cannot show, compare or copy."""
+
+    def __init__(self):
+        self.folder = {}
+        self.here = self.folder
+
+    def big(self, digits):
+        return 10**digits
+
+    def boxed(self, digits):
+        return {"result": 10**digits}
+
+    def key(self, digits):
+        return {}[10**digits]
+
+    def nested(self, depth):
+        value = []
+        for _ in range(depth):
+            value = [value]
+        return value
+
+    def enter(self, name):
+        self.here[name] = {}
+        self.here = self.here[name]
+
+    def loop(self):
+        self.here["up"] = self.here
+
+    def double(self, times):
+        value = ["x"]
+        for _ in range(times):
+            value = [value, value]
+        return self.count(value)
+
+    def count(self, value):
+        return sum(self.count(one) if isinstance(one, list) else 1 for one in value)
+
+    def swallow(self):
+        try:
+            return self.count([[1]] * 10**6)
+        except Exception:
+            return "swallowed"
+
+    def long(self, size):
+        return "a" * size
+
+    def round_number(self, number, decimal_places):
+        return round(number, decimal_places)
+
+    def logarithm(self, value, precision):
+        raise AssertionError(precision)
+
+    def silent(self):
+        raise Unspeakable
+
+    def say(self, text):
+        return {"said": text}
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("it cannot be told")
+
+
+HOSTILE = [
+    ("[big(4301)]", "the result is a number with too many digits to be shown"),
+    ("[boxed(digits=4301)]", "the result is a number with too many digits to be shown"),
+    ("[key(digits=9000)]", "KeyError"),
+    ("[nested(depth=100000)]", "recursion depth"),
+    ("[say(text=nested(depth=100000))]", "recursion depth"),
+    ("[double(times=40)]", "takes too long"),
+    ("[swallow()]", "takes too long"),
+    ("[long(size=100001)]", "the result has 100001 characters; there is room for 100000"),
+    ("[round_number(number=1, decimal_places=-1000000000)]", "the precision is too high"),
+    ("[logarithm(value=2, precision=1e9)]", "the precision is too high"),
+    ("[silent()]", "Unspeakable"),
+    (f"[say(text=0x{'f' * 5000})]", "the result is a number with too many digits to be shown"),
+    (f"[a{'.b' * 2000}()]", "Error during execution: "),
+    ("[say(text={[1]: 2})]", "unhashable"),
+    ("[say(text={{1}})]", "unhashable"),
+    ("[say(text=1, **{'text': 2})]", "unexpected keyword argument"),
+]
+
+
+@pytest.mark.parametrize(("reply", "error"), HOSTILE, ids=[reply[:40] for reply, _ in HOSTILE])
+def test_whatever_a_call_does_is_an_error_that_the_agent_is_told_of(reply, error):
+    (result,) = run(read(reply) or [], {"Hostile": Hostile()}) if read(reply) else [f"Error during execution: {error}"]
+    assert result.startswith("Error during execution: ") and error in result
+
+
+@pytest.mark.parametrize("text", ["'\\ud800'", "'\\x00'", "1e999", "{1, 2}", "b'a'", "...", "1j", "()", "'😀'"])
+def test_odd_values_are_shown(text):
+    assert "Error" not in run(read(f"[say(text={text})]"), {"Hostile": Hostile()})[0]
+
+
+def test_calls_after_one_that_took_too_long_are_not_run_in_the_same_reply():
+    hostile = Hostile()
+    first, second = run(read("[double(times=40), enter(name='a')]"), {"Hostile": hostile})
+    assert "takes too long" in first and "have taken too long" in second and hostile.folder == {}
+    assert run(read("[enter(name='a')]"), {"Hostile": hostile}) == ["None"] and hostile.folder == {"a": {}}
+    assert sys.getprofile() is None
+
+
+def test_what_a_reply_says_in_all_is_bounded():
+    results = run(read(f"[{', '.join(['long(size=90000)'] * 5)}]"), {"Hostile": Hostile()})
+    assert [len(result) == 90000 for result in results] == [True, True, False, False, False]
+    assert sum(map(len, results)) < calls.SHOWN + 1000
+
+
+@pytest.fixture
+def conversation(monkeypatch):
+    monkeypatch.setattr(calls, "_objects", lambda row: {"Hostile": Hostile()})
+    return Conversation({"id": "0"}, [["enter(name='a')"], ["say(text=1)"]])
+
+
+@pytest.mark.parametrize(
+    "replies", [["[loop()]"], [f"[{', '.join(['enter(name=0)'] * 900)}]"] * 3], ids=["loop", "deep"]
+)
+def test_a_state_that_cannot_be_compared_or_copied_is_another_state(conversation, replies):
+    for reply in replies:
+        conversation.call(read(reply))
+    twin = conversation.fork()
+    assert twin.objects["Hostile"] is not conversation.objects["Hostile"] and twin.results == conversation.results
+    for one in (conversation, twin):
+        one.next_turn()
+        assert one.error == "multi_turn:instance_state_mismatch"
+        one.call(read("[say(text=1)]"))
+        one.fork().next_turn()
+
+
+def test_a_copy_goes_its_own_way(conversation):
+    conversation.call(read("[enter(name='a')]"))
+    twin = conversation.fork()
+    twin.call(read("[enter(name='b')]"))
+    for one, error in ((conversation, ""), (twin, "multi_turn:instance_state_mismatch")):
+        one.next_turn()
+        assert one.error == error
+
+
+@pytest.mark.parametrize("value", [f"{'-' * 90}1", f"0x{'f' * 5000}", "[" * 90 + "]" * 90, "{[1]}", "{{}: 1}", "1 % 0"])
+def test_a_single_reply_that_cannot_be_judged_is_wrong(value, monkeypatch):
+    def check(*_):
+        raise RecursionError
+
+    checker = type("Checker", (), {"ast_checker": check, "Language": type("Language", (), {"PYTHON": "python"})})
+    monkeypatch.setattr(calls, "_checker", lambda: checker)
+    assert judge("simple_python", [], [], f"[f(a={value})]").startswith("ast_")

@@ -1,13 +1,15 @@
 """A warm process that runs command lines in forks of itself: importing torch costs more than a small run.
 
-It runs as a script in a process of its own. A job may be killed after some seconds, or sent a signal when it gets to a
-named phase. Orphans of a job become children of this process, which finds them.
+It runs as a script in a process of its own. Where torch is not installed, it runs the commands that need none. A job
+may be killed after some seconds, or sent a signal when it gets to a named phase. Orphans of a job become children of
+this process, which finds them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import os
 import pkgutil
 import resource
@@ -26,7 +28,8 @@ from turngym.tools.process import Child
 
 _PR_SET_CHILD_SUBREAPER = 36
 _GRACE = 2.0  # seconds that a job's own processes may outlive it
-_MODULES = (  # imported before the first job
+_COMMANDS = "turngym.__main__"
+_MODULES = (  # imported before the first job, where torch is installed
     "turngym.agents.engines.torch",
     "turngym.agents.policy",
     "turngym.training.loop",
@@ -202,9 +205,11 @@ def _load() -> None:
 
 def main(cwd: Path) -> None:
     """Serve jobs; in a fork, do one."""
-    for name in _MODULES:
-        importlib.import_module(name)
-    _load()
+    importlib.import_module(_COMMANDS)
+    if importlib.util.find_spec("torch") is not None:
+        for name in _MODULES:
+            importlib.import_module(name)
+        _load()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         serve(lambda job: _start(job, cwd))
@@ -213,7 +218,7 @@ def main(cwd: Path) -> None:
         job = Job(**{**go.job, "argv": tuple(go.job["argv"])})
     if job.phase:
         _prepare(job, cwd)
-    importlib.import_module("turngym.__main__").main(job.argv)
+    importlib.import_module(_COMMANDS).main(job.argv)
 
 
 if __name__ == "__main__":

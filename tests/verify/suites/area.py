@@ -39,11 +39,14 @@ class Suites:
     """Random conversations."""
     golds: int = 300
     """Variations of ScienceWorld whose gold path is played."""
+    replies: int = 300
+    """Hostile replies in each environment of a suite."""
     only: str = ""
     """One suite: `bfcl`, `scienceworld` or `tau2`; all when left out."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of every suite."""
+        from turngym.tests.verify import replies
         from turngym.tests.verify.suites import scienceworld, tau2
 
         suites: dict[str, tuple[str, Callable[[], Iterator[Row]]]] = {
@@ -58,6 +61,8 @@ class Suites:
                 if find_spec(package) is None:
                     raise ValueError(f"{name} needs a package of its own: `make test-suites` installs it and counts")
                 yield from rows()
+                for place in replies.suites(package):
+                    yield replies.play(place, self.replies, self.seed)
 
     def _bfcl(self) -> Iterator[Row]:
         from turngym.envs.suites.bfcl import CONVERSATIONS, SINGLE, make_bfcl
