@@ -114,6 +114,7 @@ class Supervisor:
         self.boundaries: dict[int, Boundary] = {}
         self.serial = 0
         self.restock_at = math.inf
+        self.kernel, self.kernel_read = 0, -math.inf
 
     def serve(self, notes: socket.socket, queues: dict[str, socket.socket]) -> None:
         """Serve until the parent goes away; `queues` has one for each kind."""
@@ -257,10 +258,17 @@ class Supervisor:
             self.fail(serial, str(error))
             return
         messages.close(*boundary.ours)
-        boundary.ours, boundary.handed, boundary.shared = [], True, linux.shared_memory()
+        boundary.ours = []
+        boundary.hand_out(linux.shared_memory(), self.kernel_memory())
         self.stocks[boundary.kind].hand()
         if self.stocks[boundary.kind].missing:  # none were made beyond those asked for, as long as they failed
             self.restock_after(_AFTER)
+
+    def kernel_memory(self) -> int:
+        """Return the machine's kernel memory, or what it was a moment ago, since reading it takes long."""
+        if (now := time.monotonic()) > self.kernel_read + GLANCE:
+            self.kernel_read, self.kernel = now, linux.kernel_memory()
+        return self.kernel
 
     def tell(self, kind: str, reason: str) -> None:
         """Put the reason why there is no boundary into the queue of a kind."""
@@ -311,7 +319,8 @@ class Supervisor:
 
     def look(self, now: float) -> None:
         """End each boundary whose processes are too many or hold too much memory, and those that are late."""
-        machine = linux.shared_memory()
+        machine = linux.look_at_machine()
+        self.kernel, self.kernel_read = machine.kernel, now
         for boundary in self.boundaries.values():
             if boundary.memory and (boundary.active or now >= boundary.looked + GLANCE):
                 boundary.looked = now
