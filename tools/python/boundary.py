@@ -11,13 +11,25 @@ import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
 from .. import messages
 from . import linux
-from .isolation import DEVICES, DISK, HOME, PROCESSES, become_agent, map_users, mount_private, visible
+from .isolation import (
+    DEVICES,
+    DISK,
+    HOME,
+    INODES,
+    PROCESSES,
+    become_agent,
+    count_entries,
+    map_users,
+    mount_private,
+    visible,
+)
 from .network import LocalNetwork, open_sysctls
 from .seccomp import judge
 from .worker import WorkerSpec, work
@@ -26,6 +38,7 @@ ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 SLACK = 64 * 2**20  # bytes for what a program does not ask for: page tables, stacks of the kernel, inodes
 _PREFIX, _ON = "python-tool-", "+memory +pids"
 _LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus")
+_LISTING = 5  # times as long as a count of files took there is none
 _STEP = 16 * 2**20  # bytes by which the machine's kernel memory grows before it is looked for where they went
 SPARE = 2  # boundaries of a kind that are ready beyond those asked for
 TRIES = 5  # boundaries in a row that may be lost without a reason before callers that wait are told
@@ -60,6 +73,7 @@ class Boundary:
     counted: int = 0  # how many there were when its part of them was last counted, or the least since then
     part: int = 0  # what that count gave
     handed: bool = False  # whether it was handed out
+    listed_next: float = 0.0  # when its files are to be counted next
 
     def connect(self) -> None:
         ours, theirs = messages.pair(senders=True)
@@ -123,6 +137,15 @@ class Boundary:
         self.counted = machine.kernel
         self.part = linux.kernel_memory_of(pids, self.memory, machine.kernel - self.kernel)
         return True
+
+    def overfull(self, now: float) -> bool:
+        """Return whether it has made too many files, where no file system of its own limits them."""
+        if self.folder == HOME or now < self.listed_next:
+            return False
+        too_many = count_entries(Path(self.folder).parent, INODES) > INODES
+        took = time.monotonic() - now
+        self.listed_next = now + _LISTING * took
+        return too_many
 
     def close(self) -> None:
         if self.prepared:
@@ -291,10 +314,10 @@ def _be_init(theirs: socket.socket) -> NoReturn:
 def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, parent: int) -> NoReturn:
     """Be the init of a worker without namespaces: fork it, await it, and end whatever it leaves behind."""
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    linux.die_with(parent)
-    os.setsid()
     own, signals = os.getpid(), {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    linux.die_with(parent, signal.SIGTERM)  # which it answers by ending its descendants, as it must before it ends
+    os.setsid()
     ours, theirs = messages.pair()
     if not (worker := os.fork()):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)

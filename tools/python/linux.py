@@ -106,9 +106,9 @@ def prctl(option: int, value: int) -> None:
     _checked("prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
 
 
-def die_with(parent: int) -> None:
-    """Be killed when the process that forked this one ends, at once where it has ended meanwhile."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Get a signal when the process that forked this one ends; be killed at once where it has ended meanwhile."""
+    prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -129,7 +129,7 @@ def process_tree(roots: Iterable[int]) -> list[int]:
         pid = pending.pop()
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - twenty times a second, as all that follows
-                pending += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+                pending += map(int, read(f"/proc/{pid}/task/{task}/children").split())
             found[pid] = None
     return list(found)
 
@@ -144,9 +144,9 @@ def place_of(pid: int) -> str:
     """Return the folder of `/proc` that tells what a process holds: that of a thread where its first one has ended."""
     place = f"/proc/{pid}"
     with contextlib.suppress(OSError):
-        if threads_of(pid) > 1 and _read(f"{place}/statm").startswith(b"0 "):
+        if threads_of(pid) > 1 and read(f"{place}/statm").startswith(b"0 "):
             for task in os.listdir(f"{place}/task"):  # noqa: PTH208
-                if not _read(f"{place}/task/{task}/statm").startswith(b"0 "):
+                if not read(f"{place}/task/{task}/statm").startswith(b"0 "):
                     return f"{place}/task/{task}"
     return place
 
@@ -199,7 +199,7 @@ def shared_memory() -> int:
 def kernel_memory() -> int:
     """Return bytes of this machine's that no process has mapped: tables and objects of the kernel, and used swap."""
     _, swap, unused, unit = _sysinfo()
-    return sum(map(int, _KERNEL.findall(_read("/proc/vmstat")))) * _PAGE + (swap - unused) * unit
+    return sum(map(int, _KERNEL.findall(read("/proc/vmstat")))) * _PAGE + (swap - unused) * unit
 
 
 def _sysinfo() -> tuple[int, int, int, int]:
@@ -224,7 +224,7 @@ def kernel_memory_of(pids: Sequence[int], over: int, grown: int) -> int:
             with contextlib.suppress(OSError):
                 link, told = os.readlink(f"{place}/fd/{number}"), f"{place}/fdinfo/{number}"  # noqa: PTH115
                 if link.startswith("socket:"):
-                    held = max(held, grown) if _IN_FLIGHT.search(_read(told)) else held
+                    held = max(held, grown) if _IN_FLIGHT.search(read(told)) else held
                 elif link == "anon_inode:[eventpoll]" or (link.startswith("/") and link not in known):
                     known.add(link)
                     small += max(0, _lines(told, SMALL + _FDINFO) - _FDINFO)
@@ -242,7 +242,7 @@ _FIGURES = re.compile(rb"^Vm(?:PTE|Swap):\s+(\d+) kB$", re.MULTILINE)
 def _figures(place: str) -> int:
     """Return bytes of a process's page tables and of its memory in swap."""
     with contextlib.suppress(OSError):
-        return sum(map(int, _FIGURES.findall(_read(f"{place}/status")))) * 1024
+        return sum(map(int, _FIGURES.findall(read(f"{place}/status")))) * 1024
     return 0
 
 
@@ -263,7 +263,7 @@ def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
     """
     sockets = 0
     with contextlib.suppress(OSError):  # it has ended
-        sockets = int(_read(f"/proc/{network}/net/sockstat").split()[2]) if network else 0
+        sockets = int(read(f"/proc/{network}/net/sockstat").split()[2]) if network else 0
     if (most := (sockets + sum(len(_files(pid)) for pid in pids)) * SOCKET) <= over:
         return most
     kinds = dict[tuple[int, int], int]()
@@ -345,14 +345,15 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(beneath)
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
+    """Return a file of `/proc`."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.readall()
 
 
 def _resident(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError):
-        _, resident, shared, *_ = _read(f"{place_of(pid)}/statm").split()
+        _, resident, shared, *_ = read(f"{place_of(pid)}/statm").split()
         return (int(resident) - int(shared)) * _PAGE
     return 0
 
@@ -360,7 +361,7 @@ def _resident(pid: int) -> int:
 def _proportional(pid: int) -> int:
     """Return bytes of memory in which what n processes share counts as an n-th for each; without shared mappings."""
     try:
-        sizes = dict(re.findall(rb"^(Pss|Pss_Shmem): +(\d+)", _read(f"{place_of(pid)}/smaps_rollup"), re.MULTILINE))
+        sizes = dict(re.findall(rb"^(Pss|Pss_Shmem): +(\d+)", read(f"{place_of(pid)}/smaps_rollup"), re.MULTILINE))
     except PermissionError:  # it hides
         return _resident(pid)
     except OSError:
@@ -377,7 +378,7 @@ def _shared(pids: Sequence[int], over: int, grown: int) -> int:
     objects: dict[bytes, int] = {}
     for pid in pids:
         try:
-            maps = _read(f"{place_of(pid)}/maps")
+            maps = read(f"{place_of(pid)}/maps")
         except PermissionError:  # it hides
             return grown
         except OSError:
@@ -393,7 +394,7 @@ def _mappings() -> re.Pattern[bytes]:
     """Return what finds the shared mappings of no file in a process's list: they are on the kernel's own device."""
     line = rb"^(\w+)-(\w+) ...s (\w+) "
     with mmap.mmap(-1, _PAGE):
-        device = re.search(line + rb"(\S+) .*/dev/zero", _read("/proc/self/maps"), re.MULTILINE)
+        device = re.search(line + rb"(\S+) .*/dev/zero", read("/proc/self/maps"), re.MULTILINE)
     return re.compile(line + (device[4] if device else b"00:01") + rb" (\d+)", re.MULTILINE)
 
 
