@@ -329,6 +329,8 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
     threading.Thread(target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True).start()
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
+    if os.getppid() != parent:  # the server has died: how its sessions end tells nothing of their programs
+        os.dup2(os.open(os.devnull, os.O_WRONLY), exit_pipe)
     while children := Path(f"/proc/self/task/{own}/children").read_text().split():
         for pid in children:
             os.kill(int(pid), signal.SIGKILL)

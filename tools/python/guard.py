@@ -14,7 +14,6 @@ import re
 import resource
 import signal
 import socket
-import tempfile
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -27,15 +26,8 @@ PREFIX = "python-tool-"
 _NAMED = re.compile(PREFIX + r"(\w{8})")
 _RLIMIT_LOCKS = 10  # has had no effect since Linux 2.4
 _MARK = re.compile(rb"^Max file locks +\d+ +(\d+) ", re.MULTILINE)
+_GRACE, _GLANCE = 1.0, 0.01  # seconds in which inits end what is theirs, and between two looks whether they have
 _AGAIN = 0.001  # seconds between two searches for processes, as long as there are any
-
-
-def make_folder() -> tuple[str, int]:
-    """Make a folder for a server where temporary files go; return it, and a descriptor that locks it."""
-    while True:
-        folder = tempfile.mkdtemp(prefix=PREFIX)
-        if (lock := _lock(folder)) is not None:
-            return folder, lock  # else a guard took it for one that was left behind
 
 
 def mark_of(folder: str) -> int:
@@ -86,12 +78,12 @@ def _guard(requests: socket.socket, folder: str, lock: int) -> NoReturn:
 def _sweep(place: Path) -> None:
     """Clean up after servers that were killed with their guards."""
     for path in place.glob(f"{PREFIX}*"):
-        if _NAMED.fullmatch(path.name) and (lock := _lock(str(path))) is not None:
+        if _NAMED.fullmatch(path.name) and (lock := lock_folder(str(path))) is not None:
             _clean(str(path))
             os.close(lock)
 
 
-def _lock(folder: str) -> int | None:
+def lock_folder(folder: str) -> int | None:
     """Return a descriptor that locks a folder of this user's; None where it is none, or is locked, or has gone."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -106,6 +98,7 @@ def _lock(folder: str) -> int | None:
 
 
 def _clean(folder: str) -> None:
+    _await_end(mark_of(folder))
     end_marked(mark_of(folder))
     remove_folder(folder)
 
@@ -116,6 +109,16 @@ def end_marked(mark: int) -> None:
     while found := [pid for pid in _processes() if pid not in others and _kill(pid, mark, others)]:
         others.difference_update(found)
         time.sleep(_AGAIN)
+
+
+def _await_end(mark: int) -> None:
+    """Wait a while for processes to end by themselves: inits do so when their server has ended.
+
+    A session whose process is killed, while its init lives, counts as one whose own program killed it.
+    """
+    until = time.monotonic() + _GRACE
+    while time.monotonic() < until and any(_has(pid, mark) for pid in _processes()):
+        time.sleep(_GLANCE)
 
 
 def _processes() -> list[int]:
@@ -129,8 +132,7 @@ def _kill(pid: int, mark: int, others: set[int]) -> bool:
     except OSError:
         return False
     try:
-        limits = linux.read(f"/proc/{pid}/limits")
-        if (found := _MARK.search(limits)) is None or int(found[1]) != mark or _is_zombie(pid):
+        if not _has(pid, mark):
             others.add(pid)
             return False
         signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -139,6 +141,15 @@ def _kill(pid: int, mark: int, others: set[int]) -> bool:
         return False
     finally:
         os.close(process)
+
+
+def _has(pid: int, mark: int) -> bool:
+    """Return whether a process lives and has a mark; this one has none."""
+    try:
+        found = _MARK.search(linux.read(f"/proc/{pid}/limits"))
+        return bool(found) and int(found[1]) == mark and pid != os.getpid() and not _is_zombie(pid)
+    except OSError:
+        return False
 
 
 def _is_zombie(pid: int) -> bool:

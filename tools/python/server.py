@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import weakref
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
-from .guard import make_folder
+from .guard import PREFIX, lock_folder
 from .isolation import KINDS, LEVELS, LIBRARIES, remove_folder
 from .packages import make_view, plain
 
@@ -71,7 +72,7 @@ class ToolServer:
             raise ToolFailure(f"the Python tool needs Linux; this is {sys.platform}")
         view = make_view(packages)
         self.level, self.owner = level, os.getpid()
-        self.folder, lock = ("", -1) if level == "namespaces" else make_folder()
+        self.folder, lock = ("", -1) if level == "namespaces" else _make_folder()
         # Before that of the child, so that it comes after it when the process ends.
         weakref.finalize(self, _remove, self.folder, self.owner)
         code_root = str(Path(__file__).resolve().parents[2])
@@ -235,6 +236,14 @@ def _forget_servers() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_servers)
+
+
+def _make_folder() -> tuple[str, int]:
+    """Make a folder for a server where temporary files go; return it, and a descriptor that locks it."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=PREFIX)
+        if (lock := lock_folder(folder)) is not None:
+            return folder, lock  # else a guard has taken it for one that was left behind
 
 
 def _remove(folder: str, owner: int) -> None:

@@ -32,7 +32,7 @@ class Zygote:
     """A warm interpreter as the supervisor knows it."""
 
     requests: socket.socket
-    pid: int
+    pid: int = 0
     proven: bool = False  # whether it has ever forked a worker
     reason: str = "it was killed"  # why it will have ended
 

@@ -157,9 +157,9 @@ print([tried(pid, {MARK}, (1, 1)) for pid in (0, os.getpid())], resource.prlimit
 
 
 def test_a_folder_that_is_locked_or_somebody_else_s_is_no_leftover(tmp_path, monkeypatch):
-    monkeypatch.setattr(guard.tempfile, "tempdir", str(tmp_path))
-    folder, lock = guard.make_folder()
-    assert guard._lock(folder) is None
+    monkeypatch.setattr(server.tempfile, "tempdir", str(tmp_path))
+    folder, lock = server._make_folder()
+    assert guard.lock_folder(folder) is None
     (tmp_path / "python-tool-link1234").symlink_to(tmp_path)
     (tmp_path / "python-tool-other").mkdir()
     (tmp_path / "python-tool-file1234").touch()
