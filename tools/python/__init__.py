@@ -12,6 +12,7 @@ Limits are kept from outside that process. Nothing an agent writes raises here; 
 - `isolation`: levels, limits, user namespaces, and the file tree that programs see
 - `packages`: which files of the machine, and which installed packages, that are
 - `seccomp`: the filters on system calls, and the judge whom they ask: calls that name processes, changes of files
+- `network`: the local network of a boundary, which is up when a program asks for it
 - `linux`: system calls that Python does not wrap, Landlock, and what `/proc` tells
 """
 

@@ -11,13 +11,26 @@ import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
 from .. import messages
 from . import linux
-from .isolation import DEVICES, DISK, HOME, PROCESSES, become_agent, map_users, mount_private, visible
+from .isolation import (
+    DEVICES,
+    DISK,
+    HOME,
+    INODES,
+    PROCESSES,
+    become_agent,
+    count_entries,
+    map_users,
+    mount_private,
+    visible,
+)
+from .network import LocalNetwork, open_sysctls
 from .seccomp import judge
 from .worker import WorkerSpec, work
 
@@ -25,6 +38,8 @@ ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 SLACK = 64 * 2**20  # bytes for what a program does not ask for: page tables, stacks of the kernel, inodes
 _PREFIX, _ON = "python-tool-", "+memory +pids"
 _LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "cpuset.cpus")
+_LISTING = 5  # times as long as a count of files took there is none
+_STEP = 16 * 2**20  # bytes by which the machine's kernel memory grows before it is looked for where they went
 SPARE = 2  # boundaries of a kind that are ready beyond those asked for
 TRIES = 5  # boundaries in a row that may be lost without a reason before callers that wait are told
 _NAMESPACES = linux.NEWUSER | linux.NEWNS | linux.NEWUTS | linux.NEWIPC | linux.NEWPID | linux.NEWNET
@@ -54,7 +69,11 @@ class Boundary:
     active: bool = False  # whether it works: in a call, or in processes or threads that one has left behind
     looked: float = 0.0  # when it was last looked at
     shared: int = 0  # bytes of shared memory on the machine, the least there were since it was handed out
+    kernel: int = 0  # bytes of `linux.kernel_memory`, the least there were since then
+    counted: int = 0  # how many there were when its part of them was last counted, or the least since then
+    part: int = 0  # what that count gave
     handed: bool = False  # whether it was handed out
+    listed_next: float = 0.0  # when its files are to be counted next
 
     def connect(self) -> None:
         ours, theirs = messages.pair(senders=True)
@@ -87,20 +106,46 @@ class Boundary:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, number)
 
-    def oversteps(self, machine: int) -> bool:
-        """Return whether its processes are too many or hold too much; `machine` is all shared memory there is now."""
+    def hand_out(self, shared: int, kernel: int) -> None:
+        """Note what the machine holds at the time at which a caller gets it."""
+        self.handed, self.shared, self.kernel, self.counted = True, shared, kernel, kernel
+
+    def oversteps(self, machine: linux.Machine) -> bool:
+        """Return whether its processes are too many or hold too much."""
         pids = linux.process_tree((self.init, self.worker))
         tasks = 1 + sum(linux.threads_of(pid) for pid in pids if pid != self.init)
         self.active = self.until is not None or tasks > self.members + 1
-        self.shared = min(self.shared, machine)
+        self.shared = min(self.shared, machine.shared)
         if tasks > PROCESSES + 2:
             return True
         network = self.init if self.folder == HOME else 0
+        fresh = self.count_kernel(pids, machine)
         for estimated in (self.memory, 0):  # what is too much by an estimate is counted
-            left = self.memory - linux.buffers_of(pids, estimated, network)
-            if linux.memory_of(pids, left, machine, machine - self.shared) <= left:
+            if not estimated and self.part and not fresh:  # it may have let go of that since
+                self.count_kernel(pids, machine, again=True)
+            left = self.memory - self.part
+            left -= linux.buffers_of(pids, left if estimated else 0, network)
+            if left >= 0 and linux.memory_of(pids, left, machine.shared, machine.shared - self.shared) <= left:
                 return False
         return True
+
+    def count_kernel(self, pids: list[int], machine: linux.Machine, *, again: bool = False) -> bool:
+        """Count its part of the `machine`'s kernel memory if it has grown by a step, or `again`; return whether."""
+        self.kernel, self.counted = min(self.kernel, machine.kernel), min(self.counted, machine.kernel)
+        if not again and machine.kernel - self.counted <= _STEP:
+            return False
+        self.counted = machine.kernel
+        self.part = linux.kernel_memory_of(pids, self.memory, machine.kernel - self.kernel)
+        return True
+
+    def overfull(self, now: float) -> bool:
+        """Return whether it has made too many files, where no file system of its own limits them."""
+        if self.folder == HOME or now < self.listed_next:
+            return False
+        too_many = count_entries(Path(self.folder).parent, INODES) > INODES
+        took = time.monotonic() - now
+        self.listed_next = now + _LISTING * took
+        return too_many
 
     def close(self) -> None:
         if self.prepared:
@@ -248,12 +293,15 @@ def _be_init(theirs: socket.socket) -> NoReturn:
         become_agent()
         linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else nobody may join its namespaces
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        sysctls = open_sysctls()
         mount_private()
         theirs.send(b"{}")
         _, [(_, _, listener)], _, _ = theirs.recvmsg(messages.PACKET, socket.CMSG_SPACE(4))
         os.dup2(int.from_bytes(listener, sys.byteorder), 0)
-        os.closerange(1, 1 << 16)
-        judge(0)
+        if sysctls >= 0:
+            sysctls = os.dup2(sysctls, 1)
+        os.closerange(2 if sysctls >= 0 else 1, 1 << 16)
+        judge(0, network=LocalNetwork(sysctls))
         while True:
             signal.pause()
     except BaseException as error:
@@ -266,10 +314,10 @@ def _be_init(theirs: socket.socket) -> NoReturn:
 def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, parent: int) -> NoReturn:
     """Be the init of a worker without namespaces: fork it, await it, and end whatever it leaves behind."""
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    linux.die_with(parent)
-    os.setsid()
     own, signals = os.getpid(), {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    linux.die_with(parent, signal.SIGTERM)  # which it answers by ending its descendants, as it must before it ends
+    os.setsid()
     ours, theirs = messages.pair()
     if not (worker := os.fork()):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
@@ -281,6 +329,8 @@ def run_subreaper(spec: WorkerSpec, control: int, output: int, exit_pipe: int, p
     threading.Thread(target=_judge, args=(ours, os.path.realpath(Path(spec.folder).parent)), daemon=True).start()
     while signal.sigwait(signals) == signal.SIGCHLD:
         _reap(worker, exit_pipe)
+    if os.getppid() != parent:  # the server has died: how its sessions end tells nothing of their programs
+        os.dup2(os.open(os.devnull, os.O_WRONLY), exit_pipe)
     while children := Path(f"/proc/self/task/{own}/children").read_text().split():
         for pid in children:
             os.kill(int(pid), signal.SIGKILL)

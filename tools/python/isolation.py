@@ -14,6 +14,7 @@ of that namespace and adds what is private: a small file system at `/tmp`, and a
 """
 
 import contextlib
+import errno
 import functools
 import os
 import resource
@@ -35,6 +36,7 @@ SOURCE_CAP = 2**20  # bytes of a program
 OUTPUT_CAP = 2**20  # bytes of output that are read; a program that writes more is stopped
 DISK = 64 * 2**20  # bytes of all files, in memory, of a session and its forks
 INODES = 8192  # files and folders of a session and its forks
+_CLOSED = 512  # entries that a folder counts as that its owner has closed
 PROCESSES = 64  # processes and threads of a session and its forks
 FILE = 16 * 2**20  # bytes of one file
 OPEN_FILES = 128  # open files of a process
@@ -109,6 +111,29 @@ def remove_folder(folder: str | Path) -> None:
                 place.rmdir()
     with contextlib.suppress(OSError):
         top.rmdir()
+
+
+def count_entries(folder: str | Path, most: int) -> int:
+    """Return the number of files, folders and links below a folder, or more than `most` if there are more.
+
+    A folder that cannot be listed counts as `_CLOSED`. One whose path is too long for the kernel is too many.
+    """
+    entries, pending = 0, [str(folder)]
+    while pending and entries <= most:
+        try:
+            with os.scandir(pending.pop()) as found:
+                for entry in found:
+                    entries += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    if entries > most:
+                        break
+        except PermissionError:
+            entries += _CLOSED
+        except OSError as error:  # it may also have gone
+            if error.errno == errno.ENAMETOOLONG:
+                return most + 1
+    return entries
 
 
 def set_limits() -> None:

@@ -17,7 +17,9 @@ import re
 import signal
 import stat
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
@@ -31,9 +33,17 @@ _MOUNT_SETATTR = 442
 _CAPABILITY_VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SYSINFO = struct.Struct("@48xQ48xI4x")  # struct sysinfo: its sharedram and mem_unit
+_SYSINFO = struct.Struct("@48xQ8xQQ24xI4x")  # struct sysinfo: its sharedram, totalswap, freeswap and mem_unit
 SOCKET, _PIPE = 2 * 212_992, 2**16
 """Bytes that a socket and a pipe hold at most with the kernel's usual settings, which a program may not change."""
+
+_KERNEL = re.compile(rb"^(?:nr_slab_unreclaimable|nr_page_table_pages) (\d+)$", re.MULTILINE)
+# Bytes of the kernel's that one mapping takes, with a name and its part of an index, and for each process above it that
+# it was forked from; and one file that an epoll descriptor watches, or one lock. Measured on Linux 6.18, rounded up.
+_MAPPING, _ANCESTOR, _SMALL = 512, 64, 256
+SMALL = 2**14
+"""Watched files and locks on files that a session may have in all; many times what programs need."""
+_FDINFO = 4  # lines of a descriptor's description that tell of neither
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every machine
 _CREATE_RULESET_VERSION, _RULE_PATH_BENEATH = 1, 1
@@ -96,9 +106,9 @@ def prctl(option: int, value: int) -> None:
     _checked("prctl", _libc.prctl, ctypes.c_int(option), ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
 
 
-def die_with(parent: int) -> None:
-    """Be killed when the process that forked this one ends, at once where it has ended meanwhile."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Get a signal when the process that forked this one ends; be killed at once where it has ended meanwhile."""
+    prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -119,7 +129,7 @@ def process_tree(roots: Iterable[int]) -> list[int]:
         pid = pending.pop()
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - twenty times a second, as all that follows
-                pending += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+                pending += map(int, read(f"/proc/{pid}/task/{task}/children").split())
             found[pid] = None
     return list(found)
 
@@ -128,6 +138,17 @@ def threads_of(pid: int) -> int:
     with contextlib.suppress(OSError):
         return os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116 - twenty times a second
     return 0
+
+
+def place_of(pid: int) -> str:
+    """Return the folder of `/proc` that tells what a process holds: that of a thread where its first one has ended."""
+    place = f"/proc/{pid}"
+    with contextlib.suppress(OSError):
+        if threads_of(pid) > 1 and read(f"{place}/statm").startswith(b"0 "):
+            for task in os.listdir(f"{place}/task"):  # noqa: PTH208
+                if not read(f"{place}/task/{task}/statm").startswith(b"0 "):
+                    return f"{place}/task/{task}"
+    return place
 
 
 def kill_tree(pidfd: int) -> None:
@@ -157,12 +178,81 @@ def memory_of(pids: Sequence[int], over: int, machine: int = 0, grown: int = 0) 
     return held + shared
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What the whole machine holds at a moment, which tells whether it is worth looking at what a session holds."""
+
+    shared: int  # bytes of shared memory: shared mappings, and files in memory, which have limits too
+    kernel: int  # bytes that processes hold without having them mapped: see `kernel_memory`
+
+
+def look_at_machine() -> Machine:
+    return Machine(shared_memory(), kernel_memory())
+
+
 def shared_memory() -> int:
     """Return bytes of shared memory on this machine: shared mappings, and files in memory, which have limits too."""
+    shared, _, _, unit = _sysinfo()
+    return shared * unit
+
+
+def kernel_memory() -> int:
+    """Return bytes of this machine's that no process has mapped: tables and objects of the kernel, and used swap."""
+    _, swap, unused, unit = _sysinfo()
+    return sum(map(int, _KERNEL.findall(read("/proc/vmstat")))) * _PAGE + (swap - unused) * unit
+
+
+def _sysinfo() -> tuple[int, int, int, int]:
     told = ctypes.create_string_buffer(_SYSINFO.size)
     _checked("sysinfo", _libc.sysinfo, told)
-    shared, unit = _SYSINFO.unpack(told)
-    return int(shared * unit)
+    return _SYSINFO.unpack(told)
+
+
+def kernel_memory_of(pids: Sequence[int], over: int, grown: int) -> int:
+    """Return bytes that processes hold without having them mapped, estimated from above; it stops at more than `over`.
+
+    These are mappings themselves, page tables, memory in swap, locks on files, and files that epoll descriptors watch.
+    Descriptors that are on their way through a socket hide what they hold: then it is what the machine's `grown` by.
+    """
+    each = _MAPPING + _ANCESTOR * len(pids)
+    held = small = 0
+    for pid in pids:
+        place = place_of(pid)
+        held += _figures(place) + each * _lines(f"{place}/maps", (over - held) // each + 1)
+        known = set[str]()  # two descriptors of a file tell of the same locks
+        for number in _files(pid):
+            with contextlib.suppress(OSError):
+                link, told = os.readlink(f"{place}/fd/{number}"), f"{place}/fdinfo/{number}"  # noqa: PTH115
+                if link.startswith("socket:"):
+                    held = max(held, grown) if _IN_FLIGHT.search(read(told)) else held
+                elif link == "anon_inode:[eventpoll]" or (link.startswith("/") and link not in known):
+                    known.add(link)
+                    small += max(0, _lines(told, SMALL + _FDINFO) - _FDINFO)
+        if small > SMALL:
+            return over + 1
+        if held + small * _SMALL > over:
+            break
+    return held + small * _SMALL
+
+
+_IN_FLIGHT = re.compile(rb"^scm_fds:\s+[1-9]", re.MULTILINE)
+_FIGURES = re.compile(rb"^Vm(?:PTE|Swap):\s+(\d+) kB$", re.MULTILINE)
+
+
+def _figures(place: str) -> int:
+    """Return bytes of a process's page tables and of its memory in swap."""
+    with contextlib.suppress(OSError):
+        return sum(map(int, _FIGURES.findall(read(f"{place}/status")))) * 1024
+    return 0
+
+
+def _lines(path: str, most: int) -> int:
+    """Return the number of lines of a file of `/proc`; reading stops at `most`."""
+    lines = 0
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        while lines < most and (piece := file.read(2**16)):
+            lines += piece.count(b"\n")
+    return lines
 
 
 def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
@@ -173,15 +263,16 @@ def buffers_of(pids: Sequence[int], over: int, network: int = 0) -> int:
     """
     sockets = 0
     with contextlib.suppress(OSError):  # it has ended
-        sockets = int(_read(f"/proc/{network}/net/sockstat").split()[2]) if network else 0
+        sockets = int(read(f"/proc/{network}/net/sockstat").split()[2]) if network else 0
     if (most := (sockets + sum(len(_files(pid)) for pid in pids)) * SOCKET) <= over:
         return most
-    found = set()
-    for path in (f"/proc/{pid}/fd/{number}" for pid in pids for number in _files(pid)):
+    kinds = dict[tuple[int, int], int]()
+    for path in (f"{place_of(pid)}/fd/{number}" for pid in pids for number in _files(pid)):
         with contextlib.suppress(OSError):
-            found.add(os.readlink(path))  # noqa: PTH115
-    sockets = sockets or sum(link.startswith("socket:") for link in found)
-    return sockets * SOCKET + sum(link.startswith("pipe:") for link in found) * _PIPE
+            status = os.stat(path)  # noqa: PTH116
+            kinds[status.st_dev, status.st_ino] = stat.S_IFMT(status.st_mode)  # a pipe may have a name
+    found = Counter(kinds.values())
+    return (sockets or found[stat.S_IFSOCK]) * SOCKET + found[stat.S_IFIFO] * _PIPE
 
 
 def landlock_version() -> int:
@@ -254,14 +345,15 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(beneath)
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
+    """Return a file of `/proc`."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.readall()
 
 
 def _resident(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError):
-        _, resident, shared, *_ = _read(f"/proc/{pid}/statm").split()
+        _, resident, shared, *_ = read(f"{place_of(pid)}/statm").split()
         return (int(resident) - int(shared)) * _PAGE
     return 0
 
@@ -269,7 +361,7 @@ def _resident(pid: int) -> int:
 def _proportional(pid: int) -> int:
     """Return bytes of memory in which what n processes share counts as an n-th for each; without shared mappings."""
     try:
-        sizes = dict(re.findall(rb"^(Pss|Pss_Shmem): +(\d+)", _read(f"/proc/{pid}/smaps_rollup"), re.MULTILINE))
+        sizes = dict(re.findall(rb"^(Pss|Pss_Shmem): +(\d+)", read(f"{place_of(pid)}/smaps_rollup"), re.MULTILINE))
     except PermissionError:  # it hides
         return _resident(pid)
     except OSError:
@@ -286,7 +378,7 @@ def _shared(pids: Sequence[int], over: int, grown: int) -> int:
     objects: dict[bytes, int] = {}
     for pid in pids:
         try:
-            maps = _read(f"/proc/{pid}/maps")
+            maps = read(f"{place_of(pid)}/maps")
         except PermissionError:  # it hides
             return grown
         except OSError:
@@ -302,11 +394,11 @@ def _mappings() -> re.Pattern[bytes]:
     """Return what finds the shared mappings of no file in a process's list: they are on the kernel's own device."""
     line = rb"^(\w+)-(\w+) ...s (\w+) "
     with mmap.mmap(-1, _PAGE):
-        device = re.search(line + rb"(\S+) .*/dev/zero", _read("/proc/self/maps"), re.MULTILINE)
+        device = re.search(line + rb"(\S+) .*/dev/zero", read("/proc/self/maps"), re.MULTILINE)
     return re.compile(line + (device[4] if device else b"00:01") + rb" (\d+)", re.MULTILINE)
 
 
 def _files(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
-        return os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
+        return os.listdir(f"{place_of(pid)}/fd")  # noqa: PTH208
     return []

@@ -23,13 +23,14 @@ from itertools import groupby
 from pathlib import Path
 
 from . import linux
+from .network import LocalNetwork
 
 _Code = list[tuple[int, int, int, int]]  # instructions of classic BPF: operation, jump if true, jump if false, operand
 _Rules = dict[str, _Code]  # what answers a call, by its name
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCH, _ARGS = 0, 4, 16  # offsets into struct seccomp_data, whose six arguments have 8 bytes each
 _ALLOW, _KILL, _ASK, _ERRNO = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050000
-_DENY, _ABSENT = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
+_DENY, _ABSENT, _INVALID = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS, _ERRNO | errno.EINVAL
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32 = 0x40000000  # set in the numbers of x86_64's x32 calls
 _SET_MODE_FILTER, _TSYNC, _NEW_LISTENER = 1, 1, 8
@@ -43,12 +44,22 @@ _DATAGRAM = 2  # the bit of SOCK_DGRAM and SOCK_RAW: a pair of these can still s
 
 # Every CLONE_NEW* flag that clone takes, and CLONE_PARENT: a sibling of its maker would be the server's to reap.
 _CLONE_DENIED = 0x7E020000 | 0x8000
+_CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
+_CLOSE_RANGE_UNSHARE = 2
 _SOCKOPTS_DENIED = (7, 8, 13)  # SO_SNDBUF, SO_RCVBUF, SO_LINGER
+_SOL_SOCKET, _SOL_TCP = 1, 6
+_BUFFERS = (32, 33, 60, 73)  # of SOL_SOCKET: SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ZEROCOPY, SO_RESERVE_MEM
+_TCP_ULP = 31  # would put code of the kernel between a connection and its program, such as TLS
+_MAP_HUGETLB = 0x40000  # pages of a pool of the machine, which no figure of a process counts as its memory
+_ADVICE_DENIED = (20, 21)  # MADV_COLD, MADV_PAGEOUT: memory that a program has moved to swap does not count as held
+_RLIMIT_LOCKS = 10  # has no effect of its own: it carries the mark of a server (`guard`)
 _PERSONALITIES = (0, 0xFFFFFFFF)  # Linux's own, and the query
 # FIOCLEX, FIONCLEX, FIONREAD, FIONBIO, FICLONE, SIOCGIFNAME, SIOCGIFINDEX
 _IOCTLS = (0x5451, 0x5450, 0x541B, 0x5421, 0x40049409, 0x8910, 0x8933)
 # Duplicates, flags and locks; not owners, leases, notices, or pipes larger than others.
-_FCNTLS = (*range(8), 9, 11, 36, 37, 38, 1025, 1030, 1032, 1034)
+_FCNTLS = (*range(8), 9, 11, 1025, 1030, 1032, 1034)
+# F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW: these locks belong to no process, so that nobody could count them.
+_OPEN_FILE_LOCKS = (36, 37, 38)
 # Death signal, names, timer slack, subreapers, privileges that stay away, large pages, names of memory.
 _PRCTLS = (1, 2, 3, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 0x53564D41)
 
@@ -67,6 +78,7 @@ _ENTERING = _TABLES["entering"]  # needed on the way in; the second filter refus
 _ABOUT_PROCESSES = _TABLES["about_processes"]  # name a process by their first argument
 _PRIORITIES = _TABLES["priorities"]  # by the second, where the first is 0
 _ATTRIBUTES = _TABLES["attributes"]  # fail as on a file system without extended ones, as those who copy files expect
+_PAGES = _TABLES["pages"]  # hand pages of files to sockets and pipes, where nothing counts them
 _JUDGED = _TABLES["judged"]
 CALLS = {name: numbers for table in _TABLES.values() for name, numbers in table.items()}
 NEWEST = 469  # the newest call that is known here: file_setattr, of Linux 6.17
@@ -90,17 +102,32 @@ def build_filter(level: str) -> bytes:
     """Return the first filter of a level, for `install`; raises NotImplementedError where the machine has none."""
     rules: _Rules = {name: [_answer(_ALLOW)] for name in reached(level) | _ENTERING.keys()}
     rules |= {name: [_answer(_ERRNO | errno.EOPNOTSUPP)] for name in _ATTRIBUTES}
+    # As on files that do not support it: `shutil`, `socket.sendfile` and the like then read and write.
+    rules |= {name: [_answer(_INVALID)] for name in _PAGES}
     # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
     rules["clone3"] = [_answer(_ABSENT)]
-    rules["clone"] = _judge(0, _ANY_BIT, [_CLONE_DENIED], yes=_DENY, no=_ALLOW)
+    # Threads share their open files, and processes do not: else files and locks would hide from who counts them.
+    files = _judge(0, _ANY_BIT, [_CLONE_FILES], yes=_ALLOW, no=_DENY)
+    no_files = _judge(0, _ANY_BIT, [_CLONE_FILES], yes=_DENY, no=_ALLOW)
+    clone = [*_where(0, _ANY_BIT, _CLONE_THREAD, files), *no_files]
+    rules["clone"] = [*_refuse(0, _ANY_BIT, [_CLONE_DENIED], _DENY), *clone]
+    rules["close_range"] = _judge(2, _ANY_BIT, [_CLOSE_RANGE_UNSHARE], yes=_INVALID, no=_ALLOW)
+    rules["mmap"] = _judge(3, _ANY_BIT, [_MAP_HUGETLB], yes=_ERRNO | errno.ENOMEM, no=_ALLOW)
+    rules["madvise"] = _judge(2, _EQUAL, _ADVICE_DENIED, yes=_INVALID, no=_ALLOW)
+    rules["setrlimit"] = _judge(0, _EQUAL, [_RLIMIT_LOCKS], yes=_DENY, no=_ALLOW)
+    rules["prlimit64"] = [*_where(1, _EQUAL, _RLIMIT_LOCKS, _if_given(2, _DENY)), _answer(_ALLOW)]
     # Nothing here is a terminal or a device; what else there is changes files that are only open for reading.
     rules["ioctl"] = _judge(1, _EQUAL, _IOCTLS, yes=_ALLOW, no=_ERRNO | errno.ENOTTY)
     rules["fcntl"] = _judge(1, _EQUAL, _FCNTLS, yes=_ALLOW, no=_DENY)
+    rules["fcntl"] = [*_refuse(1, _EQUAL, _OPEN_FILE_LOCKS, _INVALID), *rules["fcntl"]]
     # A process that cannot be dumped would hide its memory from whoever measures it.
     dumpable = [(_EQUAL, 0, 4, linux.PR_SET_DUMPABLE), *_judge(1, _EQUAL, [1], yes=_ALLOW, no=_DENY)]
     rules["prctl"] = [(_LOAD, 0, 0, _ARGS), *dumpable, *_judge(0, _EQUAL, _PRCTLS, yes=_ALLOW, no=_DENY)]
     # Larger buffers than memory is counted with, and a socket that holds up whoever closes it.
-    rules["setsockopt"] = _judge(2, _EQUAL, _SOCKOPTS_DENIED, yes=_DENY, no=_ALLOW)
+    options = _judge(2, _EQUAL, _SOCKOPTS_DENIED, yes=_DENY, no=_ALLOW)
+    of_sockets = _where(1, _EQUAL, _SOL_SOCKET, _refuse(2, _EQUAL, _BUFFERS, _DENY))
+    of_tcp = _where(1, _EQUAL, _SOL_TCP, _refuse(2, _EQUAL, [_TCP_ULP], _DENY))
+    rules["setsockopt"] = [*of_sockets, *of_tcp, *options]
     rules["personality"] = _judge(0, _EQUAL, _PERSONALITIES, yes=_ALLOW, no=_DENY)
     if families := SOCKETS[level]:
         protocol = _judge(2, _EQUAL, _PROTOCOLS, yes=_ALLOW, no=_DENY)
@@ -117,6 +144,8 @@ def build_last_filter(level: str) -> bytes:
     rules |= {name: _judge(0, _EQUAL, [0], yes=_ALLOW, no=_ASK) for name in _ABOUT_PROCESSES}
     rules |= {name: [*_unless(0, [0]), *_judge(1, _EQUAL, [0], yes=_ALLOW, no=_ASK)] for name in _PRIORITIES}
     rules |= {name: [_answer(_ASK)] for name in ("setsid", *(CHANGES if level == "landlock" else ()))}
+    if SOCKETS[level]:  # whoever asks for a socket of the network is given a network first
+        rules["socket"] = _judge(0, _EQUAL, (socket.AF_INET, socket.AF_INET6), yes=_ASK, no=_ALLOW)
     return _build(rules, [_answer(_ALLOW)], [_answer(_ALLOW)])
 
 
@@ -179,6 +208,23 @@ def _unless(arg: int, values: Sequence[int]) -> _Code:
     return _judge(arg, _EQUAL, values, yes=_ALLOW, no=_DENY)[:-1]
 
 
+def _refuse(arg: int, test: int, values: Sequence[int], answer: int) -> _Code:
+    """Answer a call if the test holds for a value, and go on with another."""
+    tests = [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
+    return [(_LOAD, 0, 0, _ARGS + 8 * arg), *tests, (_JUMP, 0, 0, 1), _answer(answer)]
+
+
+def _where(arg: int, test: int, value: int, then: _Code) -> _Code:
+    """Go through some code if the test holds for an argument's value, else pass it over."""
+    return [(_LOAD, 0, 0, _ARGS + 8 * arg), (test, 0, len(then), value), *then]
+
+
+def _if_given(arg: int, answer: int) -> _Code:
+    """Answer a call whose argument, a pointer of 64 bits, is not null, and go on with another."""
+    halves = [(_LOAD, 0, 0, _ARGS + 8 * arg), (_EQUAL, 0, 2, 0), (_LOAD, 0, 0, _ARGS + 8 * arg + 4), (_EQUAL, 1, 0, 0)]
+    return [*halves, _answer(answer)]
+
+
 def _answer(action: int) -> tuple[int, int, int, int]:
     return _RETURN, 0, 0, action
 
@@ -199,14 +245,16 @@ _NOW, _OMIT = (1 << 30) - 1, (1 << 30) - 2
 _PATH = 4096
 
 
-def judge(listener: int, folder: str | None = None) -> None:
+def judge(listener: int, folder: str | None = None, network: LocalNetwork | None = None) -> None:
     """Answer until no process is left that may ask; `folder`, without links in it, is where files may be changed.
+
+    The `network` of the boundary is started when a program asks for its first socket of the internet's families.
 
     Calls that name another process go on where that one is of the same session, or of one that was begun in it: to a
     session, its forks and what they start do not exist. Modes and times of files of the machine the judge changes
     itself, in their folder only: the path that a program gives may be another by the time the kernel reads it.
     """
-    bench, poll = _Bench(folder), select.poll()
+    bench, poll = _Bench(folder, network), select.poll()
     poll.register(listener, select.POLLIN)
     while not poll.poll()[0][1] & select.POLLHUP:
         notice = bytearray(_NOTICE.size)
@@ -220,8 +268,8 @@ def judge(listener: int, folder: str | None = None) -> None:
 
 
 class _Bench:
-    def __init__(self, folder: str | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | None, network: LocalNetwork | None) -> None:
+        self.folder, self.network = folder, network
         self.above: dict[int, tuple[int, ...]] = {}  # the sessions in which one was begun
 
     def decide(self, asker: int, number: int, args: list[int]) -> tuple[int, int]:
@@ -234,6 +282,10 @@ class _Bench:
             except (OverflowError, ValueError):
                 return errno.EFAULT, 0
             return 0, 0
+        if name == "socket":
+            if self.network:
+                self.network.start()
+            return 0, _CONTINUE
         own = os.getsid(asker)
         if name == "setsid" and args[0] == OWN:
             self.above.pop(asker, None)

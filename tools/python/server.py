@@ -20,6 +20,7 @@ from typing import Any
 from .. import messages
 from ..core import ToolFailure
 from ..process import Child, Deadline, Died
+from .guard import PREFIX, lock_folder
 from .isolation import KINDS, LEVELS, LIBRARIES, remove_folder
 from .packages import make_view, plain
 
@@ -71,7 +72,7 @@ class ToolServer:
             raise ToolFailure(f"the Python tool needs Linux; this is {sys.platform}")
         view = make_view(packages)
         self.level, self.owner = level, os.getpid()
-        self.folder = "" if level == "namespaces" else tempfile.mkdtemp(prefix="python-tool-")
+        self.folder, lock = ("", -1) if level == "namespaces" else _make_folder()
         # Before that of the child, so that it comes after it when the process ends.
         weakref.finalize(self, _remove, self.folder, self.owner)
         code_root = str(Path(__file__).resolve().parents[2])
@@ -86,13 +87,16 @@ class ToolServer:
             weakref.finalize(self, sock.close)
         try:
             command = [plain(sys.executable), *boot, level, self.folder]
-            self.child = Child(command, env={**_ENVIRONMENT, **threads}, fds=[sock.fileno() for sock in theirs])
+            fds = [*([lock] if lock >= 0 else []), *(sock.fileno() for sock in theirs)]
+            self.child = Child(command, env={**_ENVIRONMENT, **threads}, fds=fds)
             reply = self.child.request(asdict(view), DEADLINE)
         except (Died, Deadline, OSError) as error:
             raise ToolFailure(f"the Python server cannot be started: {error}") from error
         finally:
             for sock in theirs:
                 sock.close()
+            if lock >= 0:
+                os.close(lock)
         if "refused" in reply:
             self.child.close()
             raise LevelRefused(self.level, reply["refused"])
@@ -168,8 +172,6 @@ class SessionGroup:
         if self.server.owner == os.getpid():
             self.kill()
             self.wait()
-            if self.server.folder:
-                remove_folder(Path(self.folder).parent)
         messages.close(self.init, self.exit_pipe, *self.events)
 
     def overstepped(self) -> bool:
@@ -234,6 +236,14 @@ def _forget_servers() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_servers)
+
+
+def _make_folder() -> tuple[str, int]:
+    """Make a folder for a server where temporary files go; return it, and a descriptor that locks it."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=PREFIX)
+        if (lock := lock_folder(folder)) is not None:
+            return folder, lock  # else a guard has taken it for one that was left behind
 
 
 def _remove(folder: str, owner: int) -> None:

@@ -43,7 +43,7 @@ class ProgramRun:
 
 
 class CannotFork(ToolFailure):
-    """A session has what a fork would lose or share: threads, child processes, or files open for writing."""
+    """A session cannot be copied: it has threads, child processes or files open for writing, or there is no room."""
 
 
 class PythonSession:
@@ -116,8 +116,11 @@ class PythonSession:
     def _twin(self, until: float) -> "PythonSession":
         if self.group.members >= PROCESSES:
             raise CannotFork(f"the Python session cannot be forked: it and its forks are {PROCESSES}, all they may be")
-        ours, theirs = messages.pair(senders=True)
-        reading, writing = os.pipe()
+        try:
+            ours, theirs, reading, writing = _connect()
+        except OSError as error:  # this process, or the machine, has as many open files as it may
+            fix = "raise the limit (ulimit -n) or close environments"
+            raise CannotFork(f"the Python session cannot be forked: {error}; {fix}") from error
         member, left = self.group.join()
         twin, key = PythonSession(self.group, ours, reading, member), secrets.token_hex(8)
         try:
@@ -252,6 +255,17 @@ class PythonSession:
     def _check_alive(self) -> None:
         if self.ended or not self._end.alive:
             raise ToolFailure(CLOSED)
+
+
+def _connect() -> tuple[socket.socket, socket.socket, int, int]:
+    """Return two ends of a packet connection and of a pipe; OSError, with nothing left open, where there is no room."""
+    ours, theirs = messages.pair(senders=True)
+    try:
+        return ours, theirs, *os.pipe()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
 
 
 def open_session(level: str, kind: str, packages: tuple[str, ...] = ()) -> PythonSession:

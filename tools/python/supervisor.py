@@ -19,6 +19,7 @@ from collections.abc import Callable
 from .. import messages
 from . import linux
 from .boundary import Boundary, Groups, Stock
+from .guard import start_guard, take_mark
 from .isolation import HOME, KINDS, FileView, enter_namespaces, remove_folder, take_packages
 from .zygote import Zygote, start_zygote
 
@@ -28,6 +29,9 @@ _QUERY = 0xFFFFFFFF  # asks `linux.personality` for the present one
 _REST, _AFTER = 0.05, 0.002  # seconds for which no boundary is begun after a call began, and after one ended
 LOOK, GLANCE = 0.05, 0.25  # seconds between two looks at the boundaries that work, and at the others
 _GRACE = 0.5  # seconds after the end of its call's time in which the parent has ended a boundary itself, if it can
+LEAVING = 16  # folders of ended sessions that may wait for their removal before no other session is begun
+_STRAYS, _STRAY = 1000, 0.001  # searches for processes that an init left behind, and seconds between two
+_ENDING = 1.0  # seconds in which an init, and what it has to end, have ended
 _DYING = 0.02  # seconds in which a process that was killed, and cannot be used any more, has ended
 
 
@@ -36,6 +40,8 @@ def main(level: str, folder: str) -> None:
     _fix_addresses()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     notes, *queues, life = messages.inherited_sockets(len(KINDS) + 2)
+    # The number before those of the sockets.
+    lock = int(sys.argv[-len(KINDS) - 3]) if folder else -1
     view = FileView(**messages.read_frame(life))
     groups, counted = None, "counted twenty times a second"
     try:
@@ -50,7 +56,9 @@ def main(level: str, folder: str) -> None:
         if groups:
             groups.close()
         return
-    supervisor = Supervisor(life, level, folder, groups)
+    if folder:
+        take_mark(folder)
+    supervisor = Supervisor(life, level, folder, groups, lock)
     memory = f"limited by the kernel, and {counted}" if groups else counted
     messages.write_frame(life, {"stop": STOP[level], "memory": memory})
     try:
@@ -105,8 +113,12 @@ class Poller(selectors.DefaultSelector):
 
 
 class Supervisor:
-    def __init__(self, life: socket.socket, level: str, folder: str, groups: Groups | None = None) -> None:
-        self.life, self.level, self.folder, self.groups = life, level, folder, groups
+    def __init__(
+        self, life: socket.socket, level: str, folder: str, groups: Groups | None = None, lock: int = -1
+    ) -> None:
+        self.life, self.level, self.folder, self.groups, self.lock = life, level, folder, groups, lock
+        self.guard: socket.socket | None = None
+        self.leaving: set[int] = set()  # boundaries whose folders the guard has yet to remove
         self.poller = Poller()
         self.queues: dict[str, socket.socket] = {}
         self.stocks: dict[str, Stock] = {}
@@ -114,9 +126,12 @@ class Supervisor:
         self.boundaries: dict[int, Boundary] = {}
         self.serial = 0
         self.restock_at = math.inf
+        self.kernel, self.kernel_read = 0, -math.inf
 
     def serve(self, notes: socket.socket, queues: dict[str, socket.socket]) -> None:
         """Serve until the parent goes away; `queues` has one for each kind."""
+        if self.folder:
+            self.watch()
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         self.queues, self.stocks = queues, {kind: Stock() for kind in queues}
         for queue in queues.values():
@@ -149,9 +164,53 @@ class Supervisor:
             boundary.until, boundary.memory = message["until"], message["memory"]
             boundary.members, boundary.active = message["members"], True  # also after a call, until a look says no
 
+    def watch(self) -> None:
+        """Start a guard, and ask it again for what the one before may not have done."""
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)  # it is to be no child of this process
+        self.guard = guard = start_guard(self.folder, self.lock)
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        self.poller.on(guard.fileno(), self.on_removed)
+        for serial in self.leaving:
+            guard.send(b"%d" % serial)
+
+    def on_removed(self) -> None:
+        """Note that the guard has removed a folder, or start another one if it was killed."""
+        assert self.guard is not None
+        name = b""
+        with contextlib.suppress(OSError):
+            name = self.guard.recv(messages.PACKET)
+        if name:
+            self.leaving.discard(int(name))
+            self.restock_after(0)
+            return
+        self.poller.forget(self.guard.fileno())
+        self.guard.close()
+        self.watch()
+
+    def remove(self, serial: int) -> None:
+        """Have the folder of a boundary removed, all of whose processes have ended."""
+        if self.guard:
+            self.leaving.add(serial)
+            with contextlib.suppress(OSError):  # it was killed, which is found out at once
+                self.guard.send(b"%d" % serial)
+
+    def end_strays(self) -> None:
+        """Kill what outlived an init that was killed itself: such processes become children of this one."""
+        for _ in range(_STRAYS):
+            known = {zygote.pid for zygote in self.zygotes.values()}
+            children = map(int, linux.read(f"/proc/self/task/{os.getpid()}/children").split())
+            if not (strays := [pid for pid in children if pid not in known]):
+                return
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_STRAY)
+
     def restock(self) -> None:
         """Begin as many boundaries as are missing, of the kinds that were ever asked for."""
         self.restock_at = math.inf
+        if len(self.leaving) >= LEAVING:  # files would be made faster than they are removed
+            return
         for kind, stock in self.stocks.items():
             while stock.missing:
                 self.begin(kind)
@@ -257,10 +316,17 @@ class Supervisor:
             self.fail(serial, str(error))
             return
         messages.close(*boundary.ours)
-        boundary.ours, boundary.handed, boundary.shared = [], True, linux.shared_memory()
+        boundary.ours = []
+        boundary.hand_out(linux.shared_memory(), self.kernel_memory())
         self.stocks[boundary.kind].hand()
         if self.stocks[boundary.kind].missing:  # none were made beyond those asked for, as long as they failed
             self.restock_after(_AFTER)
+
+    def kernel_memory(self) -> int:
+        """Return the machine's kernel memory, or what it was a moment ago, since reading it takes long."""
+        if (now := time.monotonic()) > self.kernel_read + GLANCE:
+            self.kernel_read, self.kernel = now, linux.kernel_memory()
+        return self.kernel
 
     def tell(self, kind: str, reason: str) -> None:
         """Put the reason why there is no boundary into the queue of a kind."""
@@ -281,6 +347,8 @@ class Supervisor:
         if not self.boundaries[serial].handed:
             self.fail(serial, "their init processes keep dying", known=False)
             return
+        if self.folder:
+            self.end_strays()
         self.discard(serial)
         if self.restock_at < math.inf:
             self.restock_after(_AFTER)
@@ -292,6 +360,8 @@ class Supervisor:
         zygote.requests.close()
         for serial in [serial for serial, boundary in self.boundaries.items() if boundary.kind == kind]:
             self.discard(serial)
+        if self.folder:
+            self.end_strays()
         if (stock := self.stocks[kind]).fault(known=not zygote.proven):
             while stock.waiting:
                 self.tell(kind, f"the warm interpreter ended: {zygote.reason}")
@@ -305,17 +375,20 @@ class Supervisor:
             self.poller.forget(boundary.prepared.fileno())
         self.poller.forget(boundary.pidfd)
         boundary.signal(STOP[self.level])
+        if self.folder and boundary.ended(_ENDING):
+            self.remove(serial)
         boundary.close()
         if self.groups:
             self.groups.remove(serial)
 
     def look(self, now: float) -> None:
         """End each boundary whose processes are too many or hold too much memory, and those that are late."""
-        machine = linux.shared_memory()
+        machine = linux.look_at_machine()
+        self.kernel, self.kernel_read = machine.kernel, now
         for boundary in self.boundaries.values():
             if boundary.memory and (boundary.active or now >= boundary.looked + GLANCE):
                 boundary.looked = now
-                if boundary.oversteps(machine):
+                if boundary.oversteps(machine) or boundary.overfull(now):
                     messages.report(boundary.exit_pipe, messages.MEMORY)
                     boundary.signal(STOP[self.level])
                 elif boundary.until is not None and now > boundary.until + _GRACE:
@@ -334,4 +407,5 @@ class Supervisor:
                 os.wait()
         if self.groups:
             self.groups.close()
-        remove_folder(self.folder)
+        if not self.guard:
+            remove_folder(self.folder)

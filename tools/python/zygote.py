@@ -32,6 +32,7 @@ class Zygote:
     """A warm interpreter as the supervisor knows it."""
 
     requests: socket.socket
+    pid: int = 0
     proven: bool = False  # whether it has ever forked a worker
     reason: str = "it was killed"  # why it will have ended
 
@@ -39,12 +40,12 @@ class Zygote:
 def start_zygote(level: str, kind: str) -> Zygote:
     ours, theirs = messages.pair()
     own = os.getpid()
-    if not os.fork():
+    if not (pid := os.fork()):
         requests = os.dup2(theirs.fileno(), 3)
         os.closerange(4, 1 << 16)
         _main(socket.socket(fileno=requests), level, kind, own)
     theirs.close()
-    return Zygote(ours)
+    return Zygote(ours, pid)
 
 
 class _Forker:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngym.tools import PythonTool, messages
-from turngym.tools.python import isolation
+from turngym.tools.python import isolation, linux
 from turngym.tools.python.boundary import SPARE, TRIES, Boundary, Stock
 from turngym.tools.python.isolation import LEVELS
 
@@ -40,7 +40,7 @@ def test_an_init_is_signalled_and_its_end_is_seen():
     boundary.pidfd = os.pidfd_open(pid)
     assert not boundary.ended()
     boundary.memory = 2**30
-    assert not boundary.oversteps(0)
+    assert not boundary.oversteps(linux.Machine(shared=0, kernel=0))
     boundary.memory = 0
     boundary.signal(signal.SIGKILL)
     assert boundary.ended(20.0)

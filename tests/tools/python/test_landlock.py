@@ -223,7 +223,7 @@ def test_a_kernel_without_landlock_is_named(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_work_folder_that_is_deep_and_closed_is_removed(ok):
+def test_a_work_folder_that_is_deep_and_closed_is_removed(ok, until):
     tool = PythonTool(timeout=30.0, level="landlock")
     ok(
         tool,
@@ -233,4 +233,4 @@ def test_a_work_folder_that_is_deep_and_closed_is_removed(ok):
     folder = Path(tool._session.group.folder).parent
     assert folder.is_dir()
     tool.close()
-    assert not folder.exists()
+    assert until(lambda: not folder.exists())

@@ -14,8 +14,9 @@ import pytest
 from turngym.tools.python import seccomp
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
-EPERM, ENOSYS, ENOTTY, ENOTSUP = (
-    0x00050000 | number for number in (errno.EPERM, errno.ENOSYS, errno.ENOTTY, errno.EOPNOTSUPP)
+EPERM, ENOSYS, ENOTTY, ENOTSUP, EINVAL, ENOMEM = (
+    0x00050000 | number
+    for number in (errno.EPERM, errno.ENOSYS, errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOMEM)
 )
 ASK = 0x7FC00000
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "i386": 0x40000003, "arm": 0x40000028}
@@ -111,8 +112,12 @@ def test_what_is_not_listed_is_refused(ask, level):
     listed |= {TABLE[name][ask.column] for name in seccomp._ENTERING}
     copied = {TABLE[name][ask.column] for name in seccomp._ATTRIBUTES}
     judged = {TABLE[name][ask.column] for name in seccomp._JUDGED}
-    for which in set(range(1000)) - judged:
-        other = ENOTSUP if which in copied else EPERM if which <= seccomp.NEWEST else ENOSYS
+    spliced = {TABLE[name][ask.column] for name in ("sendfile", "splice")}
+    prlimit = TABLE["prlimit64"][ask.column]
+    assert answer("prlimit64", 0, 7) == ALLOW
+    for which in set(range(1000)) - judged - {prlimit}:
+        other = EINVAL if which in spliced else ENOTSUP if which in copied else EPERM
+        other = other if which <= seccomp.NEWEST else ENOSYS
         assert answer(which) == (ALLOW if which in listed else other), which
     assert answer("clone3") == ENOSYS
 
@@ -129,6 +134,50 @@ def test_clone_makes_threads_and_children_but_no_namespace_and_no_sibling(ask):
         assert answer("clone", flags) == ALLOW
         for shift in (15, 17, 25, 26, 27, 28, 29, 30):
             assert answer("clone", flags | 1 << shift) == EPERM
+
+
+def test_threads_share_their_files_and_processes_do_not(ask):
+    """Else descriptors, and locks of a process that has ended, would hide from who counts them."""
+    answer = ask("landlock")
+    files, thread, rest = 0x400, 0x10000, 0x3C0B00
+    assert answer("clone", rest | files | thread) == answer("clone", signal.SIGCHLD) == ALLOW
+    assert answer("clone", rest | thread) == answer("clone", files | signal.SIGCHLD) == EPERM
+    assert answer("close_range", 3, 9, 0) == answer("close_range", 3, 9, 4) == ALLOW
+    assert answer("close_range", 3, 9, 2) == answer("close_range", 3, 9, 6) == EINVAL  # CLOSE_RANGE_UNSHARE
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_hides_memory_from_who_counts_it_is_refused(ask, level):
+    answer = ask(level)
+    assert {answer(name) for name in ("splice", "sendfile")} == {EINVAL}  # on which those who copy read and write
+    assert answer("copy_file_range") == ALLOW  # from file to file only
+    for high in (0, 7 << 32):
+        assert {answer("fcntl", 3, high | command) for command in (36, 37, 38)} == {EINVAL}  # locks of no process
+        assert {answer("fcntl", 3, high | command) for command in (5, 6, 7)} == {ALLOW}
+        assert {answer("setsockopt", 3, high | 1, option) for option in (7, 8, 13, 32, 33, 60, 73)} == {EPERM}
+        assert {answer("setsockopt", 3, 1, high | option) for option in (2, 6, 9, 15, 20, 21)} == {ALLOW}
+        assert answer("setsockopt", 3, high | 6, 31) == EPERM  # TCP_ULP
+        assert answer("setsockopt", 3, 6, high | 1) == answer("setsockopt", 3, 0, 32) == ALLOW  # and IP_MULTICAST_IF
+        assert answer("mmap", 0, 4096, 3, high | 0x22) == ALLOW
+        assert answer("mmap", 0, 4096, 3, high | 0x40022) == ENOMEM  # MAP_HUGETLB
+        assert {answer("madvise", 0, 4096, high | advice) for advice in (20, 21)} == {EINVAL}  # to swap
+        assert {answer("madvise", 0, 4096, high | advice) for advice in (3, 4, 8, 14)} == {ALLOW}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_mark_of_a_server_cannot_be_changed(ask, level):
+    answer = ask(level)
+    locks, files = 10, 7  # RLIMIT_LOCKS, RLIMIT_NOFILE
+    assert (answer("setrlimit", locks), answer("setrlimit", files)) == (EPERM, ALLOW)
+    assert answer("prlimit64", 0, locks, 0) == answer("prlimit64", 0, files, 1 << 40) == ALLOW  # it can be read
+    assert answer("prlimit64", 0, locks, 4096) == answer("prlimit64", 0, locks, 1 << 40) == EPERM
+
+
+def test_who_asks_for_a_socket_of_the_network_is_judged_first(ask):
+    answer = ask("namespaces", last=True)
+    assert answer("socket", 2) == answer("socket", 10) == ASK
+    assert answer("socket", 1) == answer("socket", 16) == ALLOW
+    assert ask("landlock", last=True)("socket", 2) == ALLOW  # which the first filter has refused
 
 
 @pytest.mark.parametrize("level", LEVELS)
