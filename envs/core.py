@@ -24,6 +24,7 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
     write_to_shared_memory,
 )
+from gymnasium.wrappers.utils import create_zero_array
 
 from ..tools import ToolFailure
 from .examples import Examples, Message
@@ -95,7 +96,8 @@ class TextEnv(gymnasium.Env[str, str]):
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; an episode needs at least 1 turn")
         self.max_turns = max_turns
-        self.observation_space, self.action_space = TextSpace(), TextSpace()
+        self.observation_space = TextSpace()
+        self.action_space = TextSpace()
         self.examples = Examples()  # in front of each question
         self.turn, self.live = 0, False  # live: between reset and the end of an episode
         self.task_id = ""  # set by on_reset where tasks have names
@@ -225,6 +227,10 @@ class TextEnv(gymnasium.Env[str, str]):
             vars(twin)[name] = copy.deepcopy(value, memo)
         return twin
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a fork: what an environment holds, such as a tool's process, is forked and cannot be copied."""
+        return self.fork()
+
     def snapshot(self) -> dict[str, Any]:
         """Return the episode so far as JSON data: how it began, what was done, and a digest of all that was seen.
 
@@ -334,6 +340,12 @@ class TextSpace(Space[str]):
 
 # Gymnasium dispatches on the first space of the sequence, which its annotation does not say.
 batch_differing_spaces.register(TextSpace, lambda spaces: Tuple([copy.deepcopy(space) for space in spaces]))
+
+
+@create_zero_array.register(TextSpace)
+def _zero(space: TextSpace) -> str:
+    """Return the text that stands for no observation, as in `FrameStackObservation` and `DelayObservation`."""
+    return ""
 
 
 @create_shared_memory.register(TextSpace)

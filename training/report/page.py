@@ -309,7 +309,7 @@ class _Source:
 class _Server(ThreadingHTTPServer):
     """A server that leaves clients who let it wait: `http.server` waits for a request as long as its client likes."""
 
-    request_queue_size = CONNECTIONS
+    request_queue_size = 512  # connections that wait to be taken
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
