@@ -296,6 +296,7 @@ def _digest(before: str, *seen: Any) -> str:
 
 _SAMPLES = ("look", "1 + 1 = 2", "\\boxed{7}", "naïve café", "θ ≤ π/2", "两个苹果", "🍎🍏", "line one\nline two", "")
 _LENGTH = 8  # bytes in front of each string in shared memory
+MAX_BYTES = 65_536  # of a text, unless a space says otherwise
 
 
 class TextSpace(Space[str]):
@@ -309,7 +310,7 @@ class TextSpace(Space[str]):
 
     is_np_flattenable = False  # strings have no fixed-size array form
 
-    def __init__(self, max_bytes: int = 65_536, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, seed: int | np.random.Generator | None = None) -> None:
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; a text space needs at least 1 byte")
         self.max_bytes = max_bytes
@@ -343,7 +344,7 @@ batch_differing_spaces.register(TextSpace, lambda spaces: Tuple([copy.deepcopy(s
 
 
 @create_zero_array.register(TextSpace)
-def _zero(space: TextSpace) -> str:
+def _zero(space: TextSpace) -> str:  # type: ignore[misc]  # its type variable takes no subtype
     """Return the text that stands for no observation, as in `FrameStackObservation` and `DelayObservation`."""
     return ""
 
