@@ -23,7 +23,7 @@ from ...tools.core import within
 from ...tools.http import HttpFailure, Limits, Node, ShapeError
 from ...tools.http.client import JsonClient
 from ...tools.http.hosts import Hosts
-from ...tools.http.server import Pool, Receive, Refusal, Scope, Send, Share, admit, body_of, patient_server, refuse
+from ...tools.http.server import HeldBytes, Receive, Refusal, Scope, Send, Share, admit, body_of, patient_server, refuse
 from ..core import EnvFailure, Outcome, Reply, StopReason, TextEnv
 from ..splits import Split, begin, open_split
 from ..tasks import SPLITS, check_known, choose_index
@@ -170,7 +170,7 @@ class _Guarded:
     """An application behind the rules for all servers of ours: who may ask, how much, and how slowly."""
 
     def __init__(self, served: Any, hosts: Hosts) -> None:
-        self._served, self._hosts, self._bodies = served, hosts, Pool()
+        self._served, self._hosts, self._bodies = served, hosts, HeldBytes()
 
     def __getattr__(self, name: str) -> Any:  # its routes, say
         return getattr(self._served, name)

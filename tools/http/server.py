@@ -123,7 +123,7 @@ async def refuse(refusal: Refusal, body: AsyncIterator[bytes], send: Send) -> No
 class Share:
     """The bytes that one request holds, counted among those that all hold."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "HeldBytes") -> None:
         self._pool, self.held, self._open = pool, 0, True
 
     def add(self, count: int, most: int, what: str) -> None:
@@ -144,7 +144,7 @@ class Share:
         self._open = False
 
 
-class Pool:
+class HeldBytes:
     """Bytes that requests hold."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from ..http.server import (
     CONNECTIONS,
     HEAD,
     PART,
-    Pool,
+    HeldBytes,
     Receive,
     Refusal,
     Scope,
@@ -105,7 +105,7 @@ class _App:
     def __init__(self, retriever: Retriever, token: str, names: Collection[str]) -> None:
         self._retriever, self._secret = retriever, f"Bearer {token}".encode() if token else b""
         self._hosts = Hosts(names)
-        self._places, self._bodies, self._answers = asyncio.Semaphore(SEARCHERS), Pool(), Pool()
+        self._places, self._bodies, self._answers = asyncio.Semaphore(SEARCHERS), HeldBytes(), HeldBytes()
         self.connections: Collection[Any] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -53,13 +53,16 @@ _RANGES = (
 )
 _UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in _RANGES)
 _RUN = re.compile(f"[{_UNSPACED}]+")
+_ANY = re.compile(
+    f"[{_UNSPACED}\u3190-\u319f\u3200-\u33ff\uff65-\uffdc\U0001f200-\U0001f265]"
+)  # also what NFKC makes them of
 _MIXED = re.compile(rf"(?:[{_UNSPACED}]|[^\W_])+")  # runs in which words of other scripts may be enclosed
 _WORD = re.compile(r"[^\W_]+")
 
 
 def has_unspaced(text: str) -> bool:
     """Return whether `text` has a character of a script without blanks between words."""
-    return not text.isascii() and _RUN.search(unicodedata.normalize("NFKC", text)) is not None
+    return not text.isascii() and _ANY.search(text) is not None
 
 
 def pieces(text: str) -> tuple[list[str], list[str]]:

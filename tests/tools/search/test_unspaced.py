@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import struct
+import unicodedata
 
 import pytest
 
@@ -82,6 +83,8 @@ def test_pieces_are_pairs_and_single_characters():
     assert pieces("東京は12月、a 猫") == (["東", "東京", "京", "京は", "は", "月", "猫"], ["12"])
     assert pieces("Curaçao, 1901") == ([], []) and not has_unspaced("naïve Łódź Москва θ ½ 🍎")
     assert has_unspaced("ﾃ") and has_unspaced("각") and has_unspaced("เ") and not has_unspaced("。「」・　１２")
+    # Signs whose normal form is of such a script count before they have it.
+    assert has_unspaced("㈱") and has_unspaced("㌔") and has_unspaced("🈯") and pieces("㍿")[0][:2] == ["株", "株式"]
     # Latin letters with an accent are folded as everywhere.
     assert pieces("café咖啡") == (["咖", "咖啡", "啡"], ["cafe"])
 
@@ -203,3 +206,12 @@ def test_an_index_of_an_earlier_version_is_made_anew_and_says_so(tmp_path, caplo
         assert len(caplog.messages) == 1 and "is of version 1" in caplog.text and "made anew" in caplog.text
         open_index(path, cache)
         assert len(caplog.messages) == 1
+
+
+def test_a_character_is_looked_for_if_its_normal_form_is_of_such_a_script():
+    missed = []
+    for point in (*range(0x80, 0xD800), *range(0xE000, 0x20000)):
+        character = chr(point)
+        if has_unspaced(unicodedata.normalize("NFKC", character)) and not has_unspaced(character):
+            missed.append(character)
+    assert missed == []
